@@ -1,0 +1,82 @@
+# Everything runs from here, and nothing is installed outside of this folder: Python packages in .venv, Kafka in .kafka.
+#
+#   make demo         see it work, with a real Kafka and a real Spark (a minute or two)
+#   make test         checks and tests; make test-long adds the long ones; make lint only checks
+#   make bench        measure it beside other clients
+#   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6")
+#   make clean        back to what was cloned
+#
+# ARGS are passed on, to pytest as well: make test ARGS="tests/net -x". PYTHON chooses the interpreter (3.11 or newer).
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$name -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$name && break; done)
+VENV_PYTHON := $(CURDIR)/.venv/bin/python
+
+# The environment is made once, and again when the locked packages, the project's own, its extension, or the interpreter
+# change. Without a C compiler it has no extension, and records are decoded in Python.
+KEY := $(shell cat dev.lock pyproject.toml aiokc/records/_native.c | $(PYTHON) -c \
+	'import hashlib, sys; print(hashlib.sha256((sys.stdin.read() + sys.version).encode()).hexdigest()[:12])' 2>/dev/null)
+READY := .venv/ready-$(KEY)
+PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check
+
+# Spark starts its Python workers by these.
+export PYSPARK_PYTHON := $(VENV_PYTHON)
+export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
+export AIOKC_KAFKA_HOME ?= $(CURDIR)/.kafka
+ARGS ?=
+
+# The tests of records once more, for whoever has no extension. Not where ARGS asked for some tests only.
+OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
+	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/test_record_contract.py)
+
+.PHONY: help setup jars demo lint test test-long bench kafka clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+setup: $(READY)
+
+$(READY):
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on PATH: install one (apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c '$(NEW_ENOUGH)' || { echo "error: $(PYTHON) is no Python 3.11 or newer: name another one, make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "error: $(PYTHON) cannot make virtual environments: install its venv package (apt-get install python3-venv), or name another one, make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@echo "== setting up .venv with $$($(PYTHON) --version) (once; a few minutes where nothing is cached)"
+	@wanted=$$($(PYTHON) --version); test "$$($(VENV_PYTHON) --version 2>/dev/null)" = "$$wanted" || $(PYTHON) -m venv --clear .venv
+	@rm -f .venv/ready-*
+	$(PIP) install --require-hashes -r dev.lock
+	$(PIP) install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+	@touch $@
+
+jars: $(READY)
+	@$(VENV_PYTHON) -m aiokc.testing.kafka --fetch
+
+demo: jars
+	@$(VENV_PYTHON) docs/demo $(ARGS)
+
+lint: $(READY)
+	@echo "== ruff" && $(VENV_PYTHON) -m ruff check . && $(VENV_PYTHON) -m ruff format --check .
+	@echo "== mypy --strict" && $(VENV_PYTHON) -m mypy && $(VENV_PYTHON) -m mypy docs/demo
+	@echo "== layers" && $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
+
+test: lint jars
+	@echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" $(ARGS)
+	@$(OTHER_DECODER)
+
+test-long: lint jars
+	@echo "== tests, the long ones too" && $(VENV_PYTHON) -m pytest $(ARGS)
+	@$(OTHER_DECODER)
+
+bench: jars
+	@$(VENV_PYTHON) -m benchmarks $(ARGS)
+
+kafka: jars
+	@exec $(VENV_PYTHON) -m aiokc.testing.kafka $(ARGS)
+
+clean:
+	rm -rf .venv .kafka build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf spark-warehouse aiokc/records/_native.*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

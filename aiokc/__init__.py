@@ -1,0 +1,48 @@
+"""aiokc: an asyncio-native Kafka consumer. Public names; what is not here or in aiokc.errors is internal."""
+
+from __future__ import annotations
+
+from .client.client import Client
+from .client.consumer import Consumer
+from .config import ClientConfig, ConsumerConfig
+from .error_codes import ErrorCode
+from .errors import KafkaError
+from .types import (
+    CREATE_TIME,
+    EARLIEST,
+    LATEST,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    Broker,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionInfo,
+    PartitionRecords,
+    RawRecord,
+    TopicInfo,
+    TopicPartition,
+)
+
+__all__ = [
+    "CREATE_TIME",
+    "EARLIEST",
+    "LATEST",
+    "LOG_APPEND_TIME",
+    "NO_TIMESTAMP",
+    "Broker",
+    "Client",
+    "ClientConfig",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerRecord",
+    "ErrorCode",
+    "KafkaError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "PartitionInfo",
+    "PartitionRecords",
+    "RawRecord",
+    "TopicInfo",
+    "TopicPartition",
+]

@@ -1,0 +1,133 @@
+"""The public Client: a cluster without a group and without a subscription."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from random import Random
+from types import TracebackType
+from typing import Any, Unpack, cast
+
+from ..config import ClientConfig, ClientOptions, configured
+from ..types import (
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionRecords,
+    TopicInfo,
+    TopicPartition,
+)
+from .group_offsets import GroupOffsets
+from .link import ClusterLink
+from .range_reader import read_ranges
+
+
+class Client:
+    """Looks at a cluster, and reads ranges of offsets from it; joins no group.
+
+        async with Client(bootstrap_servers="localhost:9092") as client:
+            ends = await client.list_offsets({TopicPartition("events", 0): LATEST})
+            async for part in client.read({TopicPartition("events", 0): (0, 1000)}):
+                ...
+
+    Options are those of ClientConfig, by keyword or as ``config``. Every call raises RequestTimedOut after its
+    ``timeout_ms`` (default: default_api_timeout_ms), and ConsumerClosed outside start() ... stop().
+    """
+
+    def __init__(self, config: ClientConfig | None = None, **options: Unpack[ClientOptions]) -> None:
+        self.config = configured(ClientConfig, config, cast(dict[str, Any], options))
+        self._link = ClusterLink(self.config, Random())
+        self._groups: dict[str, GroupOffsets] = {}
+
+    async def start(self, *, timeout_ms: int | None = None) -> None:
+        """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``."""
+        await self._link.start([], timeout=self._seconds(timeout_ms))
+
+    async def stop(self) -> None:
+        """Close every connection. A second call does nothing."""
+        await self._link.stop()
+
+    async def __aenter__(self) -> Client:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def topics(
+        self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
+    ) -> dict[str, TopicInfo]:
+        """Return these topics (None: all that may be seen), asked of the cluster now.
+
+        Raises UnknownTopic where one does not exist, AuthorizationFailed where it may not be seen.
+        """
+        self._link.check()
+        return await self._link.topics(names, timeout=self._seconds(timeout_ms))
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first offset at or after each timestamp (ms, EARLIEST or LATEST); None where there is none.
+
+        LATEST is the next offset to be written that ``isolation_level`` lets be read. Raises UnknownTopic.
+        """
+        self._link.check()
+        self._follow(tp.topic for tp in timestamps)
+        return await self._link.lister.list_offsets(timestamps, timeout=self._seconds(timeout_ms))
+
+    async def committed(
+        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what ``group_id`` has committed; None where it has nothing."""
+        self._link.check()
+        wanted = list(partitions)
+        self._follow(tp.topic for tp in wanted)
+        group = self._group(group_id)
+        return await group.fetch(wanted, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
+
+    async def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Store offsets for ``group_id``, from outside of it. Raises CommitFailed while the group has members."""
+        self._link.check()
+        self._follow(tp.topic for tp in offsets)
+        wanted = {
+            tp: OffsetAndMetadata(offset) if isinstance(offset, int) else offset for tp, offset in offsets.items()
+        }
+        group = self._group(group_id)
+        await group.commit(wanted, member=None, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
+
+    def read(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], *, timeout_ms: int | None = None
+    ) -> AsyncIterator[PartitionRecords]:
+        """Iterate over the records of ``{partition: (from, until)}``, in order within each partition.
+
+        Ends when every range is passed, also where offsets at its end hold no record. Raises OffsetOutOfRange where a
+        range's start was deleted, and RequestTimedOut after ``timeout_ms`` without progress.
+        """
+        self._link.check()
+        self._follow(tp.topic for tp in ranges)
+        return read_ranges(self._link, ranges, timeout=self._seconds(timeout_ms))
+
+    def _follow(self, topics: Iterable[str]) -> None:
+        self._link.metadata.follow((self._link.metadata.followed or frozenset()) | frozenset(topics))
+
+    def _group(self, group_id: str) -> GroupOffsets:
+        group = self._groups.get(group_id)
+        if group is None:
+            link = self._link
+            group = GroupOffsets(
+                self.config, link.pool, group_id, link.random, request_metadata=link.metadata.request_update
+            )
+            self._groups[group_id] = group
+        return group
+
+    def _topic_id(self, topic: str) -> Any:
+        return self._link.metadata.cluster.topic_id(topic)
+
+    def _seconds(self, timeout_ms: int | None) -> float:
+        return (self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1e3

@@ -1,0 +1,287 @@
+"""The public Consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from random import Random
+from types import TracebackType
+from typing import Any, Unpack, cast
+
+from ..config import ConsumerConfig, ConsumerOptions, configured
+from ..errors import ConfigError, ConsumerClosed
+from ..types import (
+    EARLIEST,
+    LATEST,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RawRecord,
+    TopicInfo,
+    TopicPartition,
+)
+from .polling import SingleUser
+from .reading import Reading
+
+# How many records getone() and the iterator decode at a time.
+_DECODE_AHEAD = 500
+
+
+class Consumer:
+    """Reads records from Kafka, alone or as a member of a group.
+
+        async with Consumer("events", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            while True:
+                for partition, records in (await consumer.getmany()).items():
+                    await process(records)
+                await consumer.commit()
+
+    Options are those of ConsumerConfig, by keyword or as ``config``. With ``group_id=None`` a subscription means all
+    partitions of its topics, and commit() and committed() raise UsageError.
+
+    One task at a time may be inside getmany, getone or the iterator (ConcurrentCall). All calls raise ConsumerClosed
+    outside start() ... stop(), and what ended the background, as itself, if something did. Every wait for the
+    network ends with RequestTimedOut after ``timeout_ms`` (default: default_api_timeout_ms). Only waiting for
+    records is unbounded by default; it counts as polling. A cancelled call loses nothing.
+    """
+
+    def __init__(self, *topics: str, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]) -> None:
+        self.config = configured(ConsumerConfig, config, cast(dict[str, Any], options))
+        self._reading = Reading(self.config, Random())
+        self._user = SingleUser()
+        if topics:
+            self.subscribe(topics)
+
+    # Life cycle
+
+    async def start(self, *, timeout_ms: int | None = None) -> None:
+        """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``.
+
+        Joining the group goes on in the background. After a failure this consumer is stopped: make another one.
+        """
+        await self._reading.start(timeout=self._seconds(timeout_ms))
+
+    async def stop(self, *, timeout_ms: int = 30_000) -> None:
+        """Commit (with enable_auto_commit) what earlier calls returned, leave the group, close. Ends in ``timeout_ms``.
+
+        What the last call returned is not committed: only the user knows whether it is processed; commit() it first.
+        A getmany() that waits in another task raises ConsumerClosed. A second call does nothing.
+        """
+        await self._reading.stop(timeout=timeout_ms / 1e3)
+
+    async def __aenter__(self) -> Consumer:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    # What to read
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read these topics instead of those subscribed before; none at all is unsubscribe().
+
+        Raises UsageError after assign().
+        """
+        wanted = [topics] if isinstance(topics, str) else list(topics)
+        if not all(type(topic) is str and topic.strip() for topic in wanted):
+            raise ConfigError(f"topics must be non-empty strings, not {wanted!r}")
+        if wanted:
+            self._reading.subscribe(wanted)
+        else:
+            self._reading.unsubscribe()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions, with no group deciding; none at all is unsubscribe().
+
+        With a group_id, offsets can still be committed. Raises UsageError after subscribe().
+        """
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        if wanted:
+            self._reading.assign(wanted)
+        else:
+            self._reading.unsubscribe()
+
+    def unsubscribe(self) -> None:
+        """Read nothing, and leave the group."""
+        self._reading.unsubscribe()
+
+    def subscription(self) -> frozenset[str]:
+        """The topics subscribed to."""
+        return self._reading.subscription.topics
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that this consumer reads now."""
+        return frozenset(self._reading.subscription.assigned)
+
+    # Records
+
+    async def getmany(
+        self, *partitions: TopicPartition, timeout_ms: int | None = None, max_records: int | None = None
+    ) -> dict[TopicPartition, list[RawRecord]]:
+        """Return the next records (of ``partitions``, else of all), at least one, at most ``max_records``.
+
+        ``timeout_ms``: None waits for records, 0 looks once; {} is returned when it is over. ``max_records`` is
+        max_poll_records unless given. Calling it says that what earlier calls returned is processed. Raises UsageError
+        where one of ``partitions`` is not assigned, or not any more.
+        """
+        most = self.config.max_poll_records if max_records is None else max_records
+        if most < 1:
+            raise ConfigError(f"max_records={most} must be at least 1")
+        return await self._poll(partitions, timeout_ms, most, most)
+
+    async def getone(self, *partitions: TopicPartition) -> RawRecord:
+        """Return the next record (of ``partitions``, else of any), waiting for it.
+
+        Calling it says that what earlier calls returned is processed.
+        """
+        batch = await self._poll(partitions, None, _DECODE_AHEAD, 1)
+        return next(iter(batch.values()))[0]
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> RawRecord:
+        """The next record; the iteration ends when the consumer is stopped."""
+        try:
+            return await self.getone()
+        except ConsumerClosed:
+            if not self._reading.stopped:
+                raise
+            raise StopAsyncIteration from None
+
+    async def _poll(
+        self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, decode: int, most: int
+    ) -> dict[TopicPartition, list[RawRecord]]:
+        """Hand out records. From the last await to the return nothing can be cancelled: positions move in between."""
+        reading = self._reading
+        only = frozenset(partitions) or None
+        deadline = None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1e3
+        with self._user, reading.polling(only):
+            while True:
+                await self._user.give_way()
+                reading.check(only)
+                await reading.fetcher.decode(decode, only, enough=most)
+                batch = reading.fetcher.take(most, only)
+                if batch:
+                    return batch
+                if reading.fetcher.has_undecoded(only):
+                    continue  # no await from here to the wait, or what arrives in between would wake nobody
+                reading.raise_errors()
+                left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+                if left is not None and left <= 0:
+                    await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others
+                    return {}
+                await reading.changed.wait(left)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Return nothing of these until resume(). What is buffered stays; the group needs polls all the same."""
+        self._reading.pause(partitions, True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Return records of these again."""
+        self._reading.pause(partitions, False)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        """The paused partitions."""
+        return self._reading.subscription.paused()
+
+    # Positions
+
+    async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
+        """Return the offset of the next record that will be returned, as soon as it is known."""
+        return (await self._reading.positions([partition], timeout=self._seconds(timeout_ms)))[partition]
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Go on reading at ``offset``; nothing of what was fetched before is returned any more."""
+        where = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if where.offset < 0:
+            raise ConfigError(f"cannot seek {partition} to offset {where.offset}: it must not be negative")
+        self._reading.seek(partition, where)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
+        """Go on at the beginning of these (none given: of all assigned); the new positions are known on return."""
+        await self._reading.seek_by_time(partitions, EARLIEST, timeout=self._seconds(timeout_ms))
+
+    async def seek_to_end(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
+        """Go on at the end of these (none given: of all assigned); the new positions are known on return."""
+        await self._reading.seek_by_time(partitions, LATEST, timeout=self._seconds(timeout_ms))
+
+    async def seek_to_committed(
+        self, *partitions: TopicPartition, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Go on at what the group has committed, and return that; where it has nothing (None), the position stays."""
+        wanted = partitions or tuple(self._reading.subscription.assigned)
+        committed = await self.committed(*wanted, timeout_ms=timeout_ms)
+        for tp, offset in committed.items():
+            if offset is not None:
+                self.seek(tp, offset)
+        return committed
+
+    # Commits
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Store, for the group, these offsets: each the *next* one to read. None: all that was returned so far.
+
+        Retries what can be retried until ``timeout_ms``. Raises CommitFailed where the group has gone on without this
+        member, MemberFenced, AuthorizationFailed, and UsageError without a group_id.
+        """
+        wanted: dict[TopicPartition, OffsetAndMetadata] | None = None
+        if offsets is not None:
+            wanted = {
+                TopicPartition(*tp): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+                for tp, offset in offsets.items()
+            }
+            negative = next((tp for tp, offset in wanted.items() if offset.offset < 0), None)
+            if negative is not None:
+                raise ConfigError(f"cannot commit a negative offset for {negative}")
+        await self._reading.commit(wanted, timeout=self._seconds(timeout_ms))
+
+    async def committed(
+        self, *partitions: TopicPartition, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed for these (none given: for all assigned); None where it has nothing."""
+        wanted = partitions or tuple(self._reading.subscription.assigned)
+        return await self._reading.committed(wanted, timeout=self._seconds(timeout_ms))
+
+    # Looking at the cluster
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset that is still in the log of each partition. Positions stay as they are."""
+        return await self._reading.edges(partitions, EARLIEST, timeout=self._seconds(timeout_ms))
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record that isolation_level lets be read. Positions stay as they are."""
+        return await self._reading.edges(partitions, LATEST, timeout=self._seconds(timeout_ms))
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first offset whose timestamp is at or after each of these (ms); None where there is none."""
+        if any(timestamp < 0 for timestamp in timestamps.values()):
+            raise ConfigError("offsets_for_times takes timestamps in ms since the epoch, not negative ones")
+        return await self._reading.list_offsets(timestamps, timeout=self._seconds(timeout_ms))
+
+    async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> frozenset[int]:
+        """Return the partition numbers of ``topic``. Raises UnknownTopic."""
+        self._reading.check()
+        topics = await self._reading.link.topics([topic], timeout=self._seconds(timeout_ms))
+        return frozenset(topics[topic].partitions)
+
+    async def list_topics(self, *, timeout_ms: int | None = None) -> dict[str, TopicInfo]:
+        """Return all topics that this principal may see, internal ones too."""
+        self._reading.check()
+        return await self._reading.link.topics(None, timeout=self._seconds(timeout_ms))
+
+    def _seconds(self, timeout_ms: int | None) -> float:
+        return (self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1e3

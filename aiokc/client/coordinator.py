@@ -1,0 +1,340 @@
+"""The driver of a group membership: performs what the machine of core decides, and tells it what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from random import Random
+from typing import Final, TypeVar
+from uuid import UUID
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..config import ConsumerConfig
+from ..core.assignors import assignors
+from ..core.backoff import Backoff
+from ..core.cluster import Cluster
+from ..core.group_messages import ClassicGroup
+from ..core.group_protocol import (
+    Assign,
+    ComputeAssignment,
+    Effect,
+    Event,
+    Fail,
+    ForgetCoordinator,
+    GroupMachine,
+    Leave,
+    Lost,
+    MemberToken,
+    PartitionsCounted,
+    PollClock,
+    Polled,
+    Revoke,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    SentCommit,
+    Subscribed,
+    Tick,
+)
+from ..core.membership import Membership
+from ..core.subscription import Mode, Subscription
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RequestTimedOut
+from ..net.pool import Pool
+from ..types import OffsetAndMetadata, TopicPartition
+from .assignment_changes import AssignmentChanges
+from .auto_commit import AutoCommit
+from .group_offsets import GroupOffsets, Offsets
+from .group_requests import ClassicRequests
+from .metadata import Metadata
+from .signal import Signal
+
+logger = logging.getLogger("aiokc.group")
+
+E = TypeVar("E")
+
+# How long the leader waits for the metadata of topics that only other members read. They wait for the leader, with the
+# request timeout for a limit; if the metadata comes later, the counts have changed and the group rebalances again.
+_METADATA_SECONDS: Final = 5.0
+# What an OffsetCommit can say about the membership of who sent it.
+_ABOUT_THE_MEMBER: Final = frozenset(
+    {
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class Coordinator:
+    """A consumer's place in its group, and its offsets there.
+
+    ``run`` joins the group and keeps the membership for ever; what only the user can repair is put into ``error``,
+    and ``changed`` is notified of that and of every change of the assignment; ``moved`` of every event. A consumer
+    whose partitions were assigned by hand is in no group: for it this only commits and looks up offsets.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        pool: Pool,
+        metadata: Metadata,
+        subscription: Subscription,
+        changed: Signal,
+        random: Random,
+    ) -> None:
+        if config.group_id is None:
+            raise ConfigError("a group needs a group_id")
+        self.error: KafkaError | None = None
+        self._metadata = metadata
+        self._subscription = subscription
+        self._changed = changed
+        request_timeout = config.request_timeout_ms / 1e3
+        self._polls = PollClock()
+        self._group = ClassicGroup(
+            group_id=config.group_id,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            assignors=assignors(config.partition_assignment_strategy),
+        )
+        backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+        self._machine: GroupMachine = Membership(
+            session_timeout=config.session_timeout_ms / 1e3,
+            heartbeat_interval=config.heartbeat_interval_ms / 1e3,
+            max_poll_interval=config.max_poll_interval_ms / 1e3,
+            polls=self._polls,
+            backoff=backoff(),
+            group_instance_id=config.group_instance_id,
+        )
+        self.moved = Signal()
+        self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
+        self._requests = ClassicRequests(self._group, self.offsets.lookup, request_timeout)
+        self._auto_commit: AutoCommit | None = None
+        if config.enable_auto_commit:
+            self._auto_commit = AutoCommit(
+                config.group_id,
+                subscription,
+                self.commit,
+                interval=config.auto_commit_interval_ms / 1e3,
+                timeout=request_timeout,
+                backoff=backoff(),
+            )
+        self._changes = AssignmentChanges(config.group_id, subscription, changed, self._auto_commit, request_timeout)
+        self._tasks: TaskGroup | None = None
+        self._exchange = anyio.CancelScope()  # the join, assignment or sync under way
+        self._watched: frozenset[str] = frozenset()
+        self._borrowed: frozenset[str] = frozenset()  # topics that the metadata follows for the group's sake only
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group that this member belongs to; -1 in none."""
+        return self._machine.member.generation_id
+
+    @property
+    def member_id(self) -> str:
+        return self._machine.member.member_id
+
+    # The user
+
+    def polling_begins(self) -> None:
+        """The user waits for records from here on. To be called after Subscription.release()."""
+        self._polls.waiting = True
+        self.polled()
+
+    def polling_ends(self) -> None:
+        self._polls.waiting = False
+        self._polls.last = asyncio.get_running_loop().time()
+
+    def polled(self) -> None:
+        """The user asked for records. To be called after Subscription.release()."""
+        self._polls.last = asyncio.get_running_loop().time()
+        if self._machine.needs_poll:
+            self._feed(Polled())
+        self._changes.user_moved.notify()
+
+    def subscription_changed(self) -> None:
+        """To be called whenever the user has changed what he subscribes to, before anything else can happen."""
+        subscribed = self._subscription.mode is Mode.TOPICS
+        self._feed(Subscribed(self._subscription.topics if subscribed else frozenset()))
+        if self._auto_commit is not None and not self._is_member:
+            self._auto_commit.hurry()  # for what assign() has left; a member commits what it leaves by itself
+
+    async def commit(self, offsets: Offsets, *, timeout: float, retry: bool = True) -> None:
+        """All of ``offsets`` are stored. Raises as GroupOffsets.commit does, and what made the membership fail."""
+        if self.error is not None:
+            raise self.error
+        member = self._machine.commit_token() if self._is_member else None
+        try:
+            stored = await self.offsets.commit(
+                offsets,
+                member=member,
+                timeout=timeout,
+                topic_ids=self._topic_id,
+                retry=retry,
+                before_each_attempt=partial(self._check_member, member),
+            )
+        except BrokerError as error:
+            if member is not None and error.code in _ABOUT_THE_MEMBER:
+                self._feed(self._group.refusal(SentCommit(member), error.code, -1))
+            raise
+        self._subscription.committed(stored)
+        if self._auto_commit is not None:
+            self._auto_commit.stored(stored)
+        self._changes.user_moved.notify()
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], *, timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed for each of ``partitions``. Raises as GroupOffsets.fetch does."""
+        return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self._topic_id)
+
+    async def leave(self, timeout: float) -> None:
+        """Commit for the last time (with enable_auto_commit), hand over the partitions, leave the group.
+
+        Ends within ``timeout`` seconds, whatever the brokers do. A static member says nothing to the group.
+        """
+        self._changes.commit_timeout = timeout / 2  # and the other half for the LeaveGroup
+        with anyio.move_on_after(timeout):
+            if self._auto_commit is not None and self._subscription.mode is not Mode.TOPICS:
+                await self._auto_commit.flush(timeout=timeout / 2, retry=True)
+            self._feed(Leave())
+            while self._tasks is not None and not self._machine.has_left:
+                await self.moved.wait()
+
+    @property
+    def _is_member(self) -> bool:
+        """Whether commits must name the member: also after unsubscribe(), until the group is left."""
+        return self._subscription.mode is Mode.TOPICS or self.generation >= 0
+
+    def _check_member(self, member: MemberToken | None) -> None:
+        """A commit names the generation of its caller. Once that is over, its partitions may have new owners."""
+        if member is not None and self._machine.commit_token() != member:
+            raise CommitFailed(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"group {self._group.group_id!r} has assigned its partitions anew since this commit was called for "
+                f"{member}: commit what is assigned now",
+            )
+
+    def _topic_id(self, topic: str) -> UUID | None:
+        return self._metadata.cluster.topic_id(topic)
+
+    # The machine
+
+    async def run(self) -> None:
+        """Keep the membership until cancelled. Nothing that can be repaired is raised."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self._changes.run, lambda: self._machine.member, self._feed)
+                tasks.start_soon(self._watch_metadata)
+                if self._auto_commit is not None:
+                    tasks.start_soon(self._auto_commit.run)
+                while self._metadata.cluster.version == 0:  # until then no address of any broker is known
+                    await self._metadata.changed.wait()
+                self._polls.last = asyncio.get_running_loop().time()
+                self.subscription_changed()
+                await self._keep_time()
+        finally:
+            self._tasks = None
+            self.moved.notify()  # leave() may wait for what will not happen any more
+
+    async def _keep_time(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            left = self._machine.deadline - loop.time()
+            if left > 0:
+                await self.moved.wait(None if left == math.inf else left)
+            else:
+                self._feed(Tick())
+                await asyncio.sleep(0)
+
+    def _feed(self, event: Event) -> None:
+        if self._tasks is None:
+            return  # not running: run() will ask for all that it needs to know
+        for effect in self._machine.on(event, asyncio.get_running_loop().time()):
+            logger.debug("group %r: %s", self._group.group_id, effect)
+            self._perform(effect, self._tasks)
+        if self._machine.watched_topics != self._watched:
+            self._watch(self._machine.watched_topics)
+        self.moved.notify()
+
+    def _perform(self, effect: Effect, tasks: TaskGroup) -> None:
+        match effect:
+            case Revoke() | Lost() | Assign():
+                self._exchange.cancel()
+                self._changes.add(effect)
+            case SendJoin():
+                self._begin(self._requests.join, effect, tasks)
+            case ComputeAssignment():
+                self._begin(self._compute, effect, tasks)
+            case SendSync():
+                self._begin(self._requests.sync, effect, tasks)
+            case SendHeartbeat():
+                tasks.start_soon(self._tell, self._requests.heartbeat, effect)
+            case SendLeave():
+                self._exchange.cancel()
+                tasks.start_soon(self._tell, self._requests.leave, effect)
+            case ForgetCoordinator():
+                self.offsets.lookup.forget(effect.node_id)
+            case Fail():
+                self._exchange.cancel()
+                self.error = effect.error
+                logger.error("group %r: %s", self._group.group_id, effect.error)
+                self._changed.notify()
+
+    def _begin(self, exchange: Callable[[E], Awaitable[Event]], effect: E, tasks: TaskGroup) -> None:
+        """End the exchange under way, because its answer would be stale, and begin this one."""
+        self._exchange.cancel()
+        self._exchange = anyio.CancelScope()
+        tasks.start_soon(self._tell, exchange, effect, self._exchange)
+
+    async def _tell(
+        self, exchange: Callable[[E], Awaitable[Event]], effect: E, scope: anyio.CancelScope | None = None
+    ) -> None:
+        """Tell the machine what came of an exchange, unless it was ended."""
+        event: Event | None = None
+        with scope or anyio.CancelScope():
+            event = await exchange(effect)
+        if event is not None:
+            self._feed(event)
+
+    # The leader's work
+
+    async def _compute(self, task: ComputeAssignment) -> Event:
+        self._watch(task.topics)  # even if they are the same: the consumer may have followed others since
+        metadata = self._metadata
+        before = metadata.cluster.version
+
+        def answered(cluster: Cluster) -> bool | None:
+            """All topics exist, or a new answer says of each that it does not."""
+            missing = [topic for topic in task.topics if topic not in cluster.topics]
+            asked = cluster.version > before and all(topic in cluster.errors for topic in missing)
+            return not missing or asked or None
+
+        try:
+            await metadata.wait_for(answered, _METADATA_SECONDS, "the topics of the group")
+        except RequestTimedOut as error:
+            logger.warning("group %r: assigning what is known: %s", self._group.group_id, error)
+        return self._group.assign(task, metadata.cluster.partition_counts(task.topics))
+
+    async def _watch_metadata(self) -> None:
+        while True:
+            if self._watched:
+                self._feed(PartitionsCounted(self._metadata.cluster.partition_counts(self._watched)))
+            await self._metadata.changed.wait()
+
+    def _watch(self, topics: frozenset[str]) -> None:
+        """Have the metadata follow what the group reads, for as long as this member leads it."""
+        self._watched = topics
+        followed = self._metadata.followed
+        if followed is not None:
+            own = (followed - self._borrowed) | self._subscription.topics
+            self._borrowed = topics - own
+            self._metadata.follow(own | topics)

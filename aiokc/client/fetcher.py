@@ -1,0 +1,325 @@
+"""Fetching ahead of the user: one Fetch in flight for each broker, into a buffer that is bounded in bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable
+from random import Random
+from uuid import UUID
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..config import ClientConfig
+from ..core.backoff import Backoff
+from ..core.fetch_answer import Answer, Verdict, names_by_id, read_answer
+from ..core.fetch_buffer import FetchBuffer, Limits, PartitionBuffer, Unread
+from ..core.fetch_plan import FetchPlan, fetch_request, plan_fetches
+from ..core.positions import PartitionPosition
+from ..core.rate_limit import RateLimit, and_more
+from ..core.subscription import Subscription
+from ..error_codes import ErrorCode
+from ..errors import (
+    ConnectionFailed,
+    KafkaError,
+    MalformedResponse,
+    OffsetOutOfRange,
+    RecordError,
+    RequestTimedOut,
+    broker_error,
+)
+from ..net.pool import Pool
+from ..records import NATIVE, RecordReader
+from ..types import RawRecord, TopicPartition
+from ..wire.messages.fetch import FetchResponse
+from .metadata import Metadata
+from .signal import Signal
+
+logger = logging.getLogger("aiokc.fetch")
+
+# How long decoding may hold the loop before everybody else has a turn, and in steps of how many records. A step takes
+# 0.1 ms in C and 0.4 ms in Python; larger ones would save nothing more.
+_SLICE_SECONDS = 0.002
+_SLICE_RECORDS = 2048 if NATIVE else 256
+
+_COMPLAINT_SECONDS = 30.0
+_GARBLED_IN_A_ROW = 3
+
+# A batch of this size takes milliseconds to check and decompress; both release the GIL, so a thread does it.
+_OFFLOAD_BYTES = 256 << 10
+
+
+class Fetcher:
+    """Reads what the subscription assigns.
+
+    ``arrived`` is notified when something may have become ready for the user: records, or an error.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: Pool,
+        metadata: Metadata,
+        subscription: Subscription,
+        random: Random,
+        *,
+        reset_timestamp: int | None = None,
+    ) -> None:
+        self.arrived = Signal()
+        self.wake = Signal()
+        self._config = config
+        self._pool = pool
+        self._metadata = metadata
+        self._subscription = subscription
+        self._random = random
+        self._reset_timestamp = reset_timestamp
+        self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes))
+        self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how much that may bring
+        self._short_of_room = False
+        self._taken = False  # since the last plan
+        self._opening: dict[int, asyncio.Future[RecordReader | None]] = {}
+        self._backoffs: dict[int, Backoff] = {}
+        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._garbled: Counter[int] = Counter()
+
+    # Fetching
+
+    async def run(self) -> None:
+        """Keep a Fetch in flight to each broker that leads something the user may want next."""
+        loop = asyncio.get_running_loop()
+        async with anyio.create_task_group() as tasks:
+            while True:
+                now = loop.time()
+                self._buffer.forget_stale(self._subscription)
+                retry: float | None = None
+                if not self._busy or self._metadata.cluster.brokers.keys() - self._busy.keys():
+                    self._send(tasks, now)
+                    retry = self._subscription.next_retry(now)
+                await self.wake.wait(None if retry is None else retry - now)
+
+    def _send(self, tasks: TaskGroup, now: float) -> None:
+        planned = plan_fetches(
+            self._metadata.cluster,
+            self._subscription,
+            self._buffer,
+            busy=self._busy,
+            hurried=self._taken,
+            now=now,
+            config=self._config,
+        )
+        self._short_of_room = planned.short_of_room
+        if planned.plans:
+            self._taken = False
+        for plan in planned.plans:
+            self._busy[plan.node_id] = plan.max_bytes
+            tasks.start_soon(self._fetch, plan)
+        if planned.without_leader:
+            self._metadata.request_update()
+            self._subscription.retry_later(planned.without_leader, now + self._config.retry_backoff_ms / 1e3)
+
+    async def _fetch(self, plan: FetchPlan) -> None:
+        """Send one Fetch and store its answer. Failures are logged and retried with a growing pause."""
+        cluster = self._metadata.cluster
+        request, max_version = fetch_request(plan, cluster, self._config)
+        names = names_by_id(cluster, plan)
+        try:
+            response = await self._pool.request(
+                plan.node_id, request, timeout=self._config.request_timeout_ms / 1e3, max_version=max_version
+            )
+            await self._digest(response, plan, names)
+        except (ConnectionFailed, RequestTimedOut) as error:
+            self._complain(f"broker {plan.node_id}", error)
+            self._back_off(plan)
+        except MalformedResponse as error:
+            # One garbled answer may be an accident on the way; several in a row are a broker that must be looked at.
+            self._garbled[plan.node_id] += 1
+            if self._garbled[plan.node_id] < _GARBLED_IN_A_ROW:
+                self._complain(f"broker {plan.node_id}", error)
+                self._back_off(plan)
+            else:
+                self._fail(plan, error)
+        except KafkaError as error:
+            # No retry will help by itself (authentication, version): the user gets it, in place of the records.
+            self._fail(plan, error)
+        finally:
+            del self._busy[plan.node_id]
+            self.wake.notify()
+
+    async def _digest(self, response: FetchResponse, plan: FetchPlan, names: dict[UUID, str]) -> None:
+        """Store what came, partition by partition, giving way to other tasks every 2 ms."""
+        broker = f"broker {plan.node_id}"
+        if response.error_code != ErrorCode.NONE:
+            self._complain(broker, broker_error(response.error_code, f"fetching from {broker}"))
+            return self._back_off(plan)
+        self._backoffs.pop(plan.node_id, None)
+        self._garbled.pop(plan.node_id, None)
+        later: list[TopicPartition] = []
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        for answer in read_answer(response, plan, names):
+            if loop.time() - since > _SLICE_SECONDS:
+                await asyncio.sleep(0)
+                since = loop.time()
+            position = self._subscription.get(answer.target.tp, answer.target.token)
+            if position is None:
+                continue  # revoked, or sought away from, while the Fetch was in flight
+            if answer.verdict in (Verdict.DATA, Verdict.FAIL):
+                self._store(answer, position, broker)
+            elif answer.verdict is Verdict.OUT_OF_RANGE:
+                if not self._out_of_range(answer, position):
+                    later.append(answer.target.tp)
+            else:
+                self._complain(str(answer.target.tp), answer.error(broker))
+                later.append(answer.target.tp)
+                if answer.verdict is Verdict.REFRESH:
+                    self._metadata.request_update()
+        pause = self._config.retry_backoff_ms / 1e3
+        self._subscription.retry_later(later, loop.time() + pause)
+        self.arrived.notify()
+
+    def _store(self, answer: Answer, position: PartitionPosition, broker: str) -> None:
+        data = answer.data
+        if answer.verdict is Verdict.DATA:
+            position.high_watermark = data.high_watermark if data.high_watermark >= 0 else position.high_watermark
+            position.log_start_offset = data.log_start_offset if data.log_start_offset >= 0 else None
+            position.last_stable_offset = data.last_stable_offset if data.last_stable_offset >= 0 else None
+        self._buffer.add(answer.fetched(broker), position)
+
+    def _out_of_range(self, answer: Answer, position: PartitionPosition) -> bool:
+        """The log does not hold the offset; return whether that counts already.
+
+        Where there are records before it, those come first (F4), and the same question is asked again later.
+        """
+        tp, offset = answer.target.tp, answer.target.offset
+        if offset != position.position:
+            return False
+        if self._reset_timestamp is None:
+            fetched = answer.fetched("")
+            fetched.error = OffsetOutOfRange({tp: offset})
+            self._buffer.add(fetched, position)
+            return True
+        logger.warning(
+            "%s: offset %d is not in the log (log start %s, end %s); auto_offset_reset decides where to go on",
+            tp,
+            offset,
+            position.log_start_offset,
+            position.high_watermark,
+        )
+        self._subscription.await_reset(tp, self._reset_timestamp)
+        return True
+
+    def _complain(self, about: str, error: KafkaError) -> None:
+        """Log what will be tried again, once in a while for each broker and partition."""
+        held_back = self._complaints.admit(about, asyncio.get_running_loop().time())
+        if held_back is not None:
+            logger.warning("%s; trying again%s", error, and_more(held_back))
+
+    def _back_off(self, plan: FetchPlan) -> None:
+        backoff = self._backoffs.get(plan.node_id)
+        if backoff is None:
+            initial, most = self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3
+            backoff = self._backoffs[plan.node_id] = Backoff(initial, most, self._random)
+        at = asyncio.get_running_loop().time() + backoff.next()
+        self._subscription.retry_later([target.tp for target in plan.targets], at)
+        self._metadata.request_update()
+
+    def _fail(self, plan: FetchPlan, error: KafkaError) -> None:
+        for target in plan.targets:
+            position = self._subscription.get(target.tp, target.token)
+            if position is not None:
+                self._buffer.fail(target.tp, position, error)
+        self.arrived.notify()
+
+    # Handing out
+
+    async def decode(self, count: int, only: Iterable[TopicPartition] | None = None, *, enough: int = 0) -> None:
+        """Have up to ``count`` records decoded in all, giving way to other tasks every 2 ms.
+
+        No further partition is looked at once there are ``enough`` (none given: ``count``).
+        Cancelled at any point, everything decoded so far stays where the next call finds it.
+        """
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        ready = 0
+        for buffer, _ in self._buffer.servable(self._subscription, only):
+            while len(buffer.ready) < count - ready and buffer.undecoded:
+                unread = buffer.unopened()
+                if unread is not None and unread.header.size > _OFFLOAD_BYTES:
+                    await self._open_in_thread(buffer, unread)
+                    since = loop.time()
+                buffer.decode(min(_SLICE_RECORDS, count - ready - len(buffer.ready)))
+                if loop.time() - since > _SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    since = loop.time()
+            ready += len(buffer.ready)
+            if ready >= (enough or count):
+                break
+
+    async def _open_in_thread(self, buffer: PartitionBuffer, unread: Unread) -> None:
+        """Open a batch in a thread. Where a cancelled call has left one at it, wait for that: never two for a batch."""
+        key = id(unread)
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
+            self._opening[key] = opening
+
+            def done(future: asyncio.Future[RecordReader | None], unread: Unread = unread) -> None:
+                del self._opening[id(unread)]
+                if not future.cancelled():
+                    future.exception()  # looked at: it may be that nobody waits for it any more
+
+            opening.add_done_callback(done)
+        await asyncio.wait([opening])
+        try:
+            reader = opening.result()
+        except RecordError as error:
+            buffer.failed_with(error)
+        else:
+            buffer.opened(unread, reader)
+
+    def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
+        """Whether records wait to be decoded: they may have come while ``decode`` gave way to other tasks."""
+        return any(buffer.undecoded for buffer, _ in self._buffer.servable(self._subscription, only))
+
+    def take(self, count: int, only: Collection[TopicPartition] | None = None) -> dict[TopicPartition, list[RawRecord]]:
+        """Hand out what is decoded: positions advance here, in the same tick in which the records are returned.
+
+        Raises the error of a partition only where nothing else could be handed out (F7).
+        """
+        batch: dict[TopicPartition, list[RawRecord]] = {}
+        failed: list[PartitionBuffer] = []
+        drained = False
+        for buffer, position in self._buffer.servable(self._subscription, only):
+            if count <= 0:
+                break
+            records, after = buffer.take(count)
+            if records:
+                batch[buffer.tp] = records
+                count -= len(records)
+                self._subscription.hand_out(buffer.tp, after, records[-1].leader_epoch)
+                self._subscription.move_to_end(buffer.tp)
+            elif buffer.undecoded:
+                continue
+            elif after > position.position:
+                position.skip_to(after)
+            self._buffer.served(buffer, position)
+            if buffer.error is not None and not buffer.ready and not buffer.undecoded:
+                failed.append(buffer)
+            drained = drained or buffer.empty
+        self._taken = self._taken or bool(batch)
+        if self._short_of_room and (drained or self._buffer.bytes < self._config.fetch_buffer_bytes):
+            self.wake.notify()
+        if not batch and failed:
+            self._raise(failed[0])
+        return batch
+
+    def _raise(self, buffer: PartitionBuffer) -> None:
+        error = buffer.error
+        assert error is not None
+        at = asyncio.get_running_loop().time() + self._config.retry_backoff_ms / 1e3
+        self._subscription.retry_later(self._buffer.clear_error(error), at)
+        self._subscription.move_to_end(buffer.tp)
+        self.wake.notify()  # it is to be fetched again then, and nothing else may happen until then
+        raise error

@@ -1,0 +1,264 @@
+"""The offsets of one group: storing them and reading them back, with retries until a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Final, TypeAlias, TypeVar
+from uuid import UUID
+
+from ..config import ClientConfig
+from ..core.backoff import Backoff
+from ..core.group_protocol import MemberToken
+from ..core.offset_messages import (
+    TOPIC_IDS,
+    TopicIds,
+    commit_codes,
+    commit_request,
+    fetch_code,
+    fetch_request,
+    fetched_offsets,
+)
+from ..error_codes import ErrorCode
+from ..errors import BrokerError, CommitFailed, KafkaError, RequestTimedOut, broker_error
+from ..net.pool import Pool
+from ..types import OffsetAndMetadata, TopicPartition
+from ..wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from .coordinator_lookup import CoordinatorLookup
+
+T = TypeVar("T")
+FindTopicId: TypeAlias = Callable[[str], UUID | None]
+#: What to commit, or what tells it as late as possible.
+Offsets: TypeAlias = (
+    Mapping[TopicPartition, OffsetAndMetadata] | Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
+)
+
+# After these the coordinator is looked up anew.
+_NOT_THE_COORDINATOR: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
+)
+# The group has gone on without the member whose offsets these are.
+_OUTSIDE_THE_GROUP: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
+
+
+def _no_topic_id(topic: str) -> UUID | None:
+    return None
+
+
+def _nobody() -> MemberToken | None:
+    return None
+
+
+class GroupOffsets:
+    """Commits and reads the offsets of ``group_id``, on behalf of one of its members or of none."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: Pool,
+        group_id: str,
+        random: Random,
+        *,
+        request_metadata: Callable[[], None] | None = None,
+    ) -> None:
+        self.lookup = CoordinatorLookup(config, pool, group_id, random, request_metadata)
+        self._config = config
+        self._group_id = group_id
+        self._request_metadata = request_metadata
+        self._random = random
+        self._commits = asyncio.Lock()
+
+    async def commit(
+        self,
+        offsets: Offsets,
+        *,
+        member: MemberToken | None,
+        timeout: float,
+        topic_ids: FindTopicId = _no_topic_id,
+        retry: bool = True,
+        before_each_attempt: Callable[[], None] | None = None,
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """All of ``offsets`` are stored, and returned. Commits go out in the order of their calls, one at a time.
+
+        A function is asked for the offsets when its turn has come: what it says is never older than what was stored
+        by then.
+
+        So an older commit that has to be repeated never overtakes, and undoes, a newer one. What can be retried is,
+        until ``timeout`` (then RequestTimedOut tells the last reason), or not at all without ``retry``. Raises
+        CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever
+        ``before_each_attempt`` raises. After an error, some of the offsets may be stored.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout
+        remaining: dict[TopicPartition, OffsetAndMetadata] = {}
+
+        async def attempt(left: float) -> None:
+            if before_each_attempt is not None:
+                before_each_attempt()
+            codes = await self._send_commit(remaining, member, left, topic_ids)
+            for tp in [tp for tp in remaining if codes[tp] == ErrorCode.NONE]:
+                del remaining[tp]
+            if remaining:
+                raise self._commit_error(member, {tp: codes[tp] for tp in remaining})
+
+        async with self._turn(deadline, timeout):
+            wanted = offsets() if callable(offsets) else offsets
+            remaining.update(wanted)
+            if remaining:
+                await self._retried(attempt, deadline, f"commit for group {self._group_id!r}", retry)
+        return wanted
+
+    async def fetch(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        member: Callable[[], MemberToken | None] = _nobody,
+        timeout: float,
+        topic_ids: FindTopicId = _no_topic_id,
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what is committed for each of ``partitions``; None where nothing is.
+
+        An offset that an open transaction is about to replace, or that only a newer member epoch may see, is waited
+        for: it is not "nothing". ``member`` is asked before each attempt, and matters to KIP-848 groups alone.
+        Raises RequestTimedOut after ``timeout`` with the last reason, AuthorizationFailed, BrokerError.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout
+        wanted = list(dict.fromkeys(partitions))
+        if not wanted:
+            return {}
+
+        async def attempt(left: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+            return await self._send_fetch(wanted, member(), left, topic_ids)
+
+        return await self._retried(attempt, deadline, f"fetch of the offsets of group {self._group_id!r}")
+
+    # One attempt
+
+    async def _send_commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MemberToken | None,
+        timeout: float,
+        find_id: FindTopicId,
+    ) -> dict[TopicPartition, int]:
+        """Return the error code of each partition."""
+        topic_ids = _known_ids(offsets, find_id)
+        node_id, response = await self.lookup.ask(
+            OffsetCommitRequest,
+            lambda version: commit_request(self._group_id, offsets, member, topic_ids),
+            timeout=timeout,
+            max_version=_max_version(offsets, topic_ids),
+        )
+        codes = commit_codes(response, offsets, topic_ids)
+        self._heed(node_id, codes.values())
+        return codes
+
+    async def _send_fetch(
+        self, partitions: Collection[TopicPartition], member: MemberToken | None, timeout: float, find_id: FindTopicId
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        topic_ids = _known_ids(partitions, find_id)
+        node_id, response = await self.lookup.ask(
+            OffsetFetchRequest,
+            lambda version: fetch_request(self._group_id, partitions, member, topic_ids, version),
+            timeout=timeout,
+            max_version=_max_version(partitions, topic_ids),
+        )
+        code = fetch_code(response)
+        if code != ErrorCode.NONE:
+            self._heed(node_id, [code])
+            raise broker_error(code, f"offsets of group {self._group_id!r}")
+        fetched = fetched_offsets(response, partitions, topic_ids)
+        codes = {tp: found.error_code for tp, found in fetched.items() if found.error_code != ErrorCode.NONE}
+        if codes:
+            self._heed(node_id, codes.values())
+            raise self._worst(codes)
+        return {tp: found.offset for tp, found in fetched.items()}
+
+    def _heed(self, node_id: int, codes: Iterable[int]) -> None:
+        """Act on what codes say about this client's picture of the cluster."""
+        found = set(codes)
+        if found & _NOT_THE_COORDINATOR:
+            self.lookup.forget(node_id)
+        if ErrorCode.UNKNOWN_TOPIC_ID in found and self._request_metadata is not None:
+            self._request_metadata()
+
+    # Errors
+
+    def _commit_error(self, member: MemberToken | None, codes: Mapping[TopicPartition, int]) -> BrokerError:
+        error = self._worst(codes)
+        if error.code not in _OUTSIDE_THE_GROUP:
+            return error
+        if member is None:
+            advice = "the group has members, and while it has, only they may commit"
+        else:
+            advice = (
+                f"the group has gone on without {member}, and others read these partitions by now: poll to join again; "
+                "if this happens often, process less at a time or raise max_poll_interval_ms"
+            )
+        return CommitFailed(error.code, f"group {self._group_id!r}, {_names(codes)}: {advice}")
+
+    def _worst(self, codes: Mapping[TopicPartition, int]) -> BrokerError:
+        """The error to act on: one that can't be retried, if there is such a one; it names its partitions."""
+        code = min(codes.values(), key=lambda code: broker_error(code).retriable)
+        names = _names([tp for tp in codes if codes[tp] == code])
+        return broker_error(code, f"group {self._group_id!r}, {names}")
+
+    # Time
+
+    @asynccontextmanager
+    async def _turn(self, deadline: float, timeout: float) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._commits.acquire()
+        except TimeoutError as error:
+            raise RequestTimedOut(
+                f"commit for group {self._group_id!r} not sent within {timeout:.3g} s: "
+                "an earlier one is still being tried"
+            ) from error
+        try:
+            yield
+        finally:
+            self._commits.release()
+
+    async def _retried(
+        self, attempt: Callable[[float], Awaitable[T]], deadline: float, what: str, retry: bool = True
+    ) -> T:
+        """Return what ``attempt(seconds)`` returns, trying until ``deadline`` whatever can be retried."""
+        loop = asyncio.get_running_loop()
+        config = self._config
+        backoff = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, self._random)
+        start = loop.time()
+        last: KafkaError | None = None
+        while (left := deadline - loop.time()) > 0:
+            try:
+                return await attempt(min(left, config.request_timeout_ms / 1e3))
+            except KafkaError as error:
+                stale = isinstance(error, BrokerError) and error.code == ErrorCode.STALE_MEMBER_EPOCH
+                if not retry or not (error.retriable or stale):
+                    raise
+                last = error
+            await asyncio.sleep(min(backoff.next(), max(0.0, deadline - loop.time())))
+        reason = f"; the last attempt: {last}" if last is not None else ""
+        raise RequestTimedOut(f"{what}: not done after {loop.time() - start:.3g} s{reason}") from last
+
+
+def _known_ids(partitions: Iterable[TopicPartition], find_id: FindTopicId) -> TopicIds:
+    found = {topic: find_id(topic) for topic in {tp.topic for tp in partitions}}
+    return {topic: topic_id for topic, topic_id in found.items() if topic_id is not None}
+
+
+def _max_version(partitions: Iterable[TopicPartition], topic_ids: TopicIds) -> int | None:
+    """Topics whose id is not known can only be spoken of in versions that name them."""
+    return None if all(tp.topic in topic_ids for tp in partitions) else TOPIC_IDS - 1
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))

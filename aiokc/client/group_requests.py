@@ -1,0 +1,87 @@
+"""The requests of a classic group member: each sends one effect, and returns what came of it as an event."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import Final
+
+from ..core.group_messages import ClassicGroup
+from ..core.group_protocol import Event, Left, SendHeartbeat, SendJoin, SendLeave, SendSync
+from ..core.rate_limit import RateLimit, and_more
+from ..errors import KafkaError
+from ..net.pool import Purpose
+from ..wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from .coordinator_lookup import CoordinatorLookup
+
+logger = logging.getLogger("aiokc.group")
+
+# How much longer than the group may take to assemble the answer to a JoinGroup is waited for.
+_JOIN_LAPSE: Final = 5.0
+_WARNING_INTERVAL: Final = 30.0
+
+
+class ClassicRequests:
+    """Asks the coordinator of one group. Nothing that Kafka or the network can do is raised."""
+
+    def __init__(self, group: ClassicGroup, lookup: CoordinatorLookup, request_timeout: float) -> None:
+        self._group = group
+        self._lookup = lookup
+        self._timeout = request_timeout
+        self._warnings = RateLimit(_WARNING_INTERVAL)
+
+    async def join(self, effect: SendJoin) -> Event:
+        """The coordinator parks a JoinGroup until all members have sent theirs, or the rebalance timeout is over."""
+        timeout = max(self._timeout, self._group.rebalance_timeout_ms / 1e3 + _JOIN_LAPSE)
+        build = partial(self._group.join_request, effect)
+        try:
+            node_id, response = await self._lookup.ask(JoinGroupRequest, build, timeout=timeout, purpose=Purpose.JOIN)
+        except KafkaError as error:
+            return self._failure(effect, error)
+        return self._group.joined(effect, response, node_id)
+
+    async def sync(self, effect: SendSync) -> Event:
+        try:
+            node_id, response = await self._lookup.ask(
+                SyncGroupRequest,
+                lambda version: self._group.sync_request(effect),
+                timeout=self._timeout,
+                purpose=Purpose.JOIN,
+            )
+        except KafkaError as error:
+            return self._failure(effect, error)
+        return self._group.synced(effect, response, node_id)
+
+    async def heartbeat(self, effect: SendHeartbeat) -> Event:
+        timeout = min(self._timeout, self._group.session_timeout_ms / 1e3)
+        try:
+            node_id, response = await self._lookup.ask(
+                HeartbeatRequest, lambda version: self._group.heartbeat_request(effect), timeout=timeout
+            )
+        except KafkaError as error:
+            return self._failure(effect, error)
+        return self._group.beaten(effect, response.error_code, node_id)
+
+    async def leave(self, effect: SendLeave) -> Event:
+        """Whatever becomes of it, this member is gone; at worst the group notices after the session timeout."""
+        build = partial(self._group.leave_request, effect)
+        try:
+            await self._lookup.ask(LeaveGroupRequest, build, timeout=self._timeout)
+        except KafkaError as error:
+            logger.info("group %r: %s left without a word: %s", self._group.group_id, effect.member, error)
+        return Left(effect.step)
+
+    def _failure(self, effect: SendJoin | SendSync | SendHeartbeat, error: KafkaError) -> Event:
+        api = type(effect).__name__.removeprefix("Send")
+        held_back = self._warnings.admit(api, asyncio.get_running_loop().time())
+        if held_back is not None:
+            logger.warning(
+                "group %r: %s of %s failed, trying again: %s%s",
+                self._group.group_id,
+                api,
+                effect.member,
+                error,
+                and_more(held_back),
+            )
+        return self._group.failure(effect, error)

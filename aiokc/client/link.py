@@ -1,0 +1,115 @@
+"""What Client and Consumer stand on: connections, the picture of the cluster, and the background that keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from random import Random
+
+from ..config import ClientConfig
+from ..core.cluster import Cluster
+from ..error_codes import ErrorCode
+from ..errors import ConsumerClosed, KafkaError, UsageError, broker_error
+from ..net.pool import Pool
+from ..types import TopicInfo
+from .list_offsets import OffsetLister
+from .metadata import Metadata
+from .supervisor import Driver, Supervisor
+
+# A topic that was created a moment ago is not known to every broker yet: how long to believe that it may appear.
+_NEW_TOPIC_SECONDS = 3.0
+
+
+class ClusterLink:
+    """Connections to one cluster, from ``start`` to ``stop``."""
+
+    def __init__(self, config: ClientConfig, random: Random, *, allow_auto_topic_creation: bool = False) -> None:
+        self.config = config
+        self.random = random
+        self.pool = Pool(config, random=random)
+        self.metadata = Metadata(config, self.pool, random, allow_auto_topic_creation=allow_auto_topic_creation)
+        self.lister = OffsetLister(config, self.pool, self.metadata, random)
+        self.background = Supervisor("aiokc background")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+
+    @property
+    def running(self) -> bool:
+        return self._loop is not None and not self._stopped
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def check(self) -> None:
+        """Raise ConsumerClosed unless running, and what ended the background if something did.
+
+        Raises UsageError in another event loop than that of start(): there, nothing would ever wake who waits.
+        """
+        if self._stopped:
+            raise ConsumerClosed("stopped: make a new one to go on")
+        if self._loop is None:
+            raise ConsumerClosed("not started: call start(), or use 'async with'")
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError("it was started in another event loop: use it there, or make one for this loop")
+        self.background.check()
+
+    async def start(self, drivers: list[Driver], *, timeout: float) -> None:
+        """Start the background and return once a broker has answered. Raises NoBrokersAvailable after ``timeout``.
+
+        After a failure it is stopped, for good.
+        """
+        if self._stopped:
+            raise ConsumerClosed("stopped: make a new one to go on")
+        if self._loop is not None:
+            return self.check()
+        self._loop = asyncio.get_running_loop()
+        self.background.start([self.pool.run, self.metadata.run, *drivers])
+        try:
+            await self.metadata.first(timeout)
+        except BaseException as error:
+            was_stopped = self.stopped
+            await self.stop()
+            if was_stopped and isinstance(error, KafkaError):
+                raise ConsumerClosed("stopped before it had started") from error
+            raise
+
+    async def stop(self) -> None:
+        """End the background and close every connection, also when cancelled. A second call finds nothing to do."""
+        self._stopped = True
+        try:
+            await self.background.stop()
+        finally:
+            await self.pool.aclose()
+
+    async def topics(self, names: Iterable[str] | None, *, timeout: float) -> dict[str, TopicInfo]:
+        """Return these topics (None: all that this principal may see), as of now.
+
+        Raises UnknownTopic where the cluster has none of that name, AuthorizationFailed where it may not be seen.
+        """
+        wanted = None if names is None else frozenset(names)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        patience = loop.time() + min(timeout, _NEW_TOPIC_SECONDS)
+        while True:
+            cluster = await self.metadata.fetch(wanted, timeout=deadline - loop.time())
+            if wanted is None:
+                return dict(cluster.topics)
+            missing = sorted(wanted - cluster.topics.keys() | wanted & cluster.errors.keys())
+            if not missing:
+                return {name: cluster.topics[name] for name in wanted}
+            code = cluster.errors.get(missing[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            error = broker_error(code, f"topic {missing[0]!r}")
+            pause = self.config.retry_backoff_ms / 1e3
+            if not error.retriable or loop.time() + pause >= patience:
+                raise error
+            await asyncio.sleep(pause)
+
+
+def known_error(cluster: Cluster, topics: Iterable[str]) -> Exception | None:
+    """The first error of these topics that only the user can cure (authorization, an invalid name)."""
+    for topic in sorted(topics):
+        code = cluster.errors.get(topic)
+        if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):
+            return broker_error(code, f"topic {topic!r}")
+    return None

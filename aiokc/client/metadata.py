@@ -1,0 +1,143 @@
+"""Keeping the picture of the cluster up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import TypeVar, cast
+
+from ..config import ClientConfig
+from ..core.backoff import Backoff
+from ..core.cluster import Cluster, merge
+from ..error_codes import error_name
+from ..errors import KafkaError, RequestTimedOut
+from ..net.pool import Pool
+from ..wire.messages.discovery import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from .signal import Signal
+
+logger = logging.getLogger("aiokc.metadata")
+
+T = TypeVar("T")
+
+
+class Metadata:
+    """The newest Cluster, refreshed when it is too old and when somebody found it wrong.
+
+    ``changed`` is notified after each refresh, and ``cluster`` is then another object.
+    """
+
+    def __init__(
+        self, config: ClientConfig, pool: Pool, random: Random, *, allow_auto_topic_creation: bool = False
+    ) -> None:
+        self.cluster = Cluster()
+        self.changed = Signal()
+        self.error: KafkaError | None = None
+        self._config = config
+        self._pool = pool
+        self._random = random
+        self._create = allow_auto_topic_creation
+        self._topics: frozenset[str] | None = frozenset()
+        self._wanted = Signal()
+        self._update_asked = True
+        self._last_refresh = float("-inf")
+
+    def follow(self, topics: Iterable[str] | None) -> None:
+        """Keep these topics up to date from now on (None: all); a new one among them asks for an update."""
+        wanted = None if topics is None else frozenset(topics)
+        if wanted is None or self._topics is None or not wanted <= self._topics:
+            self.request_update()
+        self._topics = wanted
+
+    @property
+    def followed(self) -> frozenset[str] | None:
+        return self._topics
+
+    def request_update(self) -> None:
+        """Somebody found the picture wrong (NOT_LEADER, a lost broker): refresh it, at most each retry_backoff_ms."""
+        if not self._update_asked:
+            self._update_asked = True
+            self._wanted.notify()
+
+    async def first(self, timeout: float) -> None:
+        """Return once the first broker has answered. Raises KafkaError, NoBrokersAvailable above all."""
+        self._update_asked = False
+        await self._refresh(timeout)
+
+    async def run(self) -> None:
+        """Refresh for ever, after ``first``. What goes wrong is kept in ``error`` until a refresh succeeds."""
+        while self.cluster.version == 0:
+            await self.changed.wait()
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
+        while True:
+            age_limit = self._last_refresh + self._max_age()
+            while not self._update_asked and (left := age_limit - loop.time()) > 0:
+                await self._wanted.wait(left)
+            self._update_asked = False
+            try:
+                await self._refresh(self._config.request_timeout_ms / 1e3)
+            except KafkaError as error:
+                self.error = error
+                self._update_asked = True
+                logger.warning("cannot refresh the metadata: %s", error)
+                self.changed.notify()
+                await asyncio.sleep(backoff.next())
+                continue
+            if self._update_asked:  # found wrong again while the answer was on its way
+                await asyncio.sleep(backoff.next())
+            else:
+                backoff.reset()
+                await asyncio.sleep(self._config.retry_backoff_ms / 1e3)
+
+    def _max_age(self) -> float:
+        """How long this picture may stand: not long where it lacks a followed topic, which may be created yet."""
+        soon = self._config.retry_backoff_max_ms / 1e3
+        lacking = self._cluster_errors()
+        return min(soon, self._config.metadata_max_age_ms / 1e3) if lacking else self._config.metadata_max_age_ms / 1e3
+
+    def _cluster_errors(self) -> dict[str, int]:
+        return {topic: code for topic, code in self.cluster.errors.items() if topic in (self._topics or ())}
+
+    async def _refresh(self, timeout: float) -> None:
+        topics = self._topics
+        response = await self._ask(topics, timeout)
+        known = self._cluster_errors()
+        self.cluster = await self._merged(response, complete=topics is None)
+        for topic, code in self._cluster_errors().items():
+            if known.get(topic) != code:
+                logger.warning("topic %r: %s; looking again until that changes", topic, error_name(code))
+        self._last_refresh = asyncio.get_running_loop().time()
+        self.error = None
+        self._pool.set_brokers(self.cluster.brokers)
+        self.changed.notify()
+
+    async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
+        """Return the picture of these topics (None: all) as of now; what is followed stays as it is."""
+        response = await self._ask(topics, timeout, create=False)
+        return await self._merged(response, complete=topics is None)
+
+    async def _ask(self, topics: frozenset[str] | None, timeout: float, create: bool = True) -> MetadataResponse:
+        names = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
+        request = MetadataRequest(topics=names, allow_auto_topic_creation=create and self._create)
+        return await self._pool.request(None, request, timeout=timeout)
+
+    async def _merged(self, response: MetadataResponse, *, complete: bool) -> Cluster:
+        steps = merge(self.cluster, response, complete=complete)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return cast(Cluster, done.value)
+            await asyncio.sleep(0)
+
+    async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
+        """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut, with its cause."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while (found := look(self.cluster)) is None:
+            self.request_update()
+            if not await self.changed.wait(deadline - loop.time()):
+                raise RequestTimedOut(f"{what}: not known after {timeout:.3g} s") from self.error
+        return found

@@ -1,0 +1,41 @@
+"""One user at a time: the guard around the calls that hand out records, and the pace at which they let others run."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from ..errors import ConcurrentCall
+
+# A loop over records that are all there never waits for anything; so that it can't starve the other tasks (and the
+# heartbeats among them), it gives way after this long.
+_TURN_SECONDS = 0.002
+
+
+class SingleUser:
+    """A context that one task at a time may be in; raises ConcurrentCall for a second one, at once."""
+
+    def __init__(self) -> None:
+        self._user: asyncio.Task[object] | None = None
+        self._last_turn = 0.0
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        if self._user is not None:
+            raise ConcurrentCall(
+                f"getmany, getone or the iterator is running in task {self._user.get_name()!r}: a consumer serves one "
+                "task at a time; use one consumer for each, or hand records over by a queue"
+            )
+        self._user = task
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._user = None
+
+    async def give_way(self) -> None:
+        """Let other tasks run if this one has had the loop for its turn."""
+        now = asyncio.get_running_loop().time()
+        if now - self._last_turn > _TURN_SECONDS:
+            await asyncio.sleep(0)
+            self._last_turn = asyncio.get_running_loop().time()

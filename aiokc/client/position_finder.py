@@ -1,0 +1,176 @@
+"""Finding where to read on: the committed offset, or what auto_offset_reset says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import cast
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..config import ConsumerConfig
+from ..core.backoff import Backoff
+from ..core.positions import PositionState
+from ..core.rate_limit import RateLimit, and_more
+from ..core.subscription import Subscription
+from ..errors import KafkaError, NoOffsetForPartition
+from ..types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from .list_offsets import OffsetLister, group_by_leader, may_pass
+from .metadata import Metadata
+from .signal import Signal
+
+logger = logging.getLogger("aiokc.offsets")
+
+#: Returns what the group has committed for some partitions (None where nothing); None: there is no group.
+FetchCommitted = Callable[[Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]]
+
+_COMPLAINT_SECONDS = 30.0
+
+#: Partitions without a position, and the token of each one's claim.
+Claims = dict[TopicPartition, int]
+
+RESET_TIMESTAMPS: dict[str, int | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
+
+
+class PositionFinder:
+    """Gives every assigned partition a position.
+
+    An answer counts only for the claim that asked (its token): a seek, or another assignment, always wins over it.
+    ``found`` is notified when positions were found, and when ``error`` was set, which the user's next call raises.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        subscription: Subscription,
+        metadata: Metadata,
+        lister: OffsetLister,
+        fetch_committed: FetchCommitted | None,
+        random: Random,
+    ) -> None:
+        self.found = Signal()
+        self.wake = Signal()
+        self.error: KafkaError | None = None
+        self._subscription = subscription
+        self._metadata = metadata
+        self._lister = lister
+        self._fetch_committed = fetch_committed
+        self._reset_timestamp = RESET_TIMESTAMPS[config.auto_offset_reset]
+        self._request_timeout = config.request_timeout_ms / 1e3
+        self._pause = config.retry_backoff_ms / 1e3
+        self._backoff = partial(Backoff, self._pause, config.retry_backoff_max_ms / 1e3, random)
+        self._backoffs: dict[int, Backoff] = {}
+        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+
+    async def run(self) -> None:
+        """Look up positions for ever; what fails is tried again after a growing pause.
+
+        Two loops: a coordinator that does not answer must not keep a seek_to_beginning() waiting.
+        """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._find_committed)
+            tasks.start_soon(self._find_by_timestamp, tasks)
+
+    # Committed offsets
+
+    async def _find_committed(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = self._backoff()
+        while True:
+            now = loop.time()
+            claims = self._subscription.in_state(PositionState.INITIALIZING, now)
+            if not claims:
+                await self._next(now)
+                continue
+            try:
+                await self._look_up_committed(claims)
+                backoff.reset()
+            except KafkaError as error:
+                waiting = self._subscription.in_state(PositionState.INITIALIZING, now)
+                self._subscription.retry_later(waiting, loop.time() + backoff.next())
+                self._report(error, claims, retriable=error.retriable)
+
+    async def _look_up_committed(self, claims: Claims) -> None:
+        committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        if self._fetch_committed is not None:
+            committed = await self._fetch_committed(claims)
+        missing: list[TopicPartition] = []
+        for tp, token in claims.items():
+            if self._subscription.get(tp, token) is None:
+                continue  # sought, or assigned anew, while the answer was on its way
+            offset = committed.get(tp)
+            if offset is not None:
+                self._subscription.seek(tp, offset.offset, offset.leader_epoch)
+            elif self._reset_timestamp is not None:
+                self._subscription.await_reset(tp, self._reset_timestamp)
+            else:
+                missing.append(tp)
+        self.found.notify()
+        self.wake.notify()  # the other loop: some are to be looked up by timestamp now
+        if missing:
+            raise NoOffsetForPartition(missing)
+
+    # Offsets by timestamp
+
+    async def _find_by_timestamp(self, tasks: TaskGroup) -> None:
+        """Ask each leader by itself: a broker that is silent, or a partition that has no leader, delays no other."""
+        loop = asyncio.get_running_loop()
+        while True:
+            now = loop.time()
+            subscription = self._subscription
+            claims = subscription.in_state(PositionState.AWAIT_RESET, now)
+            asked = {tp: cast(int, subscription[tp].reset_timestamp) for tp in claims}
+            by_leader = group_by_leader(self._metadata.cluster, asked)
+            for node_id, part in by_leader.items():
+                subscription.retry_later(part, now + self._request_timeout)  # sooner, if the answer is an error
+                tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: claims[tp] for tp in part})
+            if without_leader := [tp for tp in claims if self._metadata.cluster.leader(tp) is None]:
+                self._metadata.request_update()
+                subscription.retry_later(without_leader, now + self._pause)
+            await self._next(now)
+
+    async def _look_up_timestamps(self, node_id: int, asked: Mapping[TopicPartition, int], claims: Claims) -> None:
+        answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
+        for tp, offset in answer.found.items():
+            if tp not in claims or self._subscription.get(tp, claims[tp]) is None:
+                continue  # sought, or assigned anew: the later call wins
+            if offset is None:
+                answer.errors[tp] = NoOffsetForPartition([tp])
+                continue
+            self._subscription.seek(tp, offset.offset, offset.leader_epoch)
+            logger.info("%s: position set to offset %d (%s)", tp, offset.offset, _names.get(asked[tp], asked[tp]))
+        left = [tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None]
+        if left:
+            backoff = self._backoffs.setdefault(node_id, self._backoff())
+            self._subscription.retry_later(left, asyncio.get_running_loop().time() + backoff.next())
+            self._metadata.request_update()
+            for error in {id(answer.errors[tp]): answer.errors[tp] for tp in left if tp in answer.errors}.values():
+                self._report(error, claims, retriable=may_pass(error))
+        else:
+            self._backoffs.pop(node_id, None)
+        self.found.notify()
+        self.wake.notify()
+
+    # Both
+
+    async def _next(self, now: float) -> None:
+        """Wait until somebody needs a position, or the time for another attempt has come."""
+        retry = self._subscription.next_retry(now)
+        await self.wake.wait(None if retry is None else retry - now)
+
+    def _report(self, error: KafkaError, claims: Claims, *, retriable: bool) -> None:
+        if retriable:
+            held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
+            if held_back is not None:
+                names = ", ".join(map(str, sorted(claims)[:5]))
+                logger.warning("no position yet for %s: %s%s", names, error, and_more(held_back))
+        else:
+            self.error = error
+            self.found.notify()
+
+
+_names = {EARLIEST: "earliest", LATEST: "latest"}

@@ -1,0 +1,252 @@
+"""The drivers behind a Consumer, wired together: who wakes whom, and in which order they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from random import Random
+
+import anyio
+
+from ..config import ConsumerConfig
+from ..core.positions import PositionState
+from ..core.subscription import Mode, Subscription
+from ..error_codes import ErrorCode
+from ..errors import CommitFailed, ConsumerClosed, RequestTimedOut, UsageError
+from ..types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from .all_partitions import AllPartitions
+from .coordinator import Coordinator
+from .fetcher import Fetcher
+from .link import ClusterLink, known_error
+from .position_finder import RESET_TIMESTAMPS, PositionFinder
+from .signal import Signal
+from .supervisor import Driver
+
+
+class Reading:
+    """Everything that a Consumer does, without its public face.
+
+    ``changed`` is notified whenever a waiting getmany() should look again.
+    """
+
+    def __init__(self, config: ConsumerConfig, random: Random) -> None:
+        self._config = config
+        self.changed = Signal()
+        self._stopping = False
+        self.subscription = Subscription()
+        self.link = link = ClusterLink(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
+        self.fetcher = Fetcher(
+            config,
+            link.pool,
+            link.metadata,
+            self.subscription,
+            random,
+            reset_timestamp=RESET_TIMESTAMPS[config.auto_offset_reset],
+        )
+        self._moved = Signal()  # the assignment or a position changed
+        self.coordinator: Coordinator | None = None
+        self._everything: AllPartitions | None = None
+        if config.group_id is not None:
+            self.coordinator = Coordinator(config, link.pool, link.metadata, self.subscription, self._moved, random)
+        else:
+            self._everything = AllPartitions(link.metadata, self.subscription)
+            self._everything.assigned.followed_by(self._moved)
+            link.metadata.changed.followed_by(self._everything.wake)
+        self.finder = PositionFinder(
+            config,
+            self.subscription,
+            link.metadata,
+            link.lister,
+            self._fetch_committed if self.coordinator else None,
+            random,
+        )
+        self._moved.followed_by(self.finder.wake)
+        self._moved.followed_by(self.fetcher.wake)
+        self._moved.followed_by(self.changed)
+        self.finder.found.followed_by(self.fetcher.wake)
+        self.finder.found.followed_by(self.changed)
+        link.metadata.changed.followed_by(self.fetcher.wake)
+        link.metadata.changed.followed_by(self.changed)
+        link.background.ended.followed_by(self.changed)
+        self.fetcher.arrived.followed_by(self.finder.wake)  # an offset out of range became a reset
+        self.fetcher.arrived.followed_by(self.changed)
+
+    async def start(self, *, timeout: float) -> None:
+        drivers: list[Driver] = [self.fetcher.run, self.finder.run]
+        if self.coordinator is not None:
+            drivers.append(self.coordinator.run)
+        if self._everything is not None:
+            drivers.append(self._everything.run)
+        await self.link.start(drivers, timeout=timeout)
+
+    async def stop(self, *, timeout: float) -> None:
+        """Leave the group, then end the background; the first has ``timeout`` seconds, the second needs no network."""
+        if not self.link.running:
+            await self.link.stop()
+            return
+        self._stopping = True
+        self.changed.notify()  # a getmany() that waits in another task ends now
+        try:
+            if self.coordinator is not None and self.link.background.error is None:
+                with anyio.move_on_after(timeout):
+                    await self.coordinator.leave(timeout)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.link.stop()
+            self.subscription.unsubscribe()
+            self.changed.notify()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopping or self.link.stopped
+
+    def check(self, only: frozenset[TopicPartition] | None = None) -> None:
+        """Raise ConsumerClosed unless running, what ended the background, UsageError if one of ``only`` is not ours."""
+        self.link.check()
+        if self._stopping:
+            raise ConsumerClosed("stopping: nothing more is handed out")
+        for tp in only or ():
+            self.subscription[tp]  # raises for one that is not assigned, or not any more
+
+    def raise_errors(self) -> None:
+        """Raise what the user must know of: a fatal group error, a missing offset, a topic that he may not read."""
+        if self.subscription.mode is Mode.NONE:
+            raise UsageError("nothing to read: call subscribe() or assign() first")
+        if self.coordinator is not None and self.coordinator.error is not None:
+            raise self.coordinator.error
+        if self.finder.error is not None:
+            error, self.finder.error = self.finder.error, None
+            raise error
+        cluster = self.link.metadata.cluster
+        if cluster.errors:
+            topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
+            topic_error = known_error(cluster, topics)
+            if topic_error is not None:
+                raise topic_error
+
+    # What is read
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        if self.subscription.subscribe(topics):
+            self._want_changed()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        if self.subscription.assign(partitions):
+            self._want_changed()
+
+    def unsubscribe(self) -> None:
+        self.subscription.unsubscribe()
+        self._want_changed()
+
+    def _want_changed(self) -> None:
+        topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
+        self.link.metadata.follow(topics)
+        if self.coordinator is not None:
+            self.coordinator.subscription_changed()
+        if self._everything is not None:
+            self._everything.wake.notify()
+        self._moved.notify()
+
+    def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
+        wanted = [self.subscription[tp] for tp in partitions]
+        for position in wanted:
+            position.paused = paused
+        self._moved.notify()
+
+    # Polling
+
+    @contextmanager
+    def polling(self, only: frozenset[TopicPartition] | None) -> Iterator[None]:
+        """The user is back: what he held counts as processed; and while he is in here, he is polling."""
+        self.check(only)
+        self.subscription.release()
+        if self.coordinator is None:
+            yield
+            return
+        self.coordinator.polling_begins()
+        try:
+            yield
+        finally:
+            self.coordinator.polling_ends()
+
+    # Positions and offsets
+
+    def seek(self, tp: TopicPartition, where: OffsetAndMetadata) -> None:
+        self.subscription.seek(tp, where.offset, where.leader_epoch)
+        self._moved.notify()
+
+    async def seek_by_time(self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float) -> None:
+        wanted = list(partitions) or list(self.subscription.assigned)
+        for tp in wanted:
+            self.subscription[tp]  # raises for one that is not assigned, before any of them has moved
+        for tp in wanted:
+            self.subscription.await_reset(tp, timestamp)
+        self._moved.notify()
+        await self.positions(wanted, timeout=timeout)
+
+    async def positions(self, partitions: list[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
+        """Wait until all of these have a position, and return those."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            self.check()
+            held = {tp: self.subscription[tp] for tp in partitions}
+            lacking = [tp for tp, position in held.items() if position.state is not PositionState.FETCHING]
+            if not lacking:
+                return {tp: position.position for tp, position in held.items()}
+            self.raise_errors()
+            if not await self.changed.wait(deadline - loop.time()):
+                names = ", ".join(map(str, sorted(lacking)))
+                raise RequestTimedOut(f"no position for {names} after {timeout:.3g} s") from self.link.metadata.error
+
+    async def edges(
+        self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float
+    ) -> dict[TopicPartition, int]:
+        found = await self.list_offsets(dict.fromkeys(partitions, timestamp), timeout=timeout)
+        return {tp: offset.offset for tp, offset in found.items() if offset is not None}
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout: float
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        self.check()
+        metadata = self.link.metadata
+        followed = metadata.followed
+        if followed is not None:
+            metadata.follow(followed | {tp.topic for tp in timestamps})
+        return await self.link.lister.list_offsets(timestamps, timeout=timeout)
+
+    # The group
+
+    async def _fetch_committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return await self.committed(partitions, timeout=self._config.request_timeout_ms / 1e3)
+
+    async def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata] | None, *, timeout: float) -> None:
+        coordinator = self._group("commit()")
+        wanted = self.subscription.consumed() if offsets is None else offsets
+        taken = self.subscription.taken_from_user
+        if offsets is not None:
+            by_group = self.subscription.mode is Mode.TOPICS
+            taken = frozenset(wanted.keys() - self.subscription.assigned) if by_group else frozenset()
+        if taken:
+            raise CommitFailed(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"{', '.join(map(str, sorted(taken)))} not assigned to this consumer any more, and nothing was "
+                "committed: who reads them next gets these records again",
+            )
+        if wanted:
+            await coordinator.commit(wanted, timeout=timeout)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], *, timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        coordinator = self._group("committed()")
+        return await coordinator.committed(partitions, timeout=timeout)
+
+    def _group(self, call: str) -> Coordinator:
+        self.check()
+        if self.coordinator is None:
+            raise UsageError(f"{call} needs a group: give the consumer a group_id")
+        return self.coordinator

@@ -1,0 +1,69 @@
+"""The one task that holds every background task, so that ``start``/``stop`` and ``async with`` mean the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import anyio
+
+from ..errors import ConsumerClosed, KafkaError
+from .signal import Signal
+
+Driver = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Supervisor:
+    """Runs drivers until stopped. A driver that ends with an error ends them all, and the error is kept in ``error``.
+
+    A task group may only be left by the task that entered it, and ``stop`` is often called by another task than
+    ``start``: so the group lives in a task of its own.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.error: Exception | None = None
+        self.ended = Signal()
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
+        self._scope: anyio.CancelScope | None = None
+
+    def start(self, drivers: list[Driver]) -> None:
+        """Let the drivers run, from the next tick of the loop on."""
+        loop = asyncio.get_running_loop()
+        self._scope = anyio.CancelScope()
+        self._task = loop.create_task(self._run(drivers, self._scope), name=self._name)
+
+    async def _run(self, drivers: list[Driver], scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                async with anyio.create_task_group() as tasks:
+                    for driver in drivers:
+                        tasks.start_soon(driver)
+        except* Exception as group:
+            self.error = unwrapped(group)
+        finally:
+            asyncio.get_running_loop().call_soon(self.ended.notify)  # soon: when the task is done
+
+    def check(self) -> None:
+        """Raise the error that ended the background, as itself; and ConsumerClosed where somebody cancelled it."""
+        if self.error is not None:
+            raise self.error
+        stopped = self._scope is None or self._scope.cancel_called
+        if self._task is not None and self._task.done() and not stopped:
+            raise ConsumerClosed("the background task was cancelled, with its event loop perhaps: make a new one")
+
+    async def stop(self) -> None:
+        """End all drivers and wait until the last one has ended."""
+        if self._task is None or self._scope is None or self._task.done():
+            return
+        self._scope.cancel()
+        await asyncio.wait([self._task])
+
+
+def unwrapped(group: BaseExceptionGroup[Exception]) -> Exception:
+    """Return the exception that matters: users never meet an ExceptionGroup."""
+    leaves: list[Exception] = []
+    for error in group.exceptions:
+        leaves += [unwrapped(error)] if isinstance(error, BaseExceptionGroup) else [error]
+    return next((leaf for leaf in leaves if isinstance(leaf, KafkaError)), leaves[0])

@@ -1,0 +1,251 @@
+"""The consumer's options: Kafka's names in snake_case, Java's defaults, checked once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
+
+from .errors import ConfigError
+
+AutoOffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
+IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
+#: ``await resolve(host, port)`` returns the addresses to try, in order, for a host that a broker advertises.
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, int]]]]
+
+_DEFAULT_PORT: Final = 9092
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of every connection to a cluster: see ClientConfig."""
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    socket_connection_setup_timeout_ms: int
+    connections_max_idle_ms: int
+    metadata_max_age_ms: int
+    metadata_recovery_rebootstrap_trigger_ms: int
+    max_response_bytes: int
+    resolve: Resolve | None
+    isolation_level: IsolationLevel
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    fetch_buffer_bytes: int
+    max_decompressed_batch_bytes: int
+    check_crcs: bool
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    """Options of a Consumer: see ConsumerConfig."""
+
+    group_id: str | None
+    group_instance_id: str | None
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    max_poll_records: int
+    partition_assignment_strategy: Sequence[str]
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    auto_offset_reset: AutoOffsetReset
+    allow_auto_create_topics: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """What every connection to a cluster needs. Times in milliseconds, sizes in bytes; defaults are Java's.
+
+    bootstrap_servers      "host:port,host:port" or a list of "host:port" (port 9092 where none is given)
+    request_timeout_ms     how long one answer may take
+    default_api_timeout_ms how long one call of the public API may take, retries included
+    resolve                async (host, port) -> [(host, port), ...]: takes the place of DNS for every address
+    fetch_buffer_bytes     the most that fetched records may occupy, frames in flight included
+    max_response_bytes     the longest response frame that is accepted (default: fetch_max_bytes + 16 MiB)
+    max_decompressed_batch_bytes   the longest that one record batch may decompress to
+    """
+
+    bootstrap_servers: str | Sequence[str] = "localhost:9092"
+    client_id: str = "aiokc"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    connections_max_idle_ms: int = 540_000
+    metadata_max_age_ms: int = 300_000
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
+    max_response_bytes: int = 0
+    resolve: Resolve | None = None
+    isolation_level: IsolationLevel = "read_uncommitted"
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 1_048_576
+    fetch_buffer_bytes: int = 67_108_864
+    max_decompressed_batch_bytes: int = 134_217_728
+    check_crcs: bool = True
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        parse_addresses(self.bootstrap_servers)
+        if self.max_response_bytes == 0:
+            object.__setattr__(self, "max_response_bytes", self.fetch_max_bytes + (16 << 20))
+        _at_least(self, 1, "request_timeout_ms", "default_api_timeout_ms", "socket_connection_setup_timeout_ms")
+        _at_least(self, 1, "fetch_max_bytes", "max_partition_fetch_bytes", "fetch_buffer_bytes", "metadata_max_age_ms")
+        _at_least(self, 1, "max_decompressed_batch_bytes", "max_response_bytes", "connections_max_idle_ms")
+        _at_least(self, 0, "retry_backoff_ms", "reconnect_backoff_ms", "fetch_min_bytes", "fetch_max_wait_ms")
+        _at_least(self, 0, "metadata_recovery_rebootstrap_trigger_ms")
+        _at_least(self, self.retry_backoff_ms, "retry_backoff_max_ms")
+        _at_least(self, self.reconnect_backoff_ms, "reconnect_backoff_max_ms")
+        _one_of(self, "isolation_level", get_args(IsolationLevel))
+        if self.fetch_max_wait_ms >= self.request_timeout_ms:
+            raise ConfigError(
+                f"fetch_max_wait_ms={self.fetch_max_wait_ms} must be smaller than "
+                f"request_timeout_ms={self.request_timeout_ms}: the broker may hold a Fetch that long"
+            )
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """The bootstrap addresses as (host, port)."""
+        return parse_addresses(self.bootstrap_servers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig(ClientConfig):
+    """What a Consumer needs beyond its connections. Times in milliseconds; defaults are Java's.
+
+    group_id               None: no group; the consumer then reads all partitions of the topics it subscribes to
+    group_instance_id      makes the member static (KIP-345)
+    partition_assignment_strategy   names of assignors, the preferred one first: "range", "roundrobin", "sticky"
+    max_poll_records       the most records that one getmany() returns
+    enable_auto_commit     commit, every auto_commit_interval_ms, what *earlier* calls returned
+    auto_offset_reset      where to start without a committed offset: "earliest", "latest", or "none" (an error)
+    """
+
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    max_poll_records: int = 500
+    partition_assignment_strategy: Sequence[str] = ("range", "roundrobin")
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    auto_offset_reset: AutoOffsetReset = "latest"
+    allow_auto_create_topics: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least(self, 1, "max_poll_records", "heartbeat_interval_ms", "max_poll_interval_ms")
+        _at_least(self, 0, "auto_commit_interval_ms")
+        _one_of(self, "auto_offset_reset", get_args(AutoOffsetReset))
+        if self.group_id == "":
+            raise ConfigError("group_id must not be empty; leave it out to read without a group")
+        if self.group_instance_id == "":
+            raise ConfigError("group_instance_id must not be empty; leave it out for a dynamic member")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be smaller than "
+                f"session_timeout_ms={self.session_timeout_ms} (advised: at most a third)"
+            )
+        strategy = tuple(self.partition_assignment_strategy)
+        if not strategy:
+            raise ConfigError("partition_assignment_strategy must name at least one assignor")
+        object.__setattr__(self, "partition_assignment_strategy", strategy)
+
+
+Config = TypeVar("Config", bound=ClientConfig)
+
+
+def parse_addresses(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Return (host, port) of each bootstrap server; IPv6 hosts stand in brackets. Raises ConfigError."""
+    entries = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses = tuple(_parse_address(entry.strip()) for entry in entries if entry.strip())
+    if not addresses:
+        raise ConfigError("bootstrap_servers names no server; give 'host:port'")
+    return addresses
+
+
+def _parse_address(entry: str) -> tuple[str, int]:
+    if "://" in entry:
+        raise ConfigError(f"bootstrap_servers entry {entry!r} is a URL; give 'host:port'")
+    if entry.startswith("["):
+        host, _, rest = entry[1:].partition("]")
+        colon, port = rest[:1], rest[1:]
+    elif entry.count(":") > 1:
+        raise ConfigError(f"bootstrap_servers entry {entry!r}: write an IPv6 address in brackets, '[::1]:9092'")
+    else:
+        host, colon, port = entry.partition(":")
+    number = _DEFAULT_PORT if not colon else int(port) if port.isascii() and port.isdigit() else 0
+    if not host or not 0 < number < 65_536:
+        raise ConfigError(f"bootstrap_servers entry {entry!r} is not 'host:port'")
+    return host, number
+
+
+def configured(cls: type[Config], config: Config | None, options: dict[str, Any]) -> Config:
+    """Return ``config`` with ``options`` in place of its own, all checked.
+
+    Raises ConfigError, with the nearest known name, for an option that there is not.
+    """
+    known = {field.name for field in fields(cls)}
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"unknown option {name!r}{_suggestion(name, known)}")
+    return cls(**options) if config is None else replace(config, **options)
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    snake = name.replace(".", "_").replace("-", "_").lower()
+    close = difflib.get_close_matches(snake, sorted(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+# The annotation of a field, as text, to what an option of it may be.
+_ALLOWED: Final[dict[str, tuple[type, ...]]] = {
+    "int": (int,),
+    "bool": (bool,),
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "str | Sequence[str]": (str, list, tuple),
+    "Sequence[str]": (list, tuple),
+    "AutoOffsetReset": (str,),
+    "IsolationLevel": (str,),
+}
+
+
+def _check_types(config: ClientConfig) -> None:
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.name == "resolve":
+            if value is not None and not callable(value):
+                raise ConfigError(f"resolve must be an async function, not {type(value).__name__}")
+            continue
+        allowed = _ALLOWED[cast(str, field.type)]
+        is_bool_for_int = isinstance(value, bool) and allowed == (int,)
+        if not isinstance(value, allowed) or is_bool_for_int:
+            raise ConfigError(f"{field.name} must be {field.type}, not {type(value).__name__} ({value!r})")
+        if isinstance(value, list | tuple) and not all(isinstance(item, str) for item in value):
+            raise ConfigError(f"{field.name} must hold strings only, not {value!r}")
+
+
+def _at_least(config: ClientConfig, least: int, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) < least:
+            raise ConfigError(f"{name}={getattr(config, name)} must be at least {least}")
+
+
+def _one_of(config: ClientConfig, name: str, values: tuple[str, ...]) -> None:
+    value = getattr(config, name)
+    if value not in values:
+        raise ConfigError(f"{name}={value!r} must be one of {', '.join(map(repr, values))}")

@@ -1,0 +1,39 @@
+"""How long to wait before the next attempt."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Chance(Protocol):
+    """Where jitter comes from; a ``random.Random`` is one."""
+
+    def uniform(self, a: float, b: float, /) -> float: ...
+
+
+class Backoff:
+    """Pauses that grow from ``initial`` by ``factor`` up to ``maximum`` seconds (KIP-580).
+
+    Each is off by a share of up to ``jitter``, lest clients that lost the same broker come back in step; none exceeds
+    ``maximum``.
+    """
+
+    def __init__(
+        self, initial: float, maximum: float, random: Chance, factor: float = 2.0, jitter: float = 0.2
+    ) -> None:
+        self._initial = initial
+        self._maximum = maximum
+        self._random = random
+        self._factor = factor
+        self._jitter = jitter
+        self._pause = initial
+
+    def next(self) -> float:
+        """Return the next pause in seconds."""
+        pause = self._pause
+        self._pause = min(pause * self._factor, self._maximum)
+        return min(pause * self._random.uniform(1 - self._jitter, 1 + self._jitter), self._maximum)
+
+    def reset(self) -> None:
+        """Start again from ``initial``: the attempt succeeded."""
+        self._pause = self._initial

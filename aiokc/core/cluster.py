@@ -1,0 +1,127 @@
+"""What is known of the cluster: an immutable snapshot, made anew from each Metadata response."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ..error_codes import ErrorCode
+from ..types import Broker, PartitionInfo, TopicInfo, TopicPartition
+from ..wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+
+_NO_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Brokers, topics and leaders as of one Metadata response. ``version`` grows with each.
+
+    ``errors`` holds, by topic, the error code that the last response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...).
+    """
+
+    version: int = 0
+    cluster_id: str | None = None
+    controller_id: int | None = None
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+    def partition(self, tp: TopicPartition) -> PartitionInfo | None:
+        topic = self.topics.get(tp.topic)
+        return topic.partitions.get(tp.partition) if topic is not None else None
+
+    def leader(self, tp: TopicPartition) -> Broker | None:
+        """The broker that leads ``tp``, if it has a leader and that broker is known."""
+        partition = self.partition(tp)
+        if partition is None or partition.leader is None:
+            return None
+        return self.brokers.get(partition.leader)
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """The newest leader epoch seen for ``tp``; -1 where none is known (brokers before 2.1)."""
+        partition = self.partition(tp)
+        return -1 if partition is None or partition.leader_epoch is None else partition.leader_epoch
+
+    def topic_id(self, topic: str) -> UUID | None:
+        found = self.topics.get(topic)
+        return found.topic_id if found is not None else None
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """The number of partitions of each of ``topics`` that exists."""
+        return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
+
+    def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """All partitions of those of ``topics`` that exist, in order."""
+        found = (self.topics[name] for name in sorted(topics) if name in self.topics)
+        return [TopicPartition(topic.name, number) for topic in found for number in sorted(topic.partitions)]
+
+
+def merge(
+    old: Cluster, response: MetadataResponse, *, complete: bool, every: int = 100
+) -> Generator[None, None, Cluster]:
+    """Return the snapshot after ``response``; yield after each ``every`` partitions, so that no loop is held.
+
+    ``complete`` says that the request was for all topics: those not in the response are gone. Else the others stay.
+    """
+    topics: dict[str, TopicInfo] = {} if complete else dict(old.topics)
+    errors: dict[str, int] = {} if complete else dict(old.errors)
+    done = 0
+    for answer in response.topics:
+        name = answer.name
+        if name is None:
+            continue  # asked by id, and the id is unknown
+        errors.pop(name, None)
+        if answer.error_code != ErrorCode.NONE:
+            errors[name] = answer.error_code
+            if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                topics.pop(name, None)
+            continue
+        known = _same_topic(old.topics.get(name), answer)
+        partitions: dict[int, PartitionInfo] = {}
+        for item in answer.partitions:
+            partitions[item.partition_index] = _newest(known, _partition(name, item))
+            done += 1
+            if done % every == 0:
+                yield
+        topics[name] = TopicInfo(name, partitions, _topic_id(answer), answer.is_internal)
+    return Cluster(
+        version=old.version + 1,
+        cluster_id=response.cluster_id or old.cluster_id,
+        controller_id=response.controller_id if response.controller_id >= 0 else None,
+        brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
+        topics=topics,
+        errors=errors,
+    )
+
+
+def _topic_id(answer: MetadataResponseTopic) -> UUID | None:
+    return answer.topic_id if answer.topic_id != _NO_ID else None
+
+
+def _same_topic(known: TopicInfo | None, answer: MetadataResponseTopic) -> TopicInfo | None:
+    """Drop what is known of a topic that was deleted and created again (KIP-516): its epochs start anew."""
+    topic_id = _topic_id(answer)
+    if known is not None and topic_id is not None and known.topic_id not in (None, topic_id):
+        return None
+    return known
+
+
+def _newest(known: TopicInfo | None, new: PartitionInfo) -> PartitionInfo:
+    """Brokers learn of a new leader one by one: never go back from a newer epoch to an older one (KIP-320)."""
+    old = known.partitions.get(new.partition) if known is not None else None
+    if old is None or old.leader_epoch is None or new.leader_epoch is None:
+        return new
+    return old if new.leader_epoch < old.leader_epoch else new
+
+
+def _partition(topic: str, item: MetadataResponsePartition) -> PartitionInfo:
+    return PartitionInfo(
+        topic,
+        item.partition_index,
+        item.leader_id if item.leader_id >= 0 else None,
+        item.leader_epoch if item.leader_epoch >= 0 else None,
+        tuple(item.replica_nodes),
+        tuple(item.isr_nodes),
+        tuple(item.offline_replicas),
+    )

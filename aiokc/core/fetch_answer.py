@@ -1,0 +1,97 @@
+"""Reading a Fetch response: what each partition's part of it means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from uuid import UUID
+
+from ..error_codes import ErrorCode, error_code
+from ..errors import BrokerError, broker_error
+from ..types import TopicPartition
+from ..wire.messages.fetch import FetchResponse, PartitionData
+from .cluster import Cluster
+from .fetch_buffer import Fetched
+from .fetch_plan import FetchPlan, FetchTarget
+
+
+class Verdict(Enum):
+    """What to do about one partition's answer."""
+
+    DATA = auto()  # keep it (it may be empty)
+    REFRESH = auto()  # the metadata are wrong or old: refresh them, ask again
+    RETRY = auto()  # ask again later
+    OUT_OF_RANGE = auto()  # the offset is not in the log
+    FAIL = auto()  # tell the user
+
+
+# What the metadata can cure: another leader, a newer epoch, a topic that is new, gone, or made again (KIP-516).
+_REFRESH = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+# What passes by itself. UNKNOWN_LEADER_EPOCH: the broker has not heard yet of the election that we know of.
+_RETRY = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One partition of a response, and the target that asked for it."""
+
+    target: FetchTarget
+    data: PartitionData
+    verdict: Verdict
+
+    def fetched(self, broker: str) -> Fetched:
+        """Return what goes into the buffer: the records, or the error in their place."""
+        target, data = self.target, self.data
+        aborted = [(item.producer_id, item.first_offset) for item in data.aborted_transactions or ()]
+        fetched = Fetched(target.tp, target.token, target.offset, data.records or memoryview(b""), aborted)
+        if self.verdict is Verdict.FAIL:
+            fetched.error = self.error(broker)
+        return fetched
+
+    def error(self, broker: str) -> BrokerError:
+        where = f"fetching {self.target.tp} at offset {self.target.offset} from {broker}"
+        return broker_error(self.data.error_code, where)
+
+
+def read_answer(response: FetchResponse, plan: FetchPlan, names: dict[UUID, str]) -> Iterator[Answer]:
+    """Yield an Answer for each partition that was asked for. Partitions that nobody asked for are passed over."""
+    asked = {target.tp: target for target in plan.targets}
+    for topic in response.responses:
+        name = topic.topic or names.get(topic.topic_id, "")
+        for data in topic.partitions:
+            target = asked.pop(TopicPartition(name, data.partition_index), None)
+            if target is not None:
+                yield Answer(target, data, verdict(data.error_code))
+
+
+def verdict(code: int) -> Verdict:
+    """Decide by the error code (behaviour of Kafka's FetchCollector)."""
+    code = error_code(code)
+    if code == ErrorCode.NONE:
+        return Verdict.DATA
+    if code in _REFRESH:
+        return Verdict.REFRESH
+    if code in _RETRY:
+        return Verdict.RETRY
+    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Verdict.OUT_OF_RANGE
+    return Verdict.FAIL
+
+
+def names_by_id(cluster: Cluster, plan: FetchPlan) -> dict[UUID, str]:
+    """The names behind the topic ids of a response to ``plan``."""
+    topics = {target.tp.topic for target in plan.targets}
+    return {topic_id: topic for topic in topics if (topic_id := cluster.topic_id(topic)) is not None}

@@ -1,0 +1,255 @@
+"""Fetched and not yet handed out: record batches as they came, decoded only as far as somebody asks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ..errors import KafkaError, RecordError
+from ..records import AbortedTransactions, BatchHeader, RecordReader, open_batch, split_batches
+from ..types import RawRecord, TopicPartition
+from .positions import PartitionPosition
+from .subscription import Subscription
+
+
+@dataclass(slots=True)
+class Fetched:
+    """One partition's part of a Fetch response, asked from ``offset`` by the claim that ``token`` names."""
+
+    tp: TopicPartition
+    token: int
+    offset: int
+    records: memoryview
+    aborted: Sequence[tuple[int, int]] | None = None
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A batch that has arrived and is not open yet."""
+
+    header: BatchHeader
+    view: memoryview
+    aborted: AbortedTransactions | None
+
+
+@dataclass(slots=True)
+class Limits:
+    """How batches are opened. ``check_crcs`` and ``max_decompressed_bytes`` are the consumer's options."""
+
+    check_crcs: bool = True
+    max_decompressed_bytes: int = 128 << 20
+
+
+class PartitionBuffer:
+    """The batches of one claim on a partition, in order: each begins where the one before it ended.
+
+    An error keeps its place in that order: what lies before it is handed out first.
+    """
+
+    __slots__ = ("_limits", "_reader", "_unread", "bytes", "end", "error", "next", "ready", "token", "tp")
+
+    def __init__(self, tp: TopicPartition, token: int, offset: int, limits: Limits) -> None:
+        self.tp = tp
+        self.token = token
+        self.end = offset  # the next offset to fetch
+        self.next = offset  # the position once all of ``ready`` is handed out
+        self.ready: list[RawRecord] = []
+        self.bytes = 0
+        self.error: KafkaError | None = None
+        self._unread: deque[Unread] = deque()
+        self._reader: RecordReader | None = None
+        self._limits = limits
+
+    def add(self, fetched: Fetched) -> None:
+        """Append what arrived. An answer for another offset than the end of what is here is stale and dropped."""
+        if fetched.offset != self.end or self.error is not None:
+            return
+        if fetched.error is not None:
+            self.error = fetched.error
+            return
+        aborted = None
+        if fetched.aborted:
+            aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
+        try:
+            for header, view in split_batches(fetched.records):
+                if header.next_offset <= self.end:
+                    continue  # all of it lies before what was asked for
+                self._unread.append(Unread(header, view, aborted))
+                self.bytes += len(view)
+                self.end = header.next_offset
+        except RecordError as error:
+            self.error = self._located(error)
+            return
+        if self.end == fetched.offset and len(fetched.records) > 0:
+            self.error = self._located(
+                RecordError("the broker sent bytes without one complete record batch; nothing can be read past here")
+            )
+
+    @property
+    def undecoded(self) -> bool:
+        return self._reader is not None or bool(self._unread)
+
+    @property
+    def empty(self) -> bool:
+        return not self.ready and not self.undecoded and self.error is None
+
+    def unopened(self) -> Unread | None:
+        """The batch to open before the next record can be decoded; None where one is open, or none is left."""
+        return self._unread[0] if self._reader is None and self._unread else None
+
+    def open(self, unread: Unread) -> RecordReader | None:
+        """Check and decompress the next batch; None where nobody must see it (an aborted transaction).
+
+        Changes nothing here, so a thread may do it. Raises RecordError.
+        """
+        header = unread.header
+        if unread.aborted is not None and unread.aborted.skips(header, unread.view):
+            return None
+        return open_batch(
+            header,
+            unread.view,
+            topic=self.tp.topic,
+            partition=self.tp.partition,
+            check_crcs=self._limits.check_crcs,
+            max_decompressed_bytes=self._limits.max_decompressed_bytes,
+        )
+
+    def opened(self, unread: Unread, reader: RecordReader | None) -> None:
+        """Go on with ``reader``, unless the batch was dropped while it was being opened."""
+        if not self._unread or self._unread[0] is not unread:
+            return
+        self._reader = reader
+        if reader is None or reader.remaining == 0:
+            self._close_batch()
+
+    def failed_with(self, error: RecordError) -> None:
+        """The next batch can't be read: the error takes its place, and what follows it is dropped."""
+        self.error = self._located(error)
+        self._unread.clear()
+        self._reader = None
+        self.bytes = 0
+
+    def decode(self, count: int) -> None:
+        """Move up to ``count`` more records to ``ready``, from the batch in hand or, with none open, the next one."""
+        try:
+            unread = self.unopened()
+            if unread is not None:
+                self.opened(unread, self.open(unread))
+            if self._reader is not None:
+                self._read(count)
+        except RecordError as error:
+            self.failed_with(error)
+
+    def _read(self, count: int) -> None:
+        reader = self._reader
+        assert reader is not None
+        self.ready += reader.take(count, self.next)
+        if self.ready:
+            self.next = max(self.next, self.ready[-1].offset + 1)
+        if reader.remaining == 0:
+            self._close_batch()
+
+    def _close_batch(self) -> None:
+        """The batch is read to its end: the position is behind it, whatever compaction left of its records (F17)."""
+        unread = self._unread.popleft()
+        self._reader = None
+        self.bytes -= len(unread.view)
+        self.next = max(self.next, unread.header.next_offset)
+
+    def take(self, count: int) -> tuple[list[RawRecord], int]:
+        """Return up to ``count`` decoded records, and the position after them."""
+        if count >= len(self.ready):
+            taken, self.ready = self.ready, []
+            return taken, self.next
+        taken = self.ready[:count]
+        del self.ready[:count]
+        return taken, taken[-1].offset + 1
+
+    def _located(self, error: RecordError) -> RecordError:
+        """Say where, with the offset from which nothing more can be read."""
+        if not error.topic:
+            error.topic, error.partition, error.offset = self.tp.topic, self.tp.partition, self.next
+        return error
+
+
+class FetchBuffer:
+    """All partitions' buffers. Only claims that still hold are served; the rest is dropped when it is met."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._partitions: dict[TopicPartition, PartitionBuffer] = {}
+
+    @property
+    def bytes(self) -> int:
+        """The size of all that was fetched and is not decoded yet."""
+        return sum(buffer.bytes for buffer in self._partitions.values())
+
+    def add(self, fetched: Fetched, position: PartitionPosition) -> None:
+        """Store what arrived for a claim that still holds."""
+        buffer = self._partitions.get(fetched.tp)
+        if buffer is None or buffer.token != position.token:
+            buffer = PartitionBuffer(fetched.tp, position.token, position.position, self._limits)
+            self._partitions[fetched.tp] = buffer
+        buffer.add(fetched)
+        self._drop_if_done(buffer, position)
+
+    def fail(self, tp: TopicPartition, position: PartitionPosition, error: KafkaError) -> None:
+        """Put ``error`` behind whatever is buffered of this claim."""
+        self.add(Fetched(tp, position.token, self.fetch_offset(tp, position), memoryview(b""), error=error), position)
+
+    def fetch_offset(self, tp: TopicPartition, position: PartitionPosition) -> int:
+        """The next offset to ask for: behind what is buffered for this claim, else the position."""
+        buffer = self._partitions.get(tp)
+        return buffer.end if buffer is not None and buffer.token == position.token else position.position
+
+    def holds(self, tp: TopicPartition) -> bool:
+        buffer = self._partitions.get(tp)
+        return buffer is not None and not buffer.empty
+
+    def failed(self, tp: TopicPartition, token: int) -> bool:
+        """Whether an error waits to be raised for this claim: there is no use in fetching past it."""
+        buffer = self._partitions.get(tp)
+        return buffer is not None and buffer.token == token and buffer.error is not None
+
+    def served(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
+        """It had its turn: all others come first now."""
+        self._partitions[buffer.tp] = self._partitions.pop(buffer.tp)
+        self._drop_if_done(buffer, position)
+
+    def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
+        """Keep only what holds something, so that serving costs nothing for the partitions that have no records."""
+        if buffer.empty and buffer.next == position.position:
+            del self._partitions[buffer.tp]
+
+    def clear_error(self, error: KafkaError) -> list[TopicPartition]:
+        """Forget it, and return where it was: more than one partition where one request failed for many.
+
+        They are asked again, from their positions.
+        """
+        failed = [tp for tp, buffer in self._partitions.items() if buffer.error is error and not buffer.ready]
+        for tp in failed:
+            del self._partitions[tp]
+        return failed
+
+    def forget_stale(self, subscription: Subscription) -> None:
+        """Drop the buffers of claims that do not hold any more (revoked, sought away from)."""
+        for tp in list(self._partitions):
+            if subscription.get(tp, self._partitions[tp].token) is None:
+                del self._partitions[tp]
+
+    def servable(
+        self, subscription: Subscription, only: Iterable[TopicPartition] | None = None
+    ) -> Iterator[tuple[PartitionBuffer, PartitionPosition]]:
+        """The buffers that may be handed out now, in the order of service: who was served comes last."""
+        wanted = None if only is None else frozenset(only)
+        for tp in list(self._partitions):
+            buffer = self._partitions.get(tp)
+            if buffer is None or (wanted is not None and tp not in wanted):
+                continue
+            position = subscription.get(tp, buffer.token)
+            if position is None or not position.fetchable:
+                continue
+            if not buffer.empty or buffer.next > position.position:  # the latter: behind offsets that hold no record
+                yield buffer, position

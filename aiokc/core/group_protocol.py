@@ -1,0 +1,362 @@
+"""The language between a group membership machine and its driver: events in, effects out.
+
+The classic protocol (membership.py) speaks it; the consumer protocol of KIP-848 can, so that one driver serves both.
+
+Answers come late, or for a membership that is over. So whatever is asked can be told apart: each step towards an
+assignment (revoke, join, assign, sync, leave) by a number that grows with every change of state, heartbeats and
+commits by the MemberToken that they carry. An answer that is not for the newest step, or not for the token still in
+force, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from ..errors import KafkaError
+from ..types import TopicPartition
+from .assignment import NO_CLAIM, Claim, MemberSubscription
+
+
+@dataclass(frozen=True, slots=True)
+class MemberToken:
+    """A member in one generation of its group (the member epoch in KIP-848). It never changes: another one replaces it.
+
+    Generation -1 is none: a member id alone is only a name to join under.
+    """
+
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+    def __str__(self) -> str:
+        static = f" (static, {self.group_instance_id!r})" if self.group_instance_id is not None else ""
+        return f"member {self.member_id!r}{static} of generation {self.generation_id}"
+
+
+@dataclass(slots=True)
+class PollClock:
+    """When the user last asked for records. While he waits inside the call (``waiting``) he asks all the time."""
+
+    last: float = 0.0
+    waiting: bool = False
+
+
+class IllegalTransition(KafkaError):
+    """A membership machine got an event that cannot happen in its state: a defect of the driver, never a broker's."""
+
+    def __init__(self, state: object, event: object) -> None:
+        super().__init__(f"{type(event).__name__} cannot happen to a member that is {state}: {event!r}")
+
+
+# Effects: what the driver has to do.
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """Stop handing out ``partitions``, commit, give them up, answer Released.
+
+    ``wait``: first wait for the user to come back from the records that he holds.
+    """
+
+    step: int
+    partitions: tuple[TopicPartition, ...]
+    wait: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """``partitions`` belong to others by now: drop them without a commit, answer Released. Ends a Revoke under way."""
+
+    step: int
+    partitions: tuple[TopicPartition, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Read ``partitions`` from here on."""
+
+    member: MemberToken
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendJoin:
+    step: int
+    member: MemberToken
+    topics: frozenset[str]
+    owned: tuple[TopicPartition, ...]
+    reason: str
+    last_assignment: Claim = NO_CLAIM
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """A member as the coordinator shows it to the leader of the group."""
+
+    member_id: str
+    subscription: MemberSubscription
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAssignment:
+    """Get the partition counts of all topics of the group, run the assignor, answer Computed.
+
+    ``skip``: the coordinator keeps the old assignment (KIP-814); only the partition counts are wanted.
+    """
+
+    step: int
+    protocol_name: str
+    members: tuple[JoinedMember, ...]
+    skip: bool = False
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(topic for member in self.members for topic in member.subscription.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class SendSync:
+    step: int
+    member: MemberToken
+    protocol_name: str
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SendHeartbeat:
+    number: int
+    member: MemberToken
+
+
+@dataclass(frozen=True, slots=True)
+class SendLeave:
+    """Tell the coordinator that this dynamic member is gone, and answer Left, however that ends."""
+
+    step: int
+    member: MemberToken
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetCoordinator:
+    """``node_id`` (None: whichever is believed to be it) is not, or no longer, the coordinator: look it up anew."""
+
+    node_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Only the user can repair this: raise it from his next call."""
+
+    error: KafkaError
+
+
+Effect: TypeAlias = (
+    Revoke
+    | Lost
+    | Assign
+    | SendJoin
+    | ComputeAssignment
+    | SendSync
+    | SendHeartbeat
+    | SendLeave
+    | ForgetCoordinator
+    | Fail
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SentCommit:
+    """An OffsetCommit that carried ``member``; not an effect: users and the auto-commit send it."""
+
+    member: MemberToken
+
+
+#: What a coordinator can refuse.
+Sent: TypeAlias = SendJoin | SendSync | SendHeartbeat | SentCommit
+
+
+# Events: what the user, the clock and the cluster did.
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The user wants these topics (none: to be in no group)."""
+
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The user asked for records again after ``max_poll_interval`` had been over (else the PollClock is enough)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The consumer stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The machine's deadline is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsCounted:
+    """The newest metadata: number of partitions of each topic that the machine watches and that exists."""
+
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The Revoke or Lost of ``step`` is done: nothing of it is read any more."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The leader's assignment for each member, and the partition counts that it is based on."""
+
+    step: int
+    assignments: Mapping[str, bytes]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The coordinator took this member into a generation."""
+
+    step: int
+    generation_id: int
+    member_id: str
+    leader_id: str
+    protocol_name: str
+    members: tuple[JoinedMember, ...] = field(default=())
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdRequired:
+    """Join again under this id (KIP-394)."""
+
+    step: int
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    step: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A heartbeat was answered without complaint."""
+
+    sent: SendHeartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The LeaveGroup of ``step`` was answered, or never will be."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalancing:
+    """The group assigns anew: join again under the same identity."""
+
+    sent: Sent
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityLost:
+    """The coordinator has given this member's partitions to others."""
+
+    sent: Sent
+    reason: str
+    keep_member_id: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorLost:
+    """``node_id`` is not the coordinator, or gave no answer. That says nothing about the membership."""
+
+    sent: Sent
+    node_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotNow:
+    """The coordinator cannot answer yet (it loads the group), or none is found: ask again later."""
+
+    sent: Sent
+
+
+@dataclass(frozen=True, slots=True)
+class Fatal:
+    """Asking again can only give the same answer."""
+
+    sent: Sent | ComputeAssignment
+    error: KafkaError
+
+
+Refusal: TypeAlias = Rebalancing | IdentityLost | CoordinatorLost | NotNow | Fatal
+Event: TypeAlias = (
+    Subscribed
+    | Polled
+    | Leave
+    | Tick
+    | PartitionsCounted
+    | Released
+    | Computed
+    | Joined
+    | MemberIdRequired
+    | Synced
+    | Alive
+    | Left
+    | Refusal
+)
+
+
+class GroupMachine(Protocol):
+    """A group membership: every decision of one protocol, without a socket and without a clock."""
+
+    def on(self, event: Event, now: float) -> list[Effect]:
+        """Take in what happened at ``now`` (monotonic seconds); return what to do, in order."""
+        ...
+
+    @property
+    def deadline(self) -> float:
+        """When the next Tick is due; infinity where nothing is."""
+        ...
+
+    @property
+    def member(self) -> MemberToken:
+        """Who this member is at the moment."""
+        ...
+
+    @property
+    def watched_topics(self) -> frozenset[str]:
+        """The topics whose partition counts it wants to hear of: those of the whole group, while it leads that."""
+        ...
+
+    @property
+    def has_left(self) -> bool:
+        """Whether Leave is done with."""
+        ...
+
+    @property
+    def needs_poll(self) -> bool:
+        """Whether it waits for a Polled, because the user had stopped asking for records."""
+        ...
+
+    def commit_token(self) -> MemberToken:
+        """Return whom a commit may come from now. Raises CommitFailed, or BrokerError with REBALANCE_IN_PROGRESS."""
+        ...

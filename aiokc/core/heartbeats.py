@@ -1,0 +1,59 @@
+"""When a member of a group sends its heartbeats, and when the silence has lasted too long."""
+
+from __future__ import annotations
+
+from .backoff import Backoff
+from .group_protocol import Effect, ForgetCoordinator, MemberToken, SendHeartbeat
+
+
+class Heartbeats:
+    """The heartbeats of one membership: at most one under way, the next one ``interval`` after it was sent.
+
+    ``deadline`` is when ``due`` has something to say.
+    """
+
+    def __init__(self, interval: float, session_timeout: float, backoff: Backoff) -> None:
+        self._interval = interval
+        self._session_timeout = session_timeout
+        self._backoff = backoff
+        self._sent = 0
+        self._unanswered: SendHeartbeat | None = None
+        self._next = 0.0
+        self._last_answer = 0.0
+
+    def start(self, now: float) -> None:
+        """The coordinator has just spoken to this member: its session lasts from now on."""
+        self._last_answer = now
+        self._next = now + self._interval
+        self._unanswered = None
+
+    @property
+    def deadline(self) -> float:
+        silence = self._last_answer + self._session_timeout
+        return silence if self._unanswered is not None else min(silence, self._next)
+
+    def due(self, member: MemberToken, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._last_answer + self._session_timeout <= now:
+            # The coordinator is silent: that it has evicted this member is for it (or its successor) to say.
+            effects.append(ForgetCoordinator(None))
+            self._last_answer = self._next = now
+            self._unanswered = None
+        if self._unanswered is None and self._next <= now:
+            self._sent += 1
+            self._unanswered = SendHeartbeat(self._sent, member)
+            self._next = now + self._interval
+            effects.append(self._unanswered)
+        return effects
+
+    def answered(self, sent: SendHeartbeat, now: float) -> None:
+        """The coordinator answered, late perhaps: either way it knows that this member lives."""
+        self._last_answer = now
+        if self._unanswered == sent:
+            self._unanswered = None
+
+    def failed(self, sent: SendHeartbeat, now: float) -> None:
+        """No answer will come: try again soon, and not only after the interval."""
+        if self._unanswered == sent:
+            self._unanswered = None
+            self._next = now + self._backoff.next()

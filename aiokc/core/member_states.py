@@ -1,0 +1,146 @@
+"""The states of a member of a classic group, and which event can lead from which to which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Flag, auto
+from typing import Final
+
+from .group_protocol import (
+    Alive,
+    Computed,
+    CoordinatorLost,
+    Event,
+    Fatal,
+    IdentityLost,
+    Joined,
+    Leave,
+    Left,
+    MemberIdRequired,
+    NotNow,
+    PartitionsCounted,
+    Polled,
+    Rebalancing,
+    Released,
+    Subscribed,
+    Synced,
+    Tick,
+)
+
+
+class State(Flag):
+    """Where a member stands on its way to an assignment. States combine by ``|`` to "one of these"."""
+
+    UNJOINED = auto()  # in no group: nothing is subscribed, or the user has stopped polling
+    REVOKING = auto()  # gives up its partitions, before it joins again or leaves
+    JOINING = auto()  # has sent a JoinGroup, or is about to
+    ASSIGNING = auto()  # leads this generation and works out who reads what
+    SYNCING = auto()  # has sent a SyncGroup
+    STABLE = auto()  # reads what it was assigned
+    LEAVING = auto()  # has sent its last LeaveGroup
+    LEFT = auto()
+    FAILED = auto()  # until the user makes another consumer
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+UNJOINED, REVOKING, JOINING, ASSIGNING = State.UNJOINED, State.REVOKING, State.JOINING, State.ASSIGNING
+SYNCING, STABLE, LEAVING, LEFT, FAILED = State.SYNCING, State.STABLE, State.LEAVING, State.LEFT, State.FAILED
+
+#: state -> event -> the states that it may lead to. What is not here cannot happen.
+NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
+    UNJOINED: {
+        Subscribed: UNJOINED | JOINING,
+        Polled: UNJOINED | JOINING,
+        PartitionsCounted: UNJOINED,
+        Tick: UNJOINED,
+        Leave: LEFT,
+    },
+    JOINING: {
+        Joined: ASSIGNING | SYNCING,
+        MemberIdRequired: JOINING,
+        Rebalancing: JOINING,
+        IdentityLost: JOINING,
+        CoordinatorLost: JOINING,
+        NotNow: JOINING,
+        Fatal: FAILED,
+        Subscribed: JOINING | UNJOINED,
+        Polled: JOINING,
+        PartitionsCounted: JOINING,
+        Tick: JOINING | UNJOINED,
+        Leave: LEAVING | LEFT,
+    },
+    ASSIGNING: {
+        Computed: SYNCING,
+        Alive: ASSIGNING,
+        Rebalancing: ASSIGNING,  # the SyncGroup will be told so too
+        IdentityLost: JOINING,
+        CoordinatorLost: ASSIGNING,
+        NotNow: ASSIGNING,
+        Fatal: FAILED,
+        Subscribed: ASSIGNING | UNJOINED,
+        Polled: ASSIGNING,
+        PartitionsCounted: ASSIGNING,
+        Tick: ASSIGNING | UNJOINED,
+        Leave: LEAVING | LEFT,
+    },
+    SYNCING: {
+        Synced: STABLE | JOINING,
+        Alive: SYNCING,
+        Rebalancing: SYNCING | JOINING,
+        IdentityLost: JOINING,
+        CoordinatorLost: SYNCING | JOINING,
+        NotNow: SYNCING | JOINING,
+        Fatal: FAILED,
+        Subscribed: SYNCING | UNJOINED,
+        Polled: SYNCING,
+        PartitionsCounted: SYNCING,
+        Tick: SYNCING | UNJOINED,
+        Leave: LEAVING | LEFT,
+    },
+    STABLE: {
+        Alive: STABLE,
+        Rebalancing: REVOKING | JOINING,
+        IdentityLost: REVOKING | JOINING,
+        CoordinatorLost: STABLE,
+        NotNow: STABLE,
+        Fatal: FAILED,
+        Subscribed: STABLE | REVOKING | JOINING | UNJOINED,
+        Polled: STABLE,
+        PartitionsCounted: STABLE | REVOKING | JOINING,
+        Tick: STABLE | REVOKING | UNJOINED,
+        Leave: REVOKING | LEAVING | LEFT,
+    },
+    REVOKING: {
+        Released: JOINING | UNJOINED | LEAVING | LEFT,
+        Alive: REVOKING,
+        Rebalancing: REVOKING,
+        IdentityLost: REVOKING,
+        CoordinatorLost: REVOKING,
+        NotNow: REVOKING,
+        Fatal: FAILED,
+        Subscribed: REVOKING,
+        Polled: REVOKING,
+        PartitionsCounted: REVOKING,
+        Tick: REVOKING,
+        Leave: REVOKING,
+    },
+    LEAVING: {
+        Left: LEFT,
+        Subscribed: LEAVING,
+        Polled: LEAVING,
+        PartitionsCounted: LEAVING,
+        Tick: LEAVING,
+        Leave: LEAVING,
+    },
+    LEFT: dict.fromkeys((Subscribed, Polled, PartitionsCounted, Tick, Leave), LEFT),
+    FAILED: {
+        Released: FAILED,
+        Subscribed: FAILED,
+        Polled: FAILED,
+        PartitionsCounted: FAILED,
+        Tick: FAILED,
+        Leave: LEFT,
+    },
+}

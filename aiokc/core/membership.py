@@ -1,0 +1,433 @@
+"""Membership in a group by the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup), eager rebalancing.
+
+member_states.py says which events can happen in which state and where they can lead; everything else raises. Two
+rules explain most of what follows:
+
+A rebalance waits for its members, so a member that still has something to hand over (REVOKING) goes on with its
+heartbeats until it really asks to join; while the JoinGroup is parked the coordinator needs none; from its answer on
+it does again.
+
+Only the coordinator's own word takes partitions away (IdentityLost). A broken connection or a coordinator that moved
+says nothing about the membership: look for the coordinator, keep the generation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from ..error_codes import ErrorCode
+from ..errors import CommitFailed, broker_error
+from ..types import TopicPartition
+from .assignment import NO_CLAIM, Claim
+from .backoff import Backoff
+from .group_protocol import (
+    Alive,
+    Assign,
+    ComputeAssignment,
+    Computed,
+    CoordinatorLost,
+    Effect,
+    Event,
+    Fail,
+    Fatal,
+    ForgetCoordinator,
+    IdentityLost,
+    IllegalTransition,
+    Joined,
+    Leave,
+    Left,
+    Lost,
+    MemberIdRequired,
+    MemberToken,
+    NotNow,
+    PartitionsCounted,
+    PollClock,
+    Polled,
+    Rebalancing,
+    Released,
+    Revoke,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    Sent,
+    SentCommit,
+    Subscribed,
+    Synced,
+    Tick,
+)
+from .heartbeats import Heartbeats
+from .member_states import (
+    ASSIGNING,
+    FAILED,
+    JOINING,
+    LEAVING,
+    LEFT,
+    NEXT,
+    REVOKING,
+    STABLE,
+    SYNCING,
+    UNJOINED,
+    State,
+)
+
+# Joins in one rebalance that are sent without a pause: the first, and one each for REBALANCE_IN_PROGRESS from
+# SyncGroup and for an identity that the coordinator does not know any more. Whoever needs more is not in a hurry.
+_PROMPT_JOINS: Final = 3
+
+
+class Membership:
+    """A member of one group, by the classic protocol. Times in seconds."""
+
+    def __init__(
+        self,
+        *,
+        session_timeout: float,
+        heartbeat_interval: float,
+        max_poll_interval: float,
+        polls: PollClock,
+        backoff: Backoff,
+        group_instance_id: str | None = None,
+    ) -> None:
+        self.state = UNJOINED
+        self.member = MemberToken(group_instance_id=group_instance_id)
+        self._heartbeats = Heartbeats(heartbeat_interval, session_timeout, backoff)
+        self._max_poll_interval = max_poll_interval
+        self._polls = polls
+        self._backoff = backoff
+        self._topics: frozenset[str] = frozenset()
+        self._joined_topics: frozenset[str] = frozenset()
+        self._owned: tuple[TopicPartition, ...] = ()
+        self._last_assignment = NO_CLAIM
+        self._step = 0
+        self._closing = False
+        self._stopped_polling = False
+        self._why_outside = "it has not joined its group yet"
+        # joining
+        self._asked = False
+        self._retry_at = math.inf
+        self._prompt_joins = _PROMPT_JOINS
+        self._join_reason = ""
+        self._protocol_name = ""
+        # leading
+        self._watched: frozenset[str] = frozenset()
+        self._counts: Mapping[str, int] = {}
+        self._assigned_counts: Mapping[str, int] = {}
+
+    # What the driver looks at
+
+    @property
+    def deadline(self) -> float:
+        times = [self._poll_limit]
+        if self.state is JOINING and not self._asked:
+            times.append(self._retry_at)
+        if self._beats:
+            times.append(self._heartbeats.deadline)
+        return min(times)
+
+    @property
+    def watched_topics(self) -> frozenset[str]:
+        return self._watched
+
+    @property
+    def has_left(self) -> bool:
+        return self.state is LEFT
+
+    @property
+    def needs_poll(self) -> bool:
+        return self._stopped_polling
+
+    def commit_token(self) -> MemberToken:
+        if self._in_generation and self.state in STABLE | REVOKING:
+            return self.member
+        if self._in_generation:
+            raise broker_error(
+                ErrorCode.REBALANCE_IN_PROGRESS,
+                "the group is assigning its partitions anew, and nothing was committed: go on polling, then commit "
+                "what is still assigned",
+            )
+        raise CommitFailed(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"this consumer is outside its group ({self._why_outside}), so its partitions may have other readers by "
+            "now, and nothing was committed; the group will deliver these records again",
+        )
+
+    # Events
+
+    def on(self, event: Event, now: float) -> list[Effect]:
+        if self._is_stale(event):
+            return []
+        state = self.state
+        targets = NEXT[state].get(type(event))
+        if targets is None:
+            raise IllegalTransition(state, event)
+        effects = self._react(event, now)
+        if self.state not in targets:
+            raise IllegalTransition(f"{state}, and became {self.state}", event)
+        return effects
+
+    def _is_stale(self, event: Event) -> bool:
+        match event:
+            case Released() | Computed() | Joined() | MemberIdRequired() | Synced() | Left():
+                return event.step != self._step
+            case Alive() | Rebalancing() | IdentityLost() | CoordinatorLost() | NotNow() | Fatal():
+                if isinstance(event.sent, SendHeartbeat | SentCommit):
+                    # While it joins, the coordinator's answer to that decides, and nothing said before.
+                    return not self._in_generation or self.state is JOINING or event.sent.member != self.member
+                return event.sent.step != self._step
+            case _:
+                return False
+
+    def _react(self, event: Event, now: float) -> list[Effect]:
+        match event:
+            case Tick():
+                return self._on_tick(now)
+            case Subscribed() | Polled() | Leave() | PartitionsCounted():
+                return self._on_wish(event, now)
+            case Released() | Left() | Computed() | Joined() | MemberIdRequired() | Synced():
+                return self._on_progress(event, now)
+            case _:
+                return self._on_answer(event, now)
+
+    def _on_tick(self, now: float) -> list[Effect]:
+        if self._polls.waiting:
+            self._polls.last = now
+        if self._poll_limit <= now:
+            return self._stop_polling(now)
+        if self.state is JOINING and not self._asked and self._retry_at <= now:
+            return self._join()
+        return self._heartbeats.due(self.member, now) if self._beats else []
+
+    def _on_wish(self, event: Subscribed | Polled | Leave | PartitionsCounted, now: float) -> list[Effect]:
+        match event:
+            case Subscribed():
+                self._topics = event.topics
+                return self._on_subscribed(now)
+            case Polled():
+                self._stopped_polling = False
+                return self._proceed(now) if self.state is UNJOINED else []
+            case PartitionsCounted():
+                self._counts = event.counts
+                if self.state is not STABLE or not self._counts_differ:
+                    return []
+                self._join_reason = "the partitions of the group's topics changed"
+                return self._give_up(now)
+            case Leave():
+                return self._on_leave(now)
+
+    def _on_progress(
+        self, event: Released | Left | Computed | Joined | MemberIdRequired | Synced, now: float
+    ) -> list[Effect]:
+        match event:
+            case Released():
+                self._owned = ()
+                return self._proceed(now) if self.state is REVOKING else []
+            case Left():
+                self._enter(LEFT)
+                return []
+            case Joined():
+                return self._on_joined(event, now)
+            case MemberIdRequired():
+                had_none = not self.member.member_id
+                self.member = MemberToken(-1, event.member_id, self.member.group_instance_id)
+                return self._join() if had_none else self._join_later(now)
+            case Computed():
+                self._counts = self._assigned_counts = event.counts
+                self._enter(SYNCING)
+                return [SendSync(self._step, self.member, self._protocol_name, event.assignments)]
+            case Synced():
+                return self._on_synced(event, now)
+
+    def _on_answer(
+        self, event: Alive | Rebalancing | IdentityLost | CoordinatorLost | NotNow | Fatal, now: float
+    ) -> list[Effect]:
+        match event:
+            case Alive():
+                self._heartbeats.answered(event.sent, now)
+                self._backoff.reset()
+                return []
+            case Rebalancing():
+                return self._on_rebalancing(event.sent, now)
+            case IdentityLost():
+                self._forget_identity(event.reason, keep_member_id=event.keep_member_id)
+                return self._join_again(now) if self.state is JOINING else self._lose(now)
+            case CoordinatorLost():
+                return [ForgetCoordinator(event.node_id), *self._try_later(event.sent, now)]
+            case NotNow():
+                return self._try_later(event.sent, now)
+            case Fatal():
+                return self._fail(event)
+
+    # What the user wants
+
+    def _on_subscribed(self, now: float) -> list[Effect]:
+        if self.state is UNJOINED:
+            self._join_reason = "the consumer subscribed"
+            return self._proceed(now)
+        self._join_reason = "the subscription changed"
+        if self.state is STABLE and self._topics != self._joined_topics:
+            return self._give_up(now)
+        if self.state in JOINING | ASSIGNING | SYNCING and not self._topics:
+            return self._proceed(now)
+        return []  # the next JoinGroup says it
+
+    def _on_leave(self, now: float) -> list[Effect]:
+        self._closing = True
+        if self.state in LEAVING | LEFT:
+            return []
+        if self.state is FAILED:
+            self._enter(LEFT)
+            return []
+        if self.state is REVOKING and not self._in_generation:
+            return []  # a loss is under way, and Released comes without a wait
+        return self._give_up(now, wait=False)
+
+    def _stop_polling(self, now: float) -> list[Effect]:
+        """The user does not come back: let others have the partitions (a static member: after session_timeout)."""
+        self._stopped_polling = True
+        limit = f"max_poll_interval_ms={self._max_poll_interval * 1e3:.0f}"
+        reason = f"it was not polled for {limit}: poll more often, process less at a time, or raise that limit"
+        return [*self._goodbye(reason), *self._lose(now)]
+
+    # Giving up what is held
+
+    def _give_up(self, now: float, *, wait: bool = True) -> list[Effect]:
+        if not self._owned:
+            return self._proceed(now)
+        self._enter(REVOKING)
+        return [Revoke(self._step, self._owned, wait)]
+
+    def _lose(self, now: float) -> list[Effect]:
+        if not self._owned:
+            return self._proceed(now)
+        self._enter(REVOKING)
+        return [Lost(self._step, self._owned, self._why_outside)]
+
+    def _fail(self, event: Fatal) -> list[Effect]:
+        farewell = self._goodbye(f"it failed: {event.error}")
+        self._enter(FAILED)
+        lost: list[Effect] = [Lost(self._step, self._owned, self._why_outside)] if self._owned else []
+        return [*lost, *farewell, Fail(event.error)]
+
+    def _proceed(self, now: float) -> list[Effect]:
+        """Nothing is held: go where the user wants to be."""
+        if self._closing:
+            is_known = self.member.member_id and self.member.group_instance_id is None
+            self._enter(LEAVING if is_known else LEFT)
+            return self._goodbye("the consumer is being closed")
+        if not self._topics or self._stopped_polling:
+            farewell = [] if self._stopped_polling else self._goodbye("the consumer unsubscribed from all topics")
+            self._enter(UNJOINED)
+            self._prompt_joins = _PROMPT_JOINS
+            return farewell
+        if self.state is UNJOINED:
+            self._polls.last = now
+        return self._join_again(now)
+
+    def _goodbye(self, reason: str) -> list[Effect]:
+        """A dynamic member says that it goes. A static one never does: it may be back before it is missed (KIP-345)."""
+        member = self.member
+        self._forget_identity(reason)
+        if not member.member_id or member.group_instance_id is not None:
+            return []
+        return [SendLeave(self._step, member, reason)]
+
+    # Joining
+
+    def _join_again(self, now: float) -> list[Effect]:
+        if self._prompt_joins == 0:
+            return self._join_later(now)
+        self._prompt_joins -= 1
+        return self._join()
+
+    def _join_later(self, now: float) -> list[Effect]:
+        self._enter(JOINING)
+        self._asked = False
+        self._retry_at = now + self._backoff.next()
+        return []
+
+    def _join(self) -> list[Effect]:
+        self._enter(JOINING)
+        self._asked = True
+        self._joined_topics = self._topics
+        return [SendJoin(self._step, self.member, self._topics, self._owned, self._join_reason, self._last_assignment)]
+
+    def _on_joined(self, event: Joined, now: float) -> list[Effect]:
+        self.member = MemberToken(event.generation_id, event.member_id, self.member.group_instance_id)
+        self._protocol_name = event.protocol_name
+        self._heartbeats.start(now)
+        if event.leader_id != event.member_id:
+            self._watched = frozenset()
+            self._enter(SYNCING)
+            return [SendSync(self._step, self.member, event.protocol_name, {})]
+        self._enter(ASSIGNING)
+        task = ComputeAssignment(self._step, event.protocol_name, event.members, event.skip_assignment)
+        self._watched = task.topics
+        return [task]
+
+    def _on_synced(self, event: Synced, now: float) -> list[Effect]:
+        if self._topics != self._joined_topics or self._counts_differ:
+            return self._join_again(now)  # what was assigned is out of date already
+        if any(tp.topic not in self._topics for tp in event.partitions):
+            self._join_reason = "the assignment holds topics that this member does not subscribe to"
+            return self._join_later(now)
+        self._owned = event.partitions
+        self._last_assignment = Claim(event.partitions, self.member.generation_id)
+        self._enter(STABLE)
+        self._prompt_joins = _PROMPT_JOINS
+        self._backoff.reset()
+        return [Assign(self.member, self._owned)]
+
+    def _on_rebalancing(self, sent: Sent | ComputeAssignment, now: float) -> list[Effect]:
+        if isinstance(sent, SendHeartbeat):
+            self._heartbeats.answered(sent, now)
+        elif not isinstance(sent, SentCommit):
+            return self._join_again(now)
+        if self.state is not STABLE:
+            return []
+        self._join_reason = "the group is rebalancing"
+        return self._give_up(now)
+
+    def _try_later(self, sent: Sent, now: float) -> list[Effect]:
+        if isinstance(sent, SendJoin | SendSync):
+            return self._join_later(now)
+        if isinstance(sent, SendHeartbeat):
+            self._heartbeats.failed(sent, now)
+        return []
+
+    # State
+
+    @property
+    def _in_generation(self) -> bool:
+        return self.member.generation_id >= 0
+
+    @property
+    def _beats(self) -> bool:
+        return self._in_generation and self.state in REVOKING | ASSIGNING | SYNCING | STABLE
+
+    @property
+    def _poll_limit(self) -> float:
+        """When the user must have polled: whoever joins or holds something for him is bound by it."""
+        if self.state in JOINING | ASSIGNING | SYNCING | STABLE or (
+            self.state is REVOKING and self._in_generation and not self._closing
+        ):
+            return self._polls.last + self._max_poll_interval
+        return math.inf
+
+    @property
+    def _counts_differ(self) -> bool:
+        """Whether this leader's assignment is out of date: only counts matter, a leader that moves is no reason."""
+        return bool(self._watched) and self._counts != self._assigned_counts
+
+    def _enter(self, state: State) -> None:
+        """From here on, answers to earlier steps are stale."""
+        self.state = state
+        self._step += 1
+
+    def _forget_identity(self, reason: str, *, keep_member_id: bool = False) -> None:
+        member_id = self.member.member_id if keep_member_id else ""
+        self.member = MemberToken(-1, member_id, self.member.group_instance_id)
+        self._why_outside = self._join_reason = reason
+        self._watched = frozenset()

@@ -1,0 +1,109 @@
+"""Where one assigned partition stands: its position, how it is found, and what of it may be committed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..types import OffsetAndMetadata
+
+
+class PositionState(Enum):
+    """How far a partition is on its way to a position (FetchState of Kafka's SubscriptionState)."""
+
+    INITIALIZING = "looks for a committed offset"
+    AWAIT_RESET = "looks up an offset by reset_timestamp"
+    FETCHING = "has a position"
+
+
+@dataclass(slots=True, eq=False)
+class PartitionPosition:
+    """One assigned partition.
+
+    ``token`` names this claim and everything asked on its behalf: it changes with every assignment, seek and reset,
+    so that an answer which carries an old one is dropped, whatever it says and however late it comes.
+
+    ``position`` is the next offset to hand out; ``released`` the next offset after all that *earlier* calls handed
+    out. While the user holds records (``held``) the two go separate ways, a seek included: only what he is done with
+    may be committed. ``until`` is the first offset that is not wanted.
+    """
+
+    token: int
+    state: PositionState = PositionState.INITIALIZING
+    position: int = -1
+    leader_epoch: int | None = None
+    released: int = -1
+    released_epoch: int | None = None
+    held: bool = False
+    reset_timestamp: int | None = None
+    until: int | None = None
+    paused: bool = False
+    blocked: bool = False
+    retry_at: float = 0.0
+    high_watermark: int | None = None
+    last_stable_offset: int | None = None
+    log_start_offset: int | None = None
+
+    @property
+    def fetchable(self) -> bool:
+        """Whether records of it may be asked for, and handed out."""
+        return self.state is PositionState.FETCHING and not self.paused and not self.blocked
+
+    def locate(self, token: int, position: int, leader_epoch: int | None = None) -> None:
+        """Go on at ``position``. What the user holds stays uncommitted until he comes back, wherever that is."""
+        self.token = token
+        self.state = PositionState.FETCHING
+        self.position = position
+        self.leader_epoch = leader_epoch
+        self.reset_timestamp = None
+        self.retry_at = 0.0
+        if not self.held:
+            self.release()
+
+    def await_reset(self, token: int, timestamp: int) -> None:
+        """Lose the position; the one that ListOffsets gives for ``timestamp`` takes its place."""
+        self.token = token
+        self.state = PositionState.AWAIT_RESET
+        self.reset_timestamp = timestamp
+        self.retry_at = 0.0
+
+    def hand_out(self, position: int, leader_epoch: int | None) -> None:
+        """Everything below ``position`` is in the user's hands. Subscription.hand_out calls it, and nobody else."""
+        self.held = True
+        self.position = position
+        if leader_epoch is not None:
+            self.leader_epoch = leader_epoch
+
+    def skip_to(self, position: int) -> None:
+        """Pass offsets that hold no record for the user (control records, aborted ones, compacted ones).
+
+        Where the user holds nothing, there is nothing to wait for and the committable position moves along.
+        """
+        if not self.held:
+            self.released = position
+        self.position = position
+
+    def release(self) -> None:
+        """The user asked for more: what he held counts as processed."""
+        self.held = False
+        self.released = self.position
+        self.released_epoch = self.leader_epoch
+
+    def committable(self) -> OffsetAndMetadata | None:
+        """What auto-commit may store: what earlier calls handed out. None without a position."""
+        if self.state is not PositionState.FETCHING:
+            return None
+        return OffsetAndMetadata(self.released, "", self.released_epoch)
+
+    def consumed(self) -> OffsetAndMetadata | None:
+        """What commit() without arguments stores: all that was handed out. None without a position."""
+        if self.state is not PositionState.FETCHING:
+            return None
+        return OffsetAndMetadata(self.position, "", self.leader_epoch)
+
+    def lag(self, read_committed: bool) -> int | None:
+        """How many offsets lie before the end that this isolation level can see; None before the first fetch."""
+        end = self.last_stable_offset if read_committed else self.high_watermark
+        if end is None or self.state is not PositionState.FETCHING:
+            return None
+        return max(0, end - self.position)

@@ -1,0 +1,215 @@
+"""What the consumer reads: the subscription, and the one and only record of what is assigned to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+from itertools import count
+from types import MappingProxyType
+
+from ..errors import UsageError
+from ..types import OffsetAndMetadata, TopicPartition
+from .positions import PartitionPosition, PositionState
+
+_NOTHING: Mapping[TopicPartition, int] = MappingProxyType({})
+
+
+class Mode(Enum):
+    """How the assignment comes about; changing it takes an unsubscribe() in between."""
+
+    NONE = "nothing"
+    TOPICS = "topics"
+    PARTITIONS = "partitions"
+
+
+class Subscription:
+    """The subscription and the assignment, in the order in which partitions are served.
+
+    Only this object says what is assigned. ``assignment_id`` grows with every change of the assigned set.
+    """
+
+    def __init__(self) -> None:
+        self.mode = Mode.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.assignment_id = 0
+        self._assigned: dict[TopicPartition, PartitionPosition] = {}
+        self._tokens = count(1)
+        self._held: set[TopicPartition] = set()
+        self._taken: set[TopicPartition] = set()
+        self._left: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    # What is wanted
+
+    def subscribe(self, topics: Iterable[str]) -> bool:
+        """Want these topics instead of the former ones; return whether that is a change.
+
+        What is assigned stays so until the group (or, without one, the metadata) gives a new assignment.
+        """
+        self._enter(Mode.TOPICS)
+        wanted = frozenset(topics)
+        changed = wanted != self.topics
+        self.topics = wanted
+        for tp in self._assigned:
+            if tp.topic not in wanted:
+                self._assigned[tp].blocked = True  # nothing more of it is handed out, whoever still owns it
+        return changed
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Read exactly these partitions, without a group's say; return whether that is a change."""
+        self._enter(Mode.PARTITIONS)
+        return self._leave_for(partitions)
+
+    def unsubscribe(self) -> None:
+        """Want nothing and hold nothing."""
+        self.mode = Mode.NONE
+        self.topics = frozenset()
+        self._leave_for(())
+
+    def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Replace the assignment by the user's own wish: what may be committed of it stays so."""
+        committable = self.committable()
+        changed = self.replace(partitions)
+        self._left = {tp: offset for tp, offset in committable.items() if tp not in self._assigned}
+        return changed
+
+    def _enter(self, mode: Mode) -> None:
+        if self.mode not in (Mode.NONE, mode):
+            raise UsageError(
+                f"the consumer already reads by {self.mode.value}: subscription to topics and assignment of "
+                "partitions are mutually exclusive; call unsubscribe() first"
+            )
+        self.mode = mode
+
+    # What is assigned
+
+    @property
+    def assigned(self) -> Mapping[TopicPartition, PartitionPosition]:
+        """A live, read-only view of the assignment."""
+        return MappingProxyType(self._assigned)
+
+    def __getitem__(self, tp: TopicPartition) -> PartitionPosition:
+        found = self._assigned.get(tp)
+        if found is None:
+            raise UsageError(f"{tp} is not assigned to this consumer (assignment() tells what is)")
+        return found
+
+    def get(self, tp: TopicPartition, token: int) -> PartitionPosition | None:
+        """Return the partition if it is still the claim that ``token`` names; else the answer at hand is stale."""
+        found = self._assigned.get(tp)
+        return found if found is not None and found.token == token else None
+
+    def replace(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Hold exactly these; those held before keep position, token and pause. Return whether that is a change."""
+        wanted = dict.fromkeys(partitions)
+        if wanted.keys() == self._assigned.keys():
+            return False
+        self._taken |= {tp for tp in self._held if tp not in wanted and self._assigned[tp].held}
+        self._held &= wanted.keys()
+        self._assigned = {tp: self._assigned.get(tp) or PartitionPosition(next(self._tokens)) for tp in wanted}
+        self.assignment_id += 1
+        return True
+
+    def block(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of these, and fetch nothing: they are about to be revoked."""
+        for tp in partitions:
+            if tp in self._assigned:
+                self._assigned[tp].blocked = True
+
+    def unblock(self, partitions: Iterable[TopicPartition]) -> None:
+        """Serve these again: the assignment that they are part of is complete."""
+        for tp in partitions:
+            if tp in self._assigned:
+                self._assigned[tp].blocked = False
+
+    def move_to_end(self, tp: TopicPartition) -> None:
+        """Serve ``tp`` after all others: it had its turn, or an error, and must not starve them."""
+        if tp in self._assigned:
+            self._assigned[tp] = self._assigned.pop(tp)
+
+    # Positions
+
+    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
+        """Stand at ``offset``; whatever was asked or buffered for another position is stale from here on."""
+        self[tp].locate(next(self._tokens), offset, leader_epoch)
+
+    def await_reset(self, tp: TopicPartition, timestamp: int) -> None:
+        """Find the position of ``tp`` by timestamp (EARLIEST, LATEST, or ms since the epoch)."""
+        self[tp].await_reset(next(self._tokens), timestamp)
+
+    def await_committed(self, tp: TopicPartition) -> None:
+        """Find the position of ``tp`` anew, from the committed offset on."""
+        self[tp].token = next(self._tokens)
+        self[tp].state = PositionState.INITIALIZING
+
+    def in_state(self, state: PositionState, now: float) -> dict[TopicPartition, int]:
+        """The partitions in ``state`` that may be worked on now, with their tokens."""
+        return {tp: p.token for tp, p in self._assigned.items() if p.state is state and p.retry_at <= now}
+
+    def next_retry(self, now: float) -> float | None:
+        """When the first partition that waits for its retry may be worked on again."""
+        return min((p.retry_at for p in self._assigned.values() if p.retry_at > now), default=None)
+
+    def retry_later(self, partitions: Iterable[TopicPartition], at: float) -> None:
+        """Leave these alone until ``at``."""
+        for tp in partitions:
+            if tp in self._assigned:
+                self._assigned[tp].retry_at = at
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(tp for tp, p in self._assigned.items() if p.paused)
+
+    # What the user holds
+
+    @property
+    def taken_from_user(self) -> frozenset[TopicPartition]:
+        """The partitions that were given up while the user held records of them: those will be delivered again."""
+        return frozenset(self._taken)
+
+    def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
+        """Everything of ``tp`` below ``position`` is in the user's hands from here on."""
+        self[tp].hand_out(position, leader_epoch)
+        self._held.add(tp)
+
+    def release(self) -> None:
+        """The user came back for more: all that he holds counts as processed."""
+        self._taken.clear()
+        for tp in self._held:
+            self._assigned[tp].release()
+        self._held.clear()
+
+    def holds_records(self, partitions: Collection[TopicPartition] | None = None) -> bool:
+        """Whether the user holds records (of these partitions) which he has not come back from."""
+        return any(self._assigned[tp].held for tp in self._held if partitions is None or tp in partitions)
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """A commit of ``offsets`` succeeded: what lies below them is processed, whoever still holds it."""
+        for tp, offset in offsets.items():
+            self._left.pop(tp, None)
+            position = self._assigned.get(tp)
+            if position is None:
+                continue
+            if offset.offset == position.position:
+                position.release()
+            elif position.released < offset.offset < position.position:
+                position.released = offset.offset
+                position.released_epoch = offset.leader_epoch
+
+    def committable(self, stored: Mapping[TopicPartition, int] = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What auto-commit may store: what *earlier* calls handed out, never what the user holds now.
+
+        That includes what he has left by assign() or unsubscribe(), until it is committed or ``forget``. Partitions
+        whose offset is in ``stored`` already are left out.
+        """
+        news = [(tp, p) for tp, p in self._assigned.items() if stored.get(tp) != p.released]
+        current = {tp: offset for tp, p in news if (offset := p.committable()) is not None}
+        left = ((tp, offset) for tp, offset in self._left.items() if stored.get(tp) != offset.offset)
+        return {tp: offset for tp, offset in left if tp not in self._assigned} | current
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group has taken these over: nothing that was left of them may be committed any more."""
+        for tp in partitions:
+            self._left.pop(tp, None)
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What commit() without arguments stores: all that was handed out."""
+        return {tp: offset for tp, p in self._assigned.items() if (offset := p.consumed()) is not None}

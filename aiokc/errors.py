@@ -1,0 +1,190 @@
+"""Everything that aiokc raises on purpose.
+
+    KafkaError
+    ├── ConfigError (ValueError)            an option is unknown, of a wrong type or out of range
+    ├── UsageError (RuntimeError)           the call does not fit the state that the consumer is in
+    │   ├── ConsumerClosed                  the consumer was stopped, or never started
+    │   └── ConcurrentCall                  another task is inside getmany, getone or the iterator
+    ├── ConnectionFailed (ConnectionError)  no connection could be made, or it broke; retriable
+    │   └── NoBrokersAvailable              none of the addresses answered before the deadline
+    ├── RequestTimedOut (TimeoutError)      no answer before the deadline; retriable
+    ├── AuthenticationFailed                the broker refused the credentials
+    ├── UnsupportedVersion                  client and broker share no version of an API
+    ├── MalformedResponse                   bytes from the network that are not Kafka's protocol
+    ├── RecordError                         something is wrong with the bytes stored in one partition
+    │   ├── CorruptRecord                   CRC or structure of a record batch does not hold
+    │   ├── RecordTooLarge                  decompresses to more than the configured limit
+    │   └── UnsupportedCodec                the codec's package is missing, or the codec is unknown
+    ├── NoOffsetForPartition                no committed offset, and auto_offset_reset is "none"
+    ├── AssignmentFailed                    an assignor returned something that is no assignment
+    └── BrokerError                         an error code of the protocol; .code, .retriable
+        ├── OffsetOutOfRange                the position does not exist in the log (any more)
+        ├── CommitFailed                    the group has moved on; this member's offsets were not stored
+        ├── RebalanceInProgress             the group is assigning anew; go on polling, then commit again
+        ├── MemberFenced                    another member took over this group_instance_id
+        ├── AuthorizationFailed             topic or group is not allowed to this principal
+        └── UnknownTopic                    the cluster has no such topic or partition
+
+``retriable`` is true where the same call may succeed later without any change by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .error_codes import ErrorCode, error_code, error_name
+from .types import TopicPartition
+
+
+class KafkaError(Exception):
+    """Base of everything that aiokc raises on purpose."""
+
+    retriable: bool = False
+
+
+class ConfigError(KafkaError, ValueError):
+    """An option is unknown, has a wrong type, or contradicts another one."""
+
+
+class UsageError(KafkaError, RuntimeError):
+    """The call does not fit the consumer's state; the message says what to call first."""
+
+
+class ConsumerClosed(UsageError):
+    """The consumer was stopped, or has not been started."""
+
+
+class ConcurrentCall(UsageError):
+    """Another task is inside a record-returning call of the same consumer."""
+
+
+class ConnectionFailed(KafkaError, ConnectionError):
+    """A connection could not be made, or broke before the answer came."""
+
+    retriable = True
+
+
+class NoBrokersAvailable(ConnectionFailed):
+    """None of the known addresses answered before the deadline."""
+
+
+class RequestTimedOut(KafkaError, TimeoutError):
+    """No answer came before the deadline."""
+
+    retriable = True
+
+
+class AuthenticationFailed(KafkaError):
+    """The broker refused the credentials, or the mechanism."""
+
+
+class UnsupportedVersion(KafkaError):
+    """Client and broker share no version of an API that this call needs."""
+
+
+class MalformedResponse(KafkaError):
+    """Bytes from the network that do not follow Kafka's protocol."""
+
+
+class RecordError(KafkaError):
+    """The stored bytes of one partition cannot be read at ``offset``."""
+
+    def __init__(self, message: str, *, topic: str = "", partition: int = -1, offset: int = -1) -> None:
+        super().__init__(message)
+        self.topic, self.partition, self.offset = topic, partition, offset
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if not self.topic:
+            return text
+        return f"{self.topic}-{self.partition} at offset {self.offset}: {text}"
+
+
+class CorruptRecord(RecordError):
+    """CRC or structure of a record batch does not hold."""
+
+
+class RecordTooLarge(RecordError):
+    """A batch decompresses to more than ``max_decompressed_batch_bytes``."""
+
+
+class UnsupportedCodec(RecordError):
+    """The codec's package is not installed, or Kafka has no such codec."""
+
+
+class NoOffsetForPartition(KafkaError):
+    """No committed offset, and ``auto_offset_reset`` is "none"; seek() gives a position."""
+
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        self.partitions = frozenset(partitions)
+        names = ", ".join(f"{tp.topic}-{tp.partition}" for tp in sorted(self.partitions))
+        super().__init__(
+            f"no committed offset for {names} and auto_offset_reset='none': seek() to a position, "
+            "commit one, or choose auto_offset_reset='earliest' or 'latest'"
+        )
+
+
+class AssignmentFailed(KafkaError):
+    """The assignor of this group's leader raised, or left the protocol's rules."""
+
+
+class BrokerError(KafkaError):
+    """An error code that a broker answered with.
+
+    ``code`` is the ErrorCode (a plain int where this version of aiokc does not know it).
+    """
+
+    def __init__(self, code: int, message: str = "") -> None:
+        self.code = code = error_code(code)
+        name = error_name(code)
+        super().__init__(f"{name}: {message}" if message else name)
+        self.retriable = isinstance(code, ErrorCode) and code.retriable
+
+
+class OffsetOutOfRange(BrokerError):
+    """Positions that their logs do not hold (any more); ``offsets`` names them."""
+
+    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.offsets = dict(offsets)
+        names = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in sorted(self.offsets.items()))
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{names}: deleted by retention, or never written; seek() to an existing offset, "
+            "or set auto_offset_reset to 'earliest' or 'latest'",
+        )
+
+
+class CommitFailed(BrokerError):
+    """The group has moved on without this member; nothing was committed."""
+
+
+class RebalanceInProgress(BrokerError):
+    """The group is assigning anew; nothing was committed. Go on polling, then commit what is assigned."""
+
+
+class MemberFenced(BrokerError):
+    """Another member with the same group_instance_id has taken this one's place."""
+
+
+class AuthorizationFailed(BrokerError):
+    """This principal may not use the topic or group that the message names."""
+
+
+class UnknownTopic(BrokerError):
+    """The cluster has no such topic or partition."""
+
+
+def broker_error(code: int, message: str = "") -> BrokerError:
+    """Return the exception for an error code: a subclass where users catch one, else BrokerError."""
+    return _SUBCLASS.get(code, BrokerError)(code, message)
+
+
+_SUBCLASS: dict[int, type[BrokerError]] = {
+    ErrorCode.FENCED_INSTANCE_ID: MemberFenced,
+    ErrorCode.REBALANCE_IN_PROGRESS: RebalanceInProgress,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationFailed,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationFailed,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationFailed,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
+}

@@ -1,0 +1,1 @@
+"""Sockets: the only place of the client that opens one."""

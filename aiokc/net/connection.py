@@ -1,0 +1,334 @@
+"""One connection to one broker, from the handshake to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Final, TypeVar, cast
+
+from ..config import Resolve
+from ..core.handshake import Greeting, SaslStep, handshake
+from ..core.pipeline import Exchange, Pipeline, VersionRange, api_name
+from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
+from ..wire import Request, Response, decode, decode_in_slices
+from .addresses import Address
+from .transport import FrameTransport
+
+R = TypeVar("R", bound=Response)
+
+# A longer body is decoded in slices, so that the loop is never held for more than a few milliseconds. Slices count the
+# items of arrays: in a Fetch those are partitions, and their records, which nobody decodes here, cost nothing.
+_DECODE_AT_ONCE_BYTES: Final = 32 * 1024
+
+# A timer that fires so much too late says that the loop was held, and nothing about the broker.
+_LOOP_IS_LATE_SECONDS: Final = 0.1
+_LATE_READING_SECONDS: Final = 1.0
+
+
+def _software_version() -> str:
+    try:
+        return metadata.version("aiokc").replace("+", "-")  # KIP-511 allows letters, digits, dots and dashes
+    except metadata.PackageNotFoundError:
+        return "source"  # imported from a checkout that was never installed
+
+
+_SOFTWARE: Final = ("aiokc", _software_version())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """What all connections of a client have in common. ``ssl`` and ``sasl``: None for plaintext, unauthenticated."""
+
+    client_id: str
+    max_response_bytes: int
+    resolve: Resolve | None = None
+    ssl: ssl.SSLContext | None = None
+    sasl: SaslStep | None = None
+
+
+@dataclass(slots=True)
+class _Waiter:
+    """Who waits for a reply, since when, and what fires if it does not come."""
+
+    reply: asyncio.Future[memoryview]
+    sent_at: float
+    timer: asyncio.TimerHandle | None = None
+
+
+class Connection:
+    """Requests and replies of one connection; ``name`` is the broker's in error messages.
+
+    Once ``closed`` it stays so, and ``error`` says why (None: close() was called). Requests may be cancelled at any
+    moment: that leaves the connection in order. Not made directly: see ``open``.
+    """
+
+    def __init__(
+        self, name: str, options: ConnectionOptions, on_closed: Callable[[Connection], None] | None = None
+    ) -> None:
+        self.name = name
+        self.error: KafkaError | None = None
+        self.greeting = Greeting({}, {})
+        self.muted_until = 0.0
+        self._loop = asyncio.get_running_loop()
+        self.last_used = self._loop.time()
+        self._on_closed = on_closed
+        self._pipeline: Pipeline[_Waiter] = Pipeline(name, options.client_id)
+        self._transport = FrameTransport(options.max_response_bytes, self._receive, self._lost)
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._not_yet_sent = 0
+        self._retiring = False
+
+    @classmethod
+    async def open(
+        cls,
+        name: str,
+        address: Address,
+        options: ConnectionOptions,
+        *,
+        timeout: float,
+        server_hostname: str,
+        on_closed: Callable[[Connection], None] | None = None,
+    ) -> Connection:
+        """Connect to one address and return once the handshake is over.
+
+        Raises ConnectionFailed (after ``timeout`` seconds at the latest), MalformedResponse, AuthenticationFailed.
+        ``on_closed`` is called once, when a connection that was returned has ended, for whatever reason.
+        """
+        self = cls(name, options)
+        try:
+            await self._open(address, options, timeout, server_hostname)
+        except BaseException:
+            self.close()
+            raise
+        self._on_closed = on_closed
+        return self
+
+    async def _open(self, address: Address, options: ConnectionOptions, timeout: float, server_hostname: str) -> None:
+        missing = "connection"
+        try:
+            async with asyncio.timeout(timeout):
+                await self._loop.create_connection(
+                    lambda: self._transport,
+                    *address,
+                    ssl=options.ssl,
+                    server_hostname=server_hostname if options.ssl is not None else None,
+                )
+                missing = "answer to the handshake (is it a Kafka listener?)"
+                await self._greet(options)
+        except KafkaError:  # first: some of them are OSErrors too
+            raise
+        except TimeoutError as error:
+            raise ConnectionFailed(f"{self.name}: no {missing} within {timeout:.3g} s") from error
+        except OSError as error:
+            raise ConnectionFailed(f"{self.name}: cannot connect ({error.strerror or error})") from error
+
+    async def _greet(self, options: ConnectionOptions) -> None:
+        software, version = _SOFTWARE
+        dialogue = handshake(broker=self.name, software_name=software, software_version=version, sasl=options.sasl)
+        try:
+            question = next(dialogue)
+            while True:
+                question = dialogue.send(await self._exchange(question.request, question.version, None))
+        except StopIteration as end:
+            self.greeting = end.value
+        except ConnectionFailed as error:
+            kind = "plaintext" if options.ssl is None else "TLS"
+            raise ConnectionFailed(f"{error}: is it a Kafka listener, and a {kind} one?") from error
+        self._pipeline.versions = self.greeting.versions
+
+    # What can be asked of a connection
+
+    async def request(self, request: Request[R], *, timeout: float, max_version: int | None = None) -> R:
+        """Return the broker's answer, in the highest version that both sides speak, at most ``max_version``.
+
+        Raises RequestTimedOut after ``timeout`` seconds. If the request was sent by then, that ends the connection:
+        replies come in order, so nothing behind this one would be answered either. Raises ConnectionFailed when the
+        connection breaks, MalformedResponse for an answer that is none, and UnsupportedVersion.
+        """
+        request_type = type(request)
+        version = self.usable_version(request_type, max_version)
+        deadline = self._loop.time() + timeout
+        await self._turn(api_name(request_type), timeout, deadline)
+        body = await self._exchange(request, version, deadline)
+        try:
+            response = await self._decoded(request_type, version, body)
+        except MalformedResponse as error:
+            raise MalformedResponse(f"{self.name}: {api_name(request_type)} v{version}: {error}") from error
+        self._throttle(response)
+        return response
+
+    def usable_version(self, request_type: type[Request[Any]], max_version: int | None = None) -> int:
+        """Return the highest version of an API that both sides speak. Raises UnsupportedVersion."""
+        return self._pipeline.usable_version(request_type, max_version)
+
+    @property
+    def versions(self) -> Mapping[int, VersionRange]:
+        """What the broker offers, by API key."""
+        return self._pipeline.versions
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for a reply, or to be sent; abandoned ones count until their reply has come."""
+        return len(self._pipeline) + self._not_yet_sent
+
+    @property
+    def closed(self) -> bool:
+        return self._gone.done()
+
+    @property
+    def usable(self) -> bool:
+        """Whether new requests are accepted."""
+        return not (self.closed or self._retiring)
+
+    def close(self) -> None:
+        """End the connection now. What is in flight fails with ConnectionFailed."""
+        self._end(None)
+
+    def retire(self) -> None:
+        """Accept no more requests, and close as soon as the ones in flight are answered."""
+        self._retiring = True
+        self._close_if_spent()
+
+    async def wait_closed(self) -> None:
+        """Return when the connection has ended and its socket is closed."""
+        await self._transport.wait_closed()
+
+    # Sending
+
+    async def _turn(self, api: str, timeout: float, deadline: float) -> None:
+        """Return when a request may be written: the broker reads, and does not throttle this client."""
+        if timeout <= 0:
+            raise RequestTimedOut(f"{self.name}: {api} not sent, no time is left for it")
+        if self._retiring:
+            raise ConnectionFailed(f"{self.name}: {api} not sent, the connection is about to be closed")
+        self._check_open(api)
+        if self._transport.can_write and self.muted_until <= self._loop.time():
+            return
+        self._not_yet_sent += 1
+        try:
+            async with asyncio.timeout_at(deadline):
+                while not self._transport.can_write or self.muted_until > self._loop.time():
+                    await self._transport.writable()
+                    # KIP-219: the broker stops reading from a client that it throttles, so a request sent now would
+                    # only spend its time in a socket buffer.
+                    await asyncio.wait((self._gone,), timeout=self.muted_until - self._loop.time())
+                    self._check_open(api)
+        except TimeoutError as error:
+            muted = self.muted_until - self._loop.time()
+            why = f"it throttles this client for {muted:.3g} s more" if muted > 0 else "it does not read what is sent"
+            raise RequestTimedOut(f"{self.name}: {api} could not be sent within {timeout:.3g} s: {why}") from error
+        finally:
+            self._not_yet_sent -= 1
+            self._loop.call_soon(self._close_if_spent)  # soon: the caller puts its request in flight first
+
+    def _check_open(self, api: str) -> None:
+        if self.closed:
+            why = f": {self.error}" if self.error is not None else ""
+            raise ConnectionFailed(f"{self.name}: {api} not sent, the connection is closed{why}") from self.error
+
+    async def _exchange(self, request: Request[Any], version: int, deadline: float | None) -> memoryview:
+        """Write a request and return the body of its reply. From the first line to the await, nothing can interrupt."""
+        reply: asyncio.Future[memoryview] = self._loop.create_future()
+        waiter = _Waiter(reply, self._loop.time())
+        exchange, frame = self._pipeline.send(request, version, waiter)
+        if deadline is not None:
+            waiter.timer = self._loop.call_at(deadline, self._expire, exchange, deadline)
+        self._transport.write(frame)
+        self.last_used = waiter.sent_at
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            exchange.abandoned = True
+            raise
+
+    def _expire(self, exchange: Exchange[_Waiter], deadline: float) -> None:
+        """No reply came in time: since replies come in order, none will come to anybody any more."""
+        now = self._loop.time()
+        late = now - deadline
+        if late > _LOOP_IS_LATE_SECONDS:
+            # The loop was held, by a handler that computes say, and the reply may have been lying in the socket for
+            # long. Read first; this timer will not be late a second time.
+            again = now + min(late, _LATE_READING_SECONDS)
+            exchange.waiter.timer = self._loop.call_at(again, self._expire, exchange, again)
+            return
+        elapsed = now - exchange.waiter.sent_at
+        error = RequestTimedOut(f"{self.name}: no answer to {exchange} within {elapsed:.3g} s")
+        if not exchange.waiter.reply.done():
+            exchange.waiter.reply.set_exception(error)
+        self._end(error)
+
+    # Receiving
+
+    def _receive(self, frame: memoryview) -> None:
+        exchange, body = self._pipeline.receive(frame)
+        waiter = exchange.waiter
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        if not waiter.reply.done():  # done: abandoned
+            waiter.reply.set_result(body)
+        self.last_used = self._loop.time()
+        self._close_if_spent()
+
+    async def _decoded(self, request_type: type[Request[R]], version: int, body: memoryview) -> R:
+        response_type = cast(type[R], request_type.response)
+        if len(body) <= _DECODE_AT_ONCE_BYTES:
+            return decode(response_type, body, version)
+        slices = decode_in_slices(response_type, body, version)
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                return cast(R, end.value)
+            await asyncio.sleep(0)
+
+    def _throttle(self, response: Response) -> None:
+        throttle_ms: int = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self.muted_until = max(self.muted_until, self._loop.time() + throttle_ms / 1e3)
+
+    # Ending
+
+    def _lost(self, error: Exception | None) -> None:
+        """The transport ended: by itself, or because what it received was no protocol."""
+        if error is None:
+            return self._end(ConnectionFailed(f"{self.name} closed the connection"))
+        if isinstance(error, KafkaError) and error is self._pipeline.error:
+            return self._end(error)  # its message begins with the broker's name already
+        failure: KafkaError
+        if isinstance(error, KafkaError):
+            failure = MalformedResponse(f"{self.name}: {error}")
+        else:
+            why = (error.strerror if isinstance(error, OSError) else None) or repr(error)
+            failure = ConnectionFailed(f"{self.name}: the connection broke ({why})")
+        failure.__cause__ = error
+        self._end(failure)
+
+    def _end(self, error: KafkaError | None) -> None:
+        if self.closed:
+            return
+        self._gone.set_result(None)
+        self.error = error
+        closed = error or ConnectionFailed(f"{self.name}: the connection was closed here")
+        for exchange in self._pipeline.poison(closed):
+            if exchange.waiter.timer is not None:
+                exchange.waiter.timer.cancel()
+            if not exchange.waiter.reply.done():
+                exchange.waiter.reply.set_exception(self._failure(exchange, closed))
+        self._transport.abort()
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+    def _failure(self, exchange: Exchange[_Waiter], error: KafkaError) -> KafkaError:
+        """What one of the waiters gets: an exception of its own, for tracebacks are written into them."""
+        elapsed = self._loop.time() - exchange.waiter.sent_at
+        kind = MalformedResponse if isinstance(error, MalformedResponse) else ConnectionFailed
+        failure = kind(f"{error}, while {exchange} was in flight (for {elapsed:.3g} s)")
+        failure.__cause__ = error.__cause__ or error
+        return failure
+
+    def _close_if_spent(self) -> None:
+        if self._retiring and self.in_flight == 0:
+            self.close()

@@ -1,0 +1,117 @@
+"""What the pool knows of one broker: its address, its connections by purpose, and when to try it again."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import Enum
+
+import anyio
+
+from ..core.backoff import Backoff
+from ..core.node_choice import NodeView
+from ..errors import KafkaError
+from ..types import Broker
+from .addresses import Address, address_text
+from .connection import Connection
+
+
+class Purpose(Enum):
+    """Why a connection exists: a broker answers each one strictly in order, so what must not wait gets its own.
+
+    A long-polling Fetch (DATA) would delay heartbeats and commits (COORDINATOR); a JoinGroup that the broker parks
+    until the whole group has joined (JOIN) would delay both.
+    """
+
+    DATA = "data"
+    COORDINATOR = "coordinator"
+    JOIN = "join"
+
+
+class Attempt:
+    """One attempt to connect, shared by everybody who waits for the same connection.
+
+    ``outcome`` always gets a result, and is never cancelled: wait with asyncio.wait(), which leaves it alone.
+    """
+
+    def __init__(self, node: Node, purpose: Purpose) -> None:
+        self.node = node
+        self.purpose = purpose
+        self.outcome: asyncio.Future[Connection | KafkaError] = asyncio.get_running_loop().create_future()
+        self.scope = anyio.CancelScope()
+
+    def settle(self, outcome: Connection | KafkaError) -> None:
+        """Tell the outcome to all who wait; only the first one counts."""
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
+        if self.node.attempts.get(self.purpose) is self:
+            del self.node.attempts[self.purpose]
+
+
+class Node:
+    """One broker at one address. A broker that moves to another address becomes another Node.
+
+    ``failed``: the last thing that happened with it was a failure (``error``), and nothing is tried before
+    ``retry_at``, on the loop's clock.
+    """
+
+    def __init__(self, broker: Broker, backoff: Backoff) -> None:
+        self.broker = broker
+        self.attempts: dict[Purpose, Attempt] = {}
+        self.connections: dict[Purpose, Connection] = {}
+        self.retry_at = 0.0
+        self.error: KafkaError | None = None
+        self._backoff = backoff
+
+    @property
+    def address(self) -> Address:
+        return self.broker.host, self.broker.port
+
+    @property
+    def name(self) -> str:
+        """What messages call it; bootstrap servers have negative ids, which are nobody's business."""
+        if self.broker.node_id < 0:
+            return f"bootstrap server {address_text(*self.address)}"
+        return f"broker {self.broker.node_id} ({address_text(*self.address)})"
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
+
+    def connection(self, purpose: Purpose) -> Connection | None:
+        """The connection for this purpose, if there is one that accepts requests."""
+        found = self.connections.get(purpose)
+        return found if found is not None and found.usable else None
+
+    def connected(self, purpose: Purpose, connection: Connection) -> None:
+        """A new connection is ready."""
+        self.connections[purpose] = connection
+        self.error = None
+
+    def answered(self) -> None:
+        """A request was answered: the pauses between attempts start again from the shortest."""
+        self.error = None
+        self._backoff.reset()
+
+    def failure(self, error: KafkaError, now: float) -> None:
+        """Something with this broker failed. Two failures within one pause, of two purposes, lengthen it once."""
+        self.error = error
+        if now >= self.retry_at:
+            self.retry_at = now + self._backoff.next()
+
+    def retire(self) -> None:
+        """Give up connecting, and close each connection as soon as nothing is in flight on it."""
+        for attempt in list(self.attempts.values()):
+            attempt.scope.cancel()
+        for connection in list(self.connections.values()):
+            connection.retire()
+
+    def view(self) -> NodeView:
+        connection = self.connection(Purpose.DATA)
+        return NodeView(
+            self.broker.node_id,
+            connected=connection is not None,
+            in_flight=connection.in_flight if connection is not None else 0,
+            muted_until=connection.muted_until if connection is not None else 0.0,
+            retry_at=self.retry_at,
+            failed=self.failed,
+        )

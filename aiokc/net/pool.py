@@ -1,0 +1,348 @@
+"""The connections to a cluster: which broker, for which purpose, over which connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from copy import copy
+from functools import partial
+from random import Random
+from typing import Final, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..config import ClientConfig
+from ..core.backoff import Backoff
+from ..core.node_choice import candidates, least_loaded
+from ..core.pipeline import api_name
+from ..core.rate_limit import RateLimit, and_more
+from ..errors import (
+    ConnectionFailed,
+    KafkaError,
+    MalformedResponse,
+    NoBrokersAvailable,
+    RequestTimedOut,
+)
+from ..types import Broker
+from ..wire import Request, Response
+from .connect import connect
+from .connection import Connection, ConnectionOptions
+from .node import Attempt, Node, Purpose
+
+__all__ = ["Pool", "Purpose"]
+
+R = TypeVar("R", bound=Response)
+
+logger = logging.getLogger("aiokc.net")
+
+_WARNING_INTERVAL: Final = 10.0  # seconds between two warnings about the same broker
+_CLOSE_SECONDS: Final = 1.0  # what closing may wait for: everything is cancelled and aborted before
+
+
+class Pool:
+    """Connects to brokers when somebody asks for them, and never more than once at a time for the same purpose.
+
+    ``run`` must be running for new connections to be made, in a task of whoever owns the pool; without it, requests
+    wait until their deadline. Once ``run`` has ended, requests over connections that exist still work, until
+    ``aclose``. Requests may be cancelled at any moment: an attempt to connect goes on for the others who wait for it.
+    """
+
+    def __init__(self, config: ClientConfig, *, random: Random) -> None:
+        self._config = config
+        self._random = random
+        self._options = ConnectionOptions(
+            client_id=config.client_id, max_response_bytes=config.max_response_bytes, resolve=config.resolve
+        )
+        # Bootstrap servers get negative ids, as in the Java client; no broker has one.
+        self._bootstrap = {
+            -1 - index: self._new_node(Broker(-1 - index, host, port))
+            for index, (host, port) in enumerate(config.addresses)
+        }
+        self._brokers: dict[int, Node] = {}
+        self._connections: set[Connection] = set()
+        self._attempts: set[Attempt] = set()
+        self._tasks: TaskGroup | None = None
+        self._running = False
+        self._closing = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._unanswered_since: float | None = None
+        self._warnings = RateLimit(_WARNING_INTERVAL)
+
+    # Life
+
+    async def run(self) -> None:
+        """Make the connections that are asked for and close idle ones, until cancelled or ``aclose``d."""
+        if self._running:
+            raise RuntimeError("the pool is running already")
+        self._running = True
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                for attempt in self._attempts:
+                    tasks.start_soon(self._connect, attempt)
+                tasks.start_soon(self._close_idle)
+                await self._closing.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._tasks = None
+            self._stopped.set()
+
+    async def aclose(self) -> None:
+        """Close every connection, failing what is in flight. Returns within a second or so, whatever the brokers do."""
+        self._closing.set()
+        self._give_up_attempts()
+        connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                for connection in connections:
+                    await connection.wait_closed()
+                if self._running:
+                    await self._stopped.wait()
+        except TimeoutError:
+            logger.warning("closing took longer than %.3g s: an attempt to connect does not end", _CLOSE_SECONDS)
+
+    def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
+        """Take over the addresses of the newest metadata.
+
+        A broker that moved is connected to anew; connections to the old address, to brokers that are gone, and to
+        bootstrap servers close as soon as nothing is in flight on them.
+        """
+        for node_id, node in list(self._brokers.items()):
+            wanted = brokers.get(node_id)
+            if wanted is None or (wanted.host, wanted.port) != node.address:
+                del self._brokers[node_id]
+                node.retire()
+        for node_id, broker in brokers.items():
+            if node_id not in self._brokers:
+                self._brokers[node_id] = self._new_node(broker)
+        if self._brokers:
+            for node in self._bootstrap.values():
+                node.retire()
+
+    def _new_node(self, broker: Broker) -> Node:
+        config = self._config
+        backoff = Backoff(config.reconnect_backoff_ms / 1e3, config.reconnect_backoff_max_ms / 1e3, self._random)
+        return Node(broker, backoff)
+
+    # Requests
+
+    async def request(
+        self,
+        node_id: int | None,
+        request: Request[R],
+        *,
+        purpose: Purpose = Purpose.DATA,
+        timeout: float,
+        max_version: int | None = None,
+    ) -> R:
+        """Return the answer of a broker; with ``node_id`` None, of whichever broker answers first when asked in turn.
+
+        Raises, within ``timeout`` seconds: ConnectionFailed (NoBrokersAvailable for None), RequestTimedOut,
+        MalformedResponse, UnsupportedVersion, AuthenticationFailed. A failed connection is not tried again for an
+        addressed request: the broker may have moved, and the caller knows better when to look for it elsewhere.
+        """
+        if node_id is None:
+            return await self._request_any(request, timeout, max_version)
+        deadline = self._now() + timeout
+        connection = await self.connection(node_id, purpose, timeout=timeout)
+        response = await connection.request(request, timeout=deadline - self._now(), max_version=max_version)
+        if (node := self._brokers.get(node_id)) is not None:
+            node.answered()
+        return response
+
+    async def connection(self, node_id: int, purpose: Purpose = Purpose.DATA, *, timeout: float) -> Connection:
+        """Return a connection to a known broker, waiting for its pause between attempts and for one attempt.
+
+        Raises ConnectionFailed, MalformedResponse, UnsupportedVersion, AuthenticationFailed.
+        """
+        deadline = self._now() + timeout
+        while True:
+            node = self._brokers.get(node_id)
+            if node is None:
+                known = ", ".join(map(str, sorted(self._brokers))) or "none"
+                raise ConnectionFailed(f"broker {node_id} is not in the cluster's metadata (known: {known})")
+            outcome = await self._reach(node, purpose, deadline)
+            if isinstance(outcome, Connection):
+                return outcome
+            if self._brokers.get(node_id) is node:
+                # A copy for each: several may have waited for this attempt, and a traceback is written into each.
+                failure = copy(outcome)
+                raise failure from outcome.__cause__
+            # The metadata has changed in between: look at the broker's new address.
+
+    async def _request_any(self, request: Request[R], timeout: float, max_version: int | None) -> R:
+        deadline = self._now() + timeout
+        patience = self._config.request_timeout_ms / 1e3  # for each: one broker that hangs must not be the only one
+        errors: dict[Node, KafkaError] = {}
+        tried: set[int] = set()
+        while (now := self._now()) < deadline:
+            node = self._least_loaded(tried)
+            if node is None:  # everybody was asked: once more, unless that is of no use
+                if not any(error.retriable for error in errors.values()):
+                    break
+                tried.clear()
+                continue
+            try:
+                response = await self._request_node(node, request, min(deadline, now + patience), max_version)
+            except (ConnectionFailed, RequestTimedOut, MalformedResponse) as error:
+                self._check_open()
+                now = self._now()
+                node.failure(error, now)
+                errors[node] = error
+                tried.add(node.broker.node_id)
+                if self._unanswered_since is None:
+                    self._unanswered_since = now
+            else:
+                node.answered()
+                self._unanswered_since = None
+                return response
+        raise self._no_brokers(api_name(type(request)), timeout, errors)
+
+    async def _request_node(self, node: Node, request: Request[R], deadline: float, max_version: int | None) -> R:
+        outcome = await self._reach(node, Purpose.DATA, deadline)
+        if not isinstance(outcome, Connection):
+            failure = copy(outcome)
+            raise failure from outcome.__cause__
+        return await outcome.request(request, timeout=deadline - self._now(), max_version=max_version)
+
+    def _least_loaded(self, tried: set[int]) -> Node | None:
+        now = self._now()
+        brokers = [node.view() for node in self._brokers.values()]
+        bootstrap = [node.view() for node in self._bootstrap.values()]
+        for views in (brokers, bootstrap):
+            self._random.shuffle(views)  # so that not every client asks the first one
+        trigger = self._config.metadata_recovery_rebootstrap_trigger_ms / 1e3
+        overdue = self._unanswered_since is not None and now - self._unanswered_since >= trigger
+        chosen = least_loaded(candidates(brokers, bootstrap, overdue=overdue), tried, now=now)
+        if chosen is None:
+            return None
+        return self._bootstrap[chosen] if chosen < 0 else self._brokers[chosen]
+
+    def _no_brokers(self, api: str, timeout: float, errors: Mapping[Node, KafkaError]) -> NoBrokersAvailable:
+        nodes = dict.fromkeys([*errors, *(self._brokers or self._bootstrap).values()])
+        said = "; ".join(str(errors.get(node) or node.error or f"{node.name}: not reached") for node in nodes)
+        failure = NoBrokersAvailable(f"no broker answered {api} within {timeout:.3g} s: {said}")
+        failure.__cause__ = [*errors.values()][-1] if errors else None
+        return failure
+
+    # Connecting
+
+    async def _reach(self, node: Node, purpose: Purpose, deadline: float) -> Connection | KafkaError:
+        """Return a usable connection, or why there is none: because of one failed attempt, or the deadline."""
+        while (connection := node.connection(purpose)) is None:
+            self._check_open()
+            if not self._is_current(node):
+                return ConnectionFailed(f"{node.name} has moved, or is gone, according to the metadata")
+            if self._now() >= deadline:
+                last = f"; before that: {node.error}" if node.error is not None else ""
+                return ConnectionFailed(f"{node.name}: still no connection at the deadline of the request{last}")
+            attempt = node.attempts.get(purpose)
+            if attempt is None and node.retry_at > self._now():
+                await self._pause(min(node.retry_at, deadline))
+                continue
+            outcome = (attempt or self._start_attempt(node, purpose)).outcome
+            await asyncio.wait((outcome,), timeout=deadline - self._now())
+            if outcome.done() and isinstance(failure := outcome.result(), KafkaError):
+                return failure
+        return connection
+
+    def _start_attempt(self, node: Node, purpose: Purpose) -> Attempt:
+        attempt = node.attempts[purpose] = Attempt(node, purpose)
+        self._attempts.add(attempt)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._connect, attempt)
+        return attempt
+
+    async def _connect(self, attempt: Attempt) -> None:
+        node = attempt.node
+        outcome: Connection | KafkaError = ConnectionFailed(
+            f"{node.name}: gave up connecting, it is not needed any more"
+        )
+        try:
+            with attempt.scope:
+                outcome = connection = await connect(
+                    node.name,
+                    node.address,
+                    self._options,
+                    timeout=self._config.socket_connection_setup_timeout_ms / 1e3,
+                    on_closed=partial(self._closed, node),
+                )
+                self._connections.add(connection)
+                node.connected(attempt.purpose, connection)
+                if self._closing.is_set() or attempt.scope.cancel_called:
+                    connection.close()  # given up in the very tick in which the broker answered
+                self._warnings.forget(node.address)
+                logger.debug("connected to %s for %s", node.name, attempt.purpose.value)
+        except KafkaError as error:
+            node.failure(error, self._now())
+            self._warn(node, error)
+            outcome = error
+        finally:
+            self._settle(attempt, outcome)
+
+    def _settle(self, attempt: Attempt, outcome: Connection | KafkaError) -> None:
+        self._attempts.discard(attempt)
+        attempt.settle(outcome)
+
+    def _give_up_attempts(self) -> None:
+        for attempt in list(self._attempts):
+            self._settle(attempt, ConnectionFailed(f"{attempt.node.name}: gave up connecting, the client is closed"))
+
+    def _closed(self, node: Node, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if connection.error is None:
+            logger.debug("closed the connection to %s", connection.name)
+            return
+        node.failure(connection.error, self._now())
+        if isinstance(connection.error, MalformedResponse):
+            self._warn(node, connection.error)
+        else:
+            logger.info("%s", connection.error)
+
+    async def _close_idle(self) -> None:
+        """Close what was not used for connections_max_idle_ms: brokers do the same, and less politely."""
+        limit = self._config.connections_max_idle_ms / 1e3
+        while True:
+            now = self._now()
+            oldest = now
+            for connection in list(self._connections):
+                if connection.in_flight > 0:
+                    continue
+                if now - connection.last_used >= limit:
+                    connection.close()
+                else:
+                    oldest = min(oldest, connection.last_used)
+            await asyncio.sleep(oldest + limit - now)
+
+    # Small things
+
+    def _is_current(self, node: Node) -> bool:
+        node_id = node.broker.node_id
+        return node_id < 0 or self._brokers.get(node_id) is node
+
+    def _check_open(self) -> None:
+        if self._closing.is_set() or self._stopped.is_set():
+            raise ConnectionFailed("no new connection is made: the client is closed")
+
+    async def _pause(self, until: float) -> None:
+        """Sleep until then, or until the pool closes."""
+        if until <= self._now():
+            return
+        try:
+            async with asyncio.timeout_at(until):
+                await self._closing.wait()
+        except TimeoutError:
+            return  # slept
+
+    def _warn(self, node: Node, error: KafkaError) -> None:
+        held_back = self._warnings.admit(node.address, self._now())
+        if held_back is not None:
+            logger.warning("%s%s", error, and_more(held_back))
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

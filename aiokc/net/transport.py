@@ -1,0 +1,98 @@
+"""The bytes of one connection: received straight into the frames that they belong to, sent as whole frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from ..errors import KafkaError
+from ..wire import FrameAssembler
+
+# Above this many unsent bytes, requests wait: a peer that does not read must not fill the memory.
+_WRITE_BUFFER_BYTES = 256 * 1024
+
+
+class FrameTransport(asyncio.BufferedProtocol):
+    """Hands each complete frame to ``on_frame``, and the end of the connection, once, to ``on_lost``.
+
+    ``on_lost`` gets MalformedResponse for bytes that are no frames, what ``on_frame`` raised, the operating system's
+    error, or None where the peer closed in good order. A failure of ``on_frame`` ends the connection.
+    """
+
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        on_frame: Callable[[memoryview], None],
+        on_lost: Callable[[Exception | None], None],
+    ) -> None:
+        self._assembler = FrameAssembler(max_frame_bytes)
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self._closed = asyncio.Event()
+        self._ended = False
+
+    # Called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        if self._ended:  # given up while the loop was still connecting
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._assembler.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._ended:
+            return
+        try:
+            for frame in self._assembler.filled(nbytes):
+                self._on_frame(frame)
+        except KafkaError as error:
+            self._end(error)
+
+    def pause_writing(self) -> None:
+        self._can_write.clear()
+
+    def resume_writing(self) -> None:
+        self._can_write.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed.set()
+        self._end(exc)
+
+    # Called by the connection
+
+    def write(self, frame: bytes) -> None:
+        """Send a whole frame, in one go: no cancellation can leave half of one on the wire."""
+        assert self._transport is not None
+        self._transport.write(frame)
+
+    @property
+    def can_write(self) -> bool:
+        return self._can_write.is_set()
+
+    async def writable(self) -> None:
+        """Return when the peer has read enough of what was sent, or the connection has ended."""
+        await self._can_write.wait()
+
+    async def wait_closed(self) -> None:
+        """Return when the socket is closed."""
+        await self._closed.wait()
+
+    def abort(self) -> None:
+        """Close at once, without waiting for the peer; on_lost is called before this returns."""
+        self._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._can_write.set()
+        if self._transport is not None:
+            self._transport.abort()
+        self._on_lost(error)

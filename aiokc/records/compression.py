@@ -1,0 +1,267 @@
+"""The codecs of record batches: compression, and decompression that never gives more bytes than it was allowed to.
+
+A codec's package is imported when a batch first needs it, so that none of them is a condition for importing aiokc.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Any, Final
+
+from ..errors import CorruptRecord, RecordTooLarge, UnsupportedCodec
+
+
+class Codec(IntEnum):
+    """The compression of a batch: the low three bits of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def decompress(codec: int, data: memoryview, limit: int) -> bytes:
+    """Return the bytes that ``data`` decompresses to.
+
+    Raises RecordTooLarge where they are more than ``limit`` (without having allocated more than about twice that),
+    CorruptRecord where ``data`` is not one complete stream of the codec, UnsupportedCodec. None of them says where.
+    """
+    if codec not in _DECOMPRESS:
+        raise UnsupportedCodec(f"Kafka has no codec {codec}, or aiokc is older than it")
+    return _DECOMPRESS[codec](data, limit)
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """Return ``data`` as Kafka's own producer would compress it. Raises UnsupportedCodec."""
+    if codec not in _COMPRESS:
+        raise UnsupportedCodec(f"Kafka has no codec {codec}, or aiokc is older than it")
+    return _COMPRESS[codec](data)
+
+
+def _too_large(limit: int) -> RecordTooLarge:
+    return RecordTooLarge(f"decompresses to more than {limit} bytes")
+
+
+def _complete(codec: str, stream: Any, output: bytes, limit: int) -> bytes:
+    """Return the ``output`` of a decompressor that was allowed one byte more than ``limit``."""
+    if len(output) > limit:
+        raise _too_large(limit)
+    if not stream.eof:
+        raise CorruptRecord(f"the {codec} stream breaks off")
+    if stream.unused_data:
+        raise CorruptRecord(f"bytes follow the {codec} stream")
+    return output
+
+
+# gzip
+
+
+def _gunzip(data: memoryview, limit: int) -> bytes:
+    stream = zlib.decompressobj(_GZIP_WBITS)
+    try:
+        output = stream.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise CorruptRecord(f"not a gzip stream: {error}") from error
+    return _complete("gzip", stream, output, limit)
+
+
+def _gzip(data: bytes) -> bytes:
+    stream = zlib.compressobj(wbits=_GZIP_WBITS)
+    return stream.compress(data) + stream.flush()
+
+
+_GZIP_WBITS: Final = 31  # the largest window, with gzip's header and trailer
+
+
+# snappy: Java writes xerial's framing (blocks with their lengths), librdkafka and others one raw block
+
+
+def _unsnappy(data: memoryview, limit: int) -> bytes:
+    cramjam = _import_cramjam("snappy")
+    framed = bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
+    output = bytearray()
+    try:
+        for block in _xerial_blocks(data) if framed else (data,):
+            size = cramjam.snappy.decompress_raw_len(block)
+            if size > len(block) * _SNAPPY_BEST_RATIO:
+                raise CorruptRecord(f"{len(block)} bytes of snappy cannot hold the {size} that they claim to")
+            if len(output) + size > limit:
+                raise _too_large(limit)
+            start = len(output)
+            output += bytes(size)
+            with memoryview(output) as view:
+                cramjam.snappy.decompress_raw_into(block, view[start:])
+    except (cramjam.DecompressionError, struct.error) as error:
+        raise CorruptRecord(f"not a snappy stream: {error}") from error
+    return bytes(output)
+
+
+def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
+    start = _XERIAL_HEADER.size
+    while start < len(data):
+        (size,) = _XERIAL_BLOCK.unpack_from(data, start)
+        start += _XERIAL_BLOCK.size
+        if not 0 < size <= len(data) - start:
+            raise CorruptRecord(f"a snappy block of {size} bytes where {len(data) - start} are left")
+        yield data[start : start + size]
+        start += size
+
+
+def _snappy(data: bytes) -> bytes:
+    cramjam = _import_cramjam("snappy")
+    output = bytearray(_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1))
+    for start in range(0, len(data), _XERIAL_BLOCK_SIZE):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_SIZE]))
+        output += _XERIAL_BLOCK.pack(len(block)) + block
+    return bytes(output)
+
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = struct.Struct(">8sii")  # magic, version, lowest compatible version
+_XERIAL_BLOCK: Final = struct.Struct(">i")
+_XERIAL_BLOCK_SIZE: Final = 32 << 10
+_SNAPPY_BEST_RATIO: Final = 64 / 3  # nothing says more than "copy 64 bytes", in three bytes
+
+
+# lz4: the frame format. Java's reader wants independent blocks, and its writer never states the content's size
+
+
+def _unlz4(data: memoryview, limit: int) -> bytes:
+    cramjam = _import_cramjam("lz4")
+    try:
+        most = _lz4_bound(data, limit)
+    except (struct.error, IndexError) as error:
+        raise CorruptRecord("the lz4 frame breaks off") from error
+    output = bytearray(min(most, limit))
+    try:
+        size = cramjam.lz4.decompress_into(data, output)
+    except cramjam.DecompressionError as error:
+        if most > limit:  # what did not fit was cut at the limit
+            raise _too_large(limit) from error
+        raise CorruptRecord(f"not an lz4 frame: {error}") from error
+    with memoryview(output) as view:
+        return bytes(view[:size])
+
+
+def _lz4_bound(data: memoryview, limit: int) -> int:
+    """Return the most bytes that the frame can hold, going by its blocks: so much is allocated and no more."""
+    magic, flags, block_descriptor = struct.unpack_from("<IBB", data)
+    if magic != _LZ4_MAGIC:
+        raise CorruptRecord("not an lz4 frame: it does not begin with lz4's magic")
+    start = 7
+    if flags & _LZ4_CONTENT_SIZE:
+        (content_size,) = struct.unpack_from("<Q", data, 6)
+        if content_size > limit:
+            raise _too_large(limit)
+        start += 8
+    start += 4 if flags & _LZ4_DICTIONARY_ID else 0
+    checksum_size = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    block_size = 1 << (8 + 2 * (block_descriptor >> 4 & 7))
+    most = 0
+    while True:
+        (size,) = struct.unpack_from("<I", data, start)
+        start += 4
+        if size == 0:
+            break
+        stored = size & 0x7FFF_FFFF
+        most += stored if size != stored else min(block_size, stored * _LZ4_BEST_RATIO)
+        start += stored + checksum_size
+    start += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
+    if start != len(data):
+        raise CorruptRecord("the lz4 frame does not end where the batch does")
+    return most
+
+
+def _lz4(data: bytes) -> bytes:
+    cramjam = _import_cramjam("lz4")
+    output = bytearray(_LZ4_FRAME_HEADER)
+    for start in range(0, len(data), _LZ4_BLOCK_SIZE):
+        chunk = data[start : start + _LZ4_BLOCK_SIZE]
+        block = bytes(cramjam.lz4.compress_block(chunk, store_size=False))
+        if len(block) < len(chunk):
+            output += struct.pack("<I", len(block)) + block
+        else:
+            output += struct.pack("<I", len(chunk) | 0x8000_0000) + chunk
+    return bytes(output + bytes(4))
+
+
+_LZ4_MAGIC: Final = 0x184D2204
+_LZ4_DICTIONARY_ID: Final = 0x01
+_LZ4_CONTENT_CHECKSUM: Final = 0x04
+_LZ4_CONTENT_SIZE: Final = 0x08
+_LZ4_BLOCK_CHECKSUM: Final = 0x10
+_LZ4_BEST_RATIO: Final = 255  # a byte of a match's length stands for at most 255 bytes
+_LZ4_BLOCK_SIZE: Final = 64 << 10
+#: Magic, version 1 with independent blocks, blocks of 64 KiB, and the (constant) hash of these two: as Kafka writes it.
+_LZ4_FRAME_HEADER: Final = bytes.fromhex("04224d18 60 40 82")
+
+
+# zstd
+
+
+def _unzstd(data: memoryview, limit: int) -> bytes:
+    zstd = _import_zstd()
+    stream = zstd.ZstdDecompressor()
+    try:
+        # Most clients state the content's size. Java's streams do not: then the output itself is what gets counted.
+        stated = zstd.get_frame_info(data).decompressed_size
+        if stated is not None and stated > limit:
+            raise _too_large(limit)
+        output: bytes = stream.decompress(data, max_length=limit + 1)
+    except zstd.ZstdError as error:
+        raise CorruptRecord(f"not a zstd frame: {error}") from error
+    output = _complete("zstd", stream, output, limit)
+    if stated is not None and stated != len(output):
+        raise CorruptRecord(f"the zstd frame holds {len(output)} bytes and not the {stated} that it states")
+    return output
+
+
+def _zstd(data: bytes) -> bytes:
+    stream = _import_zstd().ZstdCompressor()
+    return bytes(stream.compress(data) + stream.flush())
+
+
+# the packages
+
+
+def _import_cramjam(codec: str) -> Any:
+    try:
+        import cramjam
+    except ImportError as error:
+        raise UnsupportedCodec(f"{codec} needs the package 'cramjam': pip install cramjam") from error
+    return cramjam
+
+
+def _import_zstd() -> Any:
+    if sys.version_info >= (3, 14):
+        try:
+            from compression import zstd
+        except ImportError as error:
+            raise UnsupportedCodec("zstd needs the module 'compression.zstd': this Python lacks it") from error
+    else:
+        try:
+            from backports import zstd
+        except ImportError as error:
+            raise UnsupportedCodec("zstd needs the package 'backports.zstd': pip install backports.zstd") from error
+    return zstd
+
+
+_DECOMPRESS: Final[dict[int, Callable[[memoryview, int], bytes]]] = {
+    Codec.NONE: lambda data, limit: bytes(data),
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnappy,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}
+_COMPRESS: Final[dict[int, Callable[[bytes], bytes]]] = {
+    Codec.NONE: bytes,
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}

@@ -1,0 +1,119 @@
+"""From a batch's bytes to its records: the check, the decompression, and the choice between C and Python.
+
+The native module stands in for ``_pure`` and has its one name, ``RecordReader``. AIOKC_NATIVE=0 takes
+the Python one, AIOKC_NATIVE=1 insists on the native one, and without it native is taken where it is installed; where it
+is not, a warning says so, once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from crc32c import crc32c
+
+from ..errors import CorruptRecord, RecordError, RecordTooLarge
+from ..types import RawRecord
+from . import _pure
+from .batch import CRC_START, HEADER, BatchHeader
+from .compression import decompress
+
+logger = logging.getLogger("aiokc.records")
+
+
+class RecordReader(Protocol):
+    """The records of one batch, decoded as they are asked for."""
+
+    @property
+    def remaining(self) -> int:
+        """Records that were not looked at yet. 0: the batch is finished."""
+
+    def take(self, count: int, from_offset: int = 0) -> list[RawRecord]:
+        """Return the next records with an offset >= ``from_offset``, at most ``count``; [] once the batch is finished.
+
+        Raises CorruptRecord; what could be read before the corrupt record is returned first, by a call of its own.
+        """
+
+
+def open_batch(
+    header: BatchHeader,
+    view: memoryview,
+    *,
+    topic: str,
+    partition: int,
+    check_crcs: bool = True,
+    max_decompressed_bytes: int,
+) -> RecordReader:
+    """Check and decompress a batch, and return a reader of its records. ``view`` is not kept.
+
+    A control batch has no records for anybody: its reader is finished from the start. Raises CorruptRecord,
+    RecordTooLarge (over ``max_decompressed_bytes``, of which not much more is ever allocated), UnsupportedCodec.
+    """
+    try:
+        if check_crcs:
+            check_crc(header, view)
+        payload = b"" if header.is_control else read_payload(header, view, max_decompressed_bytes)
+    except RecordTooLarge as error:
+        raise RecordTooLarge(
+            f"the batch up to offset {header.last_offset} {error}: raise max_decompressed_batch_bytes to read it, "
+            f"or seek() to {header.next_offset} to skip it",
+            topic=topic,
+            partition=partition,
+            offset=header.base_offset,
+        ) from error
+    except RecordError as error:
+        error.topic, error.partition, error.offset = topic, partition, header.base_offset
+        raise
+    if header.is_control:
+        header = header._replace(record_count=0)
+    return new_reader(header, payload, topic=topic, partition=partition)
+
+
+def check_crc(header: BatchHeader, view: memoryview) -> None:
+    """Raise CorruptRecord where the batch's bytes are not those that its producer or broker computed the CRC of."""
+    crc = crc32c(view[CRC_START:])
+    if crc != header.crc:
+        raise CorruptRecord(
+            f"the CRC-32C of the batch is {crc:#010x} and not {header.crc:#010x}; "
+            f"if it stays so, seek() to {header.next_offset} to skip the batch",
+            offset=header.base_offset,
+        )
+
+
+def read_payload(header: BatchHeader, view: memoryview, limit: int) -> bytes:
+    """Return the batch's records, decompressed, as bytes of their own. Raises RecordError without a location."""
+    payload = view[HEADER.size :]
+    return decompress(header.codec, payload, limit) if payload else b""
+
+
+def implementation(setting: str) -> Any:
+    """Return the module that decodes records, for a value of AIOKC_NATIVE ("" where it is not set)."""
+    if setting == "0":
+        return _pure
+    if setting not in ("", "1"):
+        raise ImportError(f"AIOKC_NATIVE={setting!r}: it is 0 (decode in Python), 1 (in C, or fail), or not set")
+    try:
+        return importlib.import_module("._native", __package__)
+    except ImportError as error:
+        if setting == "1":
+            raise ImportError(
+                "AIOKC_NATIVE=1, but this installation of aiokc has no working aiokc.records._native: "
+                "install it from a wheel or with a C compiler, or unset AIOKC_NATIVE to decode in Python"
+            ) from error
+        logger.warning(
+            "records are decoded in Python, far slower than in C: this installation of aiokc has no working "
+            "aiokc.records._native (%s); install aiokc from a wheel or with a C compiler, or set AIOKC_NATIVE=0 to do "
+            "without it and without this message",
+            error,
+        )
+        return _pure
+
+
+_chosen: Final = implementation(os.environ.get("AIOKC_NATIVE", ""))
+new_reader: Final[Callable[..., RecordReader]] = _chosen.RecordReader
+
+#: Whether records are decoded by the extension.
+NATIVE: Final[bool] = _chosen is not _pure

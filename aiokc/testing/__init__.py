@@ -1,0 +1,22 @@
+"""What aiokc's own tests and benchmarks run against, for yours too.
+
+``Cluster`` is a Kafka cluster in Python, in the test's own process, that breaks on demand; ``aiokc.testing.kafka`` is a
+local Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .embedded_cluster import Cluster
+
+__all__ = ["Cluster"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Cluster":  # imported when first wanted: who starts a real Kafka does not pay for this one
+        from .embedded_cluster import Cluster
+
+        return Cluster
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,59 @@
+"""The command line of aiokc.testing: a cluster until it is interrupted.
+
+python -m aiokc.testing --brokers 3 --topic events:6
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+
+from .embedded_cluster import Cluster
+from .released_versions import RELEASES
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a cluster; print its bootstrap addresses to stdout when it is ready; end with SIGINT or SIGTERM."""
+    options = _parser().parse_args(arguments)
+    cluster = Cluster(
+        options.brokers,
+        topics=dict(options.topic),
+        host=options.host,
+        port=options.port,
+        as_version=options.as_version,
+    )
+    asyncio.run(_run(cluster))
+
+
+async def _run(cluster: Cluster) -> None:
+    interrupted = asyncio.Event()
+    for interrupt in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(interrupt, interrupted.set)
+    async with cluster:
+        sys.stdout.write(f"{cluster.bootstrap}\n")
+        sys.stdout.flush()
+        await interrupted.wait()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m aiokc.testing", description=__doc__.splitlines()[0])
+    parser.add_argument("--brokers", type=int, default=1, help="how many (default: 1)")
+    parser.add_argument("--topic", type=_topic, action="append", default=[], metavar="NAME[:PARTITIONS]")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=0, help="the port of the first broker (default: a free one)")
+    parser.add_argument(
+        "--as-version", choices=RELEASES, default=RELEASES[-1], metavar="RELEASE", help="as Kafka 2.1 ..."
+    )
+    return parser
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, _, partitions = text.partition(":")
+    return name, int(partitions or 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Every API: its request, and who answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+from ..wire import Request, Response
+from ..wire.messages.discovery import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+from ..wire.messages.fetch import FetchRequest
+from ..wire.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from . import api_fetch, api_metadata, api_offsets, api_produce, api_topic_admin, api_transactions
+from .api_keys import ApiKey
+from .call import Call
+from .messages.describing import DescribeClusterRequest
+from .messages.producing import InitProducerIdRequest, ProduceRequest
+from .messages.topic_admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+)
+from .messages.txn import AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest
+from .released_versions import RELEASES, SINCE
+
+#: Answers a request; None: the client wants no answer.
+Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Response | None]]
+
+HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
+    ProduceRequest: api_produce.produce,
+    FetchRequest: api_fetch.fetch,
+    ListOffsetsRequest: api_offsets.list_offsets,
+    MetadataRequest: api_metadata.metadata,
+    FindCoordinatorRequest: api_metadata.find_coordinator,
+    ApiVersionsRequest: api_metadata.api_versions,
+    CreateTopicsRequest: api_topic_admin.create_topics,
+    DeleteTopicsRequest: api_topic_admin.delete_topics,
+    DeleteRecordsRequest: api_topic_admin.delete_records,
+    CreatePartitionsRequest: api_topic_admin.create_partitions,
+    InitProducerIdRequest: api_transactions.init_producer_id,
+    AddPartitionsToTxnRequest: api_transactions.add_partitions_to_txn,
+    AddOffsetsToTxnRequest: api_transactions.add_offsets_to_txn,
+    EndTxnRequest: api_transactions.end_txn,
+    OffsetForLeaderEpochRequest: api_offsets.offset_for_leader_epoch,
+    DescribeClusterRequest: api_metadata.describe_cluster,
+}
+
+REQUESTS: Final[dict[int, type[Request[Any]]]] = {request.api_key: request for request in HANDLERS}
+FLEXIBLE_FROM: Final[dict[int, int]] = {key: request.flexible_from for key, request in REQUESTS.items()}
+
+
+def versions_of(release: str) -> dict[int, tuple[int, int]]:
+    """Return the versions of each API that a Kafka release ("2.1" to "4.4") advertises and this cluster knows.
+
+    Raises ValueError where there is no such release.
+    """
+    if release not in RELEASES:
+        raise ValueError(f"as_version={release!r}: the releases are {', '.join(RELEASES)}")
+    until = RELEASES[: RELEASES.index(release) + 1]
+    found = {}
+    for key, request in REQUESTS.items():
+        spans = [SINCE[ApiKey(key)][one] for one in until if one in SINCE[ApiKey(key)]]
+        if spans:
+            first, last = spans[-1]
+            found[key] = (max(first, request.min_version), min(last, request.max_version))
+    return found

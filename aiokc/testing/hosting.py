@@ -1,0 +1,142 @@
+"""A cluster for synchronous users: its loop runs in a thread of its own, its methods can be called from any other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Host:
+    """The thread in which a loop runs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        self._loop = loop
+        self._thread = thread
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller is in the loop's own thread."""
+        return threading.get_ident() == self._thread
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call ``function`` in the loop's thread, and return or raise what it does."""
+        outcome: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                outcome.set_result(function())
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return outcome.result()
+
+
+class Flag:
+    """An event that is set in one thread and awaited in the loop of any other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_set = False
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def set(self) -> None:
+        """Let everybody go on who waits, and who comes later."""
+        with self._lock:
+            self._is_set = True
+            waiting, self._waiting = self._waiting, []
+        for loop, event in waiting:
+            loop.call_soon_threadsafe(event.set)
+
+    async def wait(self) -> None:
+        """Return once it is set."""
+        event = asyncio.Event()
+        waiter = (asyncio.get_running_loop(), event)
+        with self._lock:
+            if self._is_set:
+                return
+            self._waiting.append(waiter)
+        try:
+            await event.wait()
+        finally:
+            with self._lock:
+                if waiter in self._waiting:  # given up: its loop may be gone when the flag is set
+                    self._waiting.remove(waiter)
+
+
+class Hosted(Protocol):
+    """What may live in a thread; ``host`` is None while it lives in its caller's loop."""
+
+    host: Host | None
+
+    async def start(self) -> None:
+        """Begin to serve."""
+
+    async def stop(self) -> None:
+        """Cease to serve."""
+
+
+H = TypeVar("H", bound=Hosted)
+
+
+def on_loop(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
+    """Let a method run in the thread of its object's loop, whichever thread calls it."""
+
+    @wraps(method)
+    def call(hosted: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        host = hosted.host
+        if host is None or host.is_here:
+            return method(hosted, *args, **kwargs)
+        return host.call(lambda: method(hosted, *args, **kwargs))
+
+    return call
+
+
+@contextmanager
+def in_thread(hosted: H) -> Iterator[H]:
+    """Start ``hosted`` in a new thread, and stop it afterwards. What fails in there is raised here."""
+    started: Future[Callable[[], object]] = Future()
+
+    async def live() -> None:
+        loop = asyncio.get_running_loop()
+        leave = asyncio.Event()
+        hosted.host = Host(loop, threading.get_ident())
+        await hosted.start()
+        started.set_result(lambda: loop.call_soon_threadsafe(leave.set))
+        await leave.wait()
+        await hosted.stop()
+
+    ended: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            asyncio.run(live())
+            ended.set_result(None)
+        except BaseException as error:
+            if not started.done():
+                started.set_exception(error)
+            ended.set_exception(error)
+        finally:
+            hosted.host = None
+
+    thread = threading.Thread(target=run, name="aiokc.testing cluster", daemon=True)
+    thread.start()
+    try:
+        leave = started.result()
+    except BaseException:
+        thread.join()
+        raise
+    try:
+        yield hosted
+    finally:
+        leave()
+        thread.join()
+    ended.result()

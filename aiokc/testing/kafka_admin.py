@@ -1,0 +1,169 @@
+"""The few questions that the local runner asks a broker, over a blocking socket.
+
+Encoded by hand, in versions old enough to need no flexible fields: a runner that stood on aiokc's own encoders would
+not start while they are broken, and could hide their faults.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import broker_error
+from aiokc.types import PartitionInfo, TopicInfo
+
+_METADATA: Final = (3, 4)  # api key, version
+_CREATE_TOPICS: Final = (19, 2)
+_CLIENT_ID: Final = "aiokc.testing"
+_POLL_SECONDS: Final = 0.05
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """What one broker says of the cluster: the addresses of the living brokers, and the topics that were asked for."""
+
+    brokers: Mapping[int, str]
+    controller: int | None
+    topics: Mapping[str, TopicInfo]
+
+    @property
+    def under_replicated(self) -> list[PartitionInfo]:
+        """The partitions of these topics that miss a replica or the leader."""
+        partitions = [info for topic in self.topics.values() for info in topic.partitions.values()]
+        return [info for info in partitions if info.leader is None or len(info.in_sync_replicas) < len(info.replicas)]
+
+
+def describe(address: str, topics: Sequence[str] | None = (), *, timeout: float = 5) -> ClusterView:
+    """Return what the broker at "host:port" knows of the cluster and of these topics (None: of all topics).
+
+    Raises OSError where it does not answer within `timeout` seconds.
+    """
+    wanted = (
+        struct.pack(">i", -1) if topics is None else struct.pack(">i", len(topics)) + b"".join(map(_string, topics))
+    )
+    answer = _Answer(_ask(address, _METADATA, wanted + b"\0", timeout))  # 0: a topic that is not there is not created
+    answer.int32()  # throttle time
+    brokers: dict[int, str] = {}
+    for _ in range(answer.int32()):
+        node = answer.int32()
+        brokers[node] = f"{answer.string()}:{answer.int32()}"
+        answer.string()  # rack
+    answer.string()  # cluster id
+    controller = answer.int32()
+    found = [_topic(answer) for _ in range(answer.int32())]
+    return ClusterView(brokers, None if controller < 0 else controller, {topic.name: topic for topic in found})
+
+
+def create_topic(
+    address: str, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], *, timeout: float = 30
+) -> None:
+    """Create a topic through the broker at `address`; afterwards every broker knows a leader for every partition.
+
+    Raises BrokerError (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, ...), OSError, TimeoutError.
+    """
+    deadline = time.monotonic() + timeout
+    settings = b"".join(_string(key) + _string(value) for key, value in config.items())
+    body = struct.pack(">i", 1) + _string(name) + struct.pack(">ihi", partitions, replication_factor, 0)
+    body += struct.pack(">i", len(config)) + settings + struct.pack(">ib", round(timeout * 1000), 0)
+    answer = _Answer(_ask(address, _CREATE_TOPICS, body, timeout))
+    answer.int32()  # throttle time
+    for _ in range(answer.int32()):
+        answer.string()  # the name
+        code, message = answer.int16(), answer.string()
+        if code != ErrorCode.NONE:
+            raise broker_error(code, f"topic {name}: {message}")
+    wait_for_topic(address, name, partitions, timeout=deadline - time.monotonic())
+
+
+def wait_for_topic(address: str, name: str, partitions: int, *, timeout: float = 30) -> None:
+    """Wait until every living broker of the cluster knows a leader for each of the topic's partitions.
+
+    Raises TimeoutError after `timeout` seconds, and OSError where the broker at `address` stops answering.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        brokers = describe(address).brokers.values()
+        waiting = [broker for broker in brokers if not _knows_leaders(broker, name, partitions)]
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"topic {name} has no leaders yet after {timeout:.0f} s at {', '.join(waiting)}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _knows_leaders(broker: str, name: str, partitions: int) -> bool:
+    try:
+        topic = describe(broker, [name]).topics[name]
+    except OSError:  # it died; the others notice when its session ends, and list it no more
+        return False
+    return len(topic.partitions) == partitions and all(info.leader is not None for info in topic.partitions.values())
+
+
+def _topic(answer: _Answer) -> TopicInfo:
+    answer.int16()  # error: an unknown topic comes with no partitions
+    name, internal = answer.string() or "", answer.int8() == 1
+    partitions = [_partition(answer, name) for _ in range(answer.int32())]
+    return TopicInfo(name, {info.partition: info for info in partitions}, is_internal=internal)
+
+
+def _partition(answer: _Answer, topic: str) -> PartitionInfo:
+    answer.int16()  # error: LEADER_NOT_AVAILABLE comes with leader -1
+    index, leader = answer.int32(), answer.int32()
+    replicas = tuple(answer.int32() for _ in range(answer.int32()))
+    in_sync = tuple(answer.int32() for _ in range(answer.int32()))
+    return PartitionInfo(topic, index, None if leader < 0 else leader, replicas=replicas, in_sync_replicas=in_sync)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+class _Answer:
+    def __init__(self, frame: bytes) -> None:
+        self._frame, self._at = frame, 0
+
+    def _take(self, layout: str, size: int) -> int:
+        (value,) = struct.unpack_from(layout, self._frame, self._at)
+        self._at += size
+        return int(value)
+
+    def int8(self) -> int:
+        return self._take(">b", 1)
+
+    def int16(self) -> int:
+        return self._take(">h", 2)
+
+    def int32(self) -> int:
+        return self._take(">i", 4)
+
+    def string(self) -> str | None:
+        length = self.int16()
+        if length < 0:
+            return None
+        self._at += length
+        return self._frame[self._at - length : self._at].decode()
+
+
+def _ask(address: str, api: tuple[int, int], body: bytes, timeout: float) -> bytes:
+    host, _, port = address.rpartition(":")
+    request = struct.pack(">hhi", *api, 1) + _string(_CLIENT_ID) + body
+    with socket.create_connection((host, int(port)), timeout=timeout) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        (length,) = struct.unpack(">i", _receive(connection, 4))
+        return _receive(connection, length)[4:]  # without the correlation id: one request, one answer
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        chunk = connection.recv(count - len(received))
+        if not chunk:
+            raise ConnectionError("the broker closed the connection in the middle of an answer")
+        received += chunk
+    return bytes(received)

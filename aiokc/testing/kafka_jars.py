@@ -1,0 +1,198 @@
+"""Apache Kafka's jars from Maven Central, and Java to run them with.
+
+Everything lives in one folder, ``$AIOKC_KAFKA_HOME`` (default: ``.kafka`` in the current directory); nothing is
+written outside of it, not even into Maven's own repository.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+KAFKA_VERSION: Final = "4.3.1"
+_LOG4J_VERSION: Final = "2.25.3"
+_OLDEST_JAVA: Final = 17
+_DOWNLOAD_SECONDS: Final = 900
+_COPY_DEPENDENCIES: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_INSTALL_JAVA: Final = f"install a JDK {_OLDEST_JAVA} or newer (apt-get install openjdk-17-jdk-headless)"
+_INSTEAD: Final = "or set AIOKC_BOOTSTRAP=host:port to use a Kafka that is already running"
+
+# Connect comes with kafka-tools as 60 more jars; none of the tools run here needs it.
+_POM: Final = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>aiokc</groupId>
+  <artifactId>local-kafka</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
+      <exclusions>
+        <exclusion><groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId></exclusion>
+      </exclusions>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId>
+      <version>{_LOG4J_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-core</artifactId><version>{_LOG4J_VERSION}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+_LOG4J: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %m (%c{1})%n%ex
+"""
+
+
+class LocalKafkaError(RuntimeError):
+    """The local Kafka cannot be fetched, started or used; the message says what to do."""
+
+
+def home() -> Path:
+    """Return the folder of jars and data: ``$AIOKC_KAFKA_HOME``, or ``.kafka`` in the current directory."""
+    return Path(os.environ.get("AIOKC_KAFKA_HOME") or ".kafka").absolute()
+
+
+def libs() -> Path:
+    """Return the folder of Kafka's jars, after downloading them (45 MB, once) where they are not there yet.
+
+    Several processes may call this at once: one downloads, the others wait for it.
+    """
+    folder = home() / f"kafka-{KAFKA_VERSION}"
+    if not _complete(folder):
+        home().mkdir(parents=True, exist_ok=True)
+        with _locked(home() / "download.lock"):
+            if not _complete(folder):
+                _download(folder)
+    return folder / "libs"
+
+
+@cache
+def java() -> str:
+    """Return the path of JAVA_HOME's Java, else of the one on PATH; raises LocalKafkaError if it is missing or old."""
+    java_home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{java_home}/bin") if java_home else shutil.which("java")
+    if found is None:
+        where = f"in JAVA_HOME={java_home}" if java_home else "on PATH"
+        raise LocalKafkaError(f"no java {where}: {_INSTALL_JAVA}, {_INSTEAD}")
+    said = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < _OLDEST_JAVA:
+        name = said.splitlines()[0] if said else "no Java"
+        raise LocalKafkaError(f"{found} is {name}: {_INSTALL_JAVA}, or name one in JAVA_HOME, {_INSTEAD}")
+    return found
+
+
+def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[str]:
+    """Return the command line that runs a class of Kafka's with its jars, its logging and these JVM flags."""
+    jars = libs()
+    logging = f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.properties'}"
+    # Without UsePerfData the JVM leaves no file of its own in the system's temporary folder.
+    return [
+        java(),
+        "-XX:-UsePerfData",
+        "-Djava.awt.headless=true",
+        logging,
+        *jvm,
+        "-cp",
+        f"{jars}/*",
+        main_class,
+        *args,
+    ]
+
+
+def run_tool(main_class: str, *args: str, jvm: Sequence[str] = (), timeout: float = 600) -> str:
+    """Run one of Kafka's own tools, for example ``org.apache.kafka.tools.ProducerPerformance``; return its stdout.
+
+    Raises LocalKafkaError with the end of its output where it fails, or is not done after `timeout` seconds.
+    """
+    command = java_command(main_class, *args, jvm=jvm)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired as error:
+        raise LocalKafkaError(f"{main_class} was not done after {timeout:g} s") from error
+    if done.returncode != 0:
+        said = last_lines(done.stderr or done.stdout)
+        raise LocalKafkaError(f"{main_class} ended with code {done.returncode}:\n{said}")
+    return done.stdout
+
+
+def last_lines(text: str, count: int = 15) -> str:
+    """Return the last lines of a log, indented and without Java's stack frames, for the message of an error."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    return "\n".join(f"    {line}" for line in lines[-count:]) or "    (it said nothing)"
+
+
+def _complete(folder: Path) -> bool:
+    pom = folder / "pom.xml"
+    return pom.is_file() and pom.read_text() == _POM
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # given back by the system when the process dies
+        yield
+
+
+def _download(folder: Path) -> None:
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise LocalKafkaError(f"no mvn on PATH: install Maven (apt-get install maven), {_INSTEAD}")
+    java()  # a missing or old Java is better reported before the download than by Maven
+    started = time.monotonic()
+    _progress(f"fetching Apache Kafka {KAFKA_VERSION} with Maven into {folder} (45 MB, once) ...")
+    with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
+        part = Path(temporary, "kafka")
+        part.mkdir()
+        (part / "pom.xml").write_text(_POM)
+        (part / "log4j2.properties").write_text(_LOG4J)
+        repository = f"-Dmaven.repo.local={temporary}/repository"
+        output = f"-DoutputDirectory={part}/libs"
+        _maven(
+            [mvn, "-q", "-B", "-f", f"{part}/pom.xml", repository, _COPY_DEPENDENCIES, "-DincludeScope=runtime", output]
+        )
+        shutil.rmtree(folder, ignore_errors=True)  # an older set of jars, if any
+        part.rename(folder)
+    _progress(f"Apache Kafka {KAFKA_VERSION} is there, after {time.monotonic() - started:.0f} s")
+
+
+def _maven(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LocalKafkaError(f"Maven did not fetch Kafka in {_DOWNLOAD_SECONDS} s; is the network slow?") from error
+    if done.returncode != 0:
+        said = last_lines(done.stdout + done.stderr)
+        raise LocalKafkaError(f"Maven could not fetch Kafka {KAFKA_VERSION}; {' '.join(command)} said:\n{said}")
+
+
+def _progress(line: str) -> None:
+    sys.stderr.write(f"aiokc.testing: {line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,45 @@
+"""Fixtures for pytest: a cluster for each test, or one for all of them.
+
+    async def test_my_handler(kafka_cluster):
+        kafka_cluster.create_topic("events")
+        kafka_cluster.append("events", b"a record")
+        ... kafka_cluster.bootstrap ...
+
+The clusters run in threads of their own, so that the fixtures hold nothing of a test's loop across a yield, and work
+with pytest-asyncio, with anyio's plugin and without either. A test that wants the brokers in its own loop writes
+``async with Cluster() as cluster:``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .embedded_cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster_options() -> dict[str, Any]:
+    """What the clusters are made with: override it in a conftest.py. Three brokers, unless you do."""
+    return {"brokers": 3}
+
+
+@pytest.fixture
+def kafka_cluster(kafka_cluster_options: dict[str, Any]) -> Iterator[Cluster]:
+    """A cluster of the test's own, started in a few milliseconds; its faults are nobody else's."""
+    from . import Cluster
+
+    with Cluster(**kafka_cluster_options).in_thread() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def shared_kafka_cluster(kafka_cluster_options: dict[str, Any]) -> Iterator[Cluster]:
+    """One cluster for all tests of the session: name your topics and groups differently, and inject no faults."""
+    from . import Cluster
+
+    with Cluster(**kafka_cluster_options).in_thread() as cluster:
+        yield cluster

@@ -1,0 +1,31 @@
+"""Kafka's protocol: bytes to messages and back. May import values and errors only."""
+
+from .compile_read import decode, decode_in_slices, decode_prefix
+from .compile_write import encode
+from .frames import (
+    FrameAssembler,
+    RequestHeader,
+    decode_request_header,
+    encode_request,
+    encode_response,
+    read_response_header,
+)
+from .schema import Message, Request, Response, Struct, field
+
+__all__ = [
+    "FrameAssembler",
+    "Message",
+    "Request",
+    "RequestHeader",
+    "Response",
+    "Struct",
+    "decode",
+    "decode_in_slices",
+    "decode_prefix",
+    "decode_request_header",
+    "encode",
+    "encode_request",
+    "encode_response",
+    "field",
+    "read_response_header",
+]

@@ -1,0 +1,333 @@
+"""Compiling readers: the source of a function that reads one struct in one version, made from its fields.
+
+The compiled code reads runs of fixed-width fields with one ``struct`` call, and believes no length: it is compared with
+the bytes that are there before anything is sliced or allocated. A read behind the end is an IndexError or struct.error,
+which ``decode`` turns into MalformedResponse.
+
+A reader is ``read(buffer, at, end) -> (value, at)``. The sliced variant is a generator of the same result, that yields
+after every so many items of arrays, so that no event loop is held by a large message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Generator
+from functools import cache
+from struct import Struct as Format
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from ..errors import MalformedResponse
+from .primitives import Primitive, bad_length, read_uuid, read_uvarint, truncated
+from .schema import Field, Message, Struct, fields_of
+
+M = TypeVar("M", bound=Message)
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Reader = Callable[[Any, int, int], tuple[Any, int]]
+SlicedReader = Callable[[Any, int, int, list[int], int], Generator[None, None, tuple[Any, int]]]
+
+
+def decode(cls: type[M], buffer: Buffer, version: int) -> M:
+    """Return the message that ``buffer`` holds, all of it. Raises MalformedResponse."""
+    view = _readable(cls, version, buffer)
+    try:
+        message, at = reader(cls, version, cls.is_flexible_in(version))(view, 0, len(view))
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise _malformed(cls, version, error) from error
+    return _whole(cls, version, message, at, len(view))
+
+
+def decode_prefix(cls: type[M], buffer: Buffer, version: int) -> tuple[M, int]:
+    """Return the message at the start of ``buffer`` and where it ends: what follows is a newer version's."""
+    view = _readable(cls, version, buffer)
+    try:
+        message, at = reader(cls, version, cls.is_flexible_in(version))(view, 0, len(view))
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise _malformed(cls, version, error) from error
+    return cast(M, message), at
+
+
+def decode_in_slices(cls: type[M], buffer: Buffer, version: int, every: int = 250) -> Generator[None, None, M]:
+    """Like ``decode``, yielding after each ``every`` items of arrays."""
+    view = _readable(cls, version, buffer)
+    try:
+        sliced = sliced_reader(cls, version, cls.is_flexible_in(version))
+        message, at = yield from sliced(view, 0, len(view), [every], every)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise _malformed(cls, version, error) from error
+    return _whole(cls, version, message, at, len(view))
+
+
+def _readable(cls: type[Message], version: int, buffer: Buffer) -> bytes | memoryview:
+    """Records stay views of the frame; without any, bytes are quicker to read than a view, and worth the copy."""
+    if not cls.min_version <= version <= cls.max_version:
+        raise ValueError(f"{cls.__name__} has versions {cls.min_version} to {cls.max_version}, not {version}")
+    return memoryview(buffer) if _has_records(cls) else bytes(buffer)
+
+
+@cache
+def _has_records(cls: type[Struct]) -> bool:
+    kinds = [field.kind for field in fields_of(cls)]
+    return any(kind.name == "records" if isinstance(kind, Primitive) else _has_records(kind) for kind in kinds)
+
+
+def _malformed(cls: type[Message], version: int, error: Exception) -> MalformedResponse:
+    return MalformedResponse(f"{cls.__name__} v{version} is cut off or garbled ({error})")
+
+
+def _whole(cls: type[M], version: int, message: Any, at: int, end: int) -> M:
+    if at != end:
+        raise MalformedResponse(f"{cls.__name__} v{version} is followed by {end - at} bytes that belong to nothing")
+    return cast(M, message)
+
+
+_readers: Final[dict[tuple[type[Struct], int, bool], Reader]] = {}
+_sliced: Final[dict[tuple[type[Struct], int, bool], SlicedReader]] = {}
+
+
+def reader(cls: type[Struct], version: int, flexible: bool) -> Reader:
+    """Return the function that reads ``cls`` in ``version``."""
+    key = (cls, version, flexible)
+    found = _readers.get(key)
+    if found is None:
+        found = _readers[key] = cast(Reader, _Source(cls, version, flexible, sliced=False).compiled())
+    return found
+
+
+def sliced_reader(cls: type[Struct], version: int, flexible: bool) -> SlicedReader:
+    """Return the generator that reads ``cls`` in ``version``."""
+    key = (cls, version, flexible)
+    found = _sliced.get(key)
+    if found is None:
+        found = _sliced[key] = cast(SlicedReader, _Source(cls, version, flexible, sliced=True).compiled())
+    return found
+
+
+def smallest_size(field_kind: Primitive | type[Struct], version: int, flexible: bool) -> int:
+    """Return the fewest bytes that an item can take: what bounds an array's count. At least 1."""
+    if isinstance(field_kind, Primitive):
+        if field_kind.format is not None:
+            return Format(">" + field_kind.format).size
+        return 1 if flexible else 2 if field_kind.name == "string" else 4
+    size = 1 if flexible else 0
+    for field in fields_of(field_kind):
+        if not field.exists_in(version) or field.is_tagged_in(version):
+            continue
+        if field.is_array:
+            size += 1 if flexible else 4
+        elif not isinstance(field.kind, Primitive) and field.is_nullable_in(version):
+            size += 1
+        else:
+            size += smallest_size(field.kind, version, flexible)
+    return max(1, size)
+
+
+def has_struct_arrays(cls: type[Struct], version: int) -> bool:
+    """Whether reading one ``cls`` may take long: it holds an array of structs."""
+    return any(
+        field.is_array and not isinstance(field.kind, Primitive)
+        for field in fields_of(cls)
+        if field.exists_in(version) and not field.is_tagged_in(version)
+    )
+
+
+class _Source:
+    """The source of one reader, line by line, and the names that it uses."""
+
+    def __init__(self, cls: type[Struct], version: int, flexible: bool, *, sliced: bool) -> None:
+        self._cls, self._version, self._flexible, self._sliced = cls, version, flexible, sliced
+        self._names: dict[str, Any] = {
+            "cls": cls,
+            "new": cls.__new__,
+            "uvarint": read_uvarint,
+            "truncated": truncated,
+            "bad_length": bad_length,
+            "read_uuid": read_uuid,
+            "MalformedResponse": MalformedResponse,
+        }
+        self._lines: list[str] = []
+
+    def compiled(self) -> Any:
+        fields = fields_of(self._cls)
+        present = [field for field in fields if field.exists_in(self._version)]
+        plain = [field for field in present if not field.is_tagged_in(self._version)]
+        tagged = [field for field in present if field.is_tagged_in(self._version)]
+        parameters = "buffer, at, end, left, every" if self._sliced else "buffer, at, end"
+        self._add(0, f"def read({parameters}):")
+        self._add(1, "o = new(cls)")
+        for field in fields:
+            if field not in plain:
+                self._default(1, field)
+        self._fields(plain)
+        if self._flexible:
+            self._tags(tagged)
+        self._add(1, "return o, at")
+        if self._sliced:
+            self._add(1, "yield")  # never reached: it makes the function a generator
+        source = "\n".join(self._lines)
+        exec(compile(source, f"<{self._cls.__name__} v{self._version} reader>", "exec"), self._names)
+        return self._names["read"]
+
+    def _add(self, depth: int, line: str) -> None:
+        self._lines.append("    " * depth + line)
+
+    def _name(self, value: Any, hint: str) -> str:
+        name = f"{hint}_{len(self._names)}"
+        self._names[name] = value
+        return name
+
+    def _default(self, depth: int, field: Field) -> None:
+        value = "[]" if field.has_mutable_default else self._name(field.default, "default")
+        self._add(depth, f"o.{field.name} = {value}")
+
+    # Runs of fixed width
+
+    def _fields(self, fields: list[Field]) -> None:
+        run: list[Field] = []
+        for field in fields:
+            if not field.is_array and isinstance(field.kind, Primitive) and field.kind.format is not None:
+                run.append(field)
+                continue
+            self._run(run)
+            run = []
+            self._field(1, field, f"o.{field.name}", "end")
+        self._run(run)
+
+    def _run(self, run: list[Field]) -> None:
+        if not run:
+            return
+        form = Format(">" + "".join(cast(str, cast(Primitive, field.kind).format) for field in run))
+        targets = ", ".join(f"o.{field.name}" for field in run)
+        self._add(1, f"{targets}, = {self._name(form.unpack_from, 'unpack')}(buffer, at)")
+        self._add(1, f"at += {form.size}")
+        for field in run:
+            if cast(Primitive, field.kind).name == "uuid":
+                self._add(1, f"o.{field.name} = read_uuid(o.{field.name})")
+
+    # One field
+
+    def _field(self, depth: int, field: Field, target: str, end: str) -> None:
+        nullable = field.is_nullable_in(self._version)
+        if field.is_array:
+            self._array(depth, field, target, nullable, end)
+        elif isinstance(field.kind, Primitive):
+            self._primitive(depth, field.kind, target, nullable, end)
+        else:
+            self._struct(depth, field.kind, target, nullable, end)
+
+    def _length(self, depth: int, what: str, width: str, nullable: bool, target: str, end: str) -> int:
+        """Read a length or count into ``n``, and deal with null; return the depth of what handles the rest."""
+        if self._flexible:
+            self._add(depth, "n = buffer[at]; at += 1")
+            self._add(depth, "if n > 127: n, at = uvarint(buffer, at - 1)")
+            self._add(depth, "n -= 1")
+        else:
+            form = Format(">" + width)
+            self._add(depth, f"n, = {self._name(form.unpack_from, 'unpack')}(buffer, at); at += {form.size}")
+        if nullable:
+            self._add(depth, "if n == -1:")
+            self._add(depth + 1, f"{target} = None")
+            self._add(depth, "else:")
+            depth += 1
+        self._add(depth, f"if n < 0: bad_length({what!r}, n, {end} - at)")
+        return depth
+
+    def _primitive(self, depth: int, kind: Primitive, target: str, nullable: bool, end: str) -> None:
+        if kind.format is not None:
+            form = Format(">" + kind.format)
+            self._add(depth, f"{target}, = {self._name(form.unpack_from, 'unpack')}(buffer, at); at += {form.size}")
+            if kind.name == "uuid":
+                self._add(depth, f"{target} = read_uuid({target})")
+            return
+        depth = self._length(depth, kind.name, "h" if kind.name == "string" else "i", nullable, target, end)
+        self._add(depth, "stop = at + n")
+        self._add(depth, f"if stop > {end}: bad_length({kind.name!r}, n, {end} - at)")
+        value = {
+            "string": "str(buffer[at:stop], 'utf-8')",
+            "bytes": "bytes(buffer[at:stop])",
+            "records": "buffer[at:stop]",
+        }[kind.name]
+        self._add(depth, f"{target} = {value}; at = stop")
+
+    def _struct(self, depth: int, kind: type[Struct], target: str, nullable: bool, end: str) -> None:
+        if nullable:  # KIP-893: a byte before it, -1 for null
+            self._add(depth, "n = buffer[at]; at += 1")
+            self._add(depth, "if n == 255:")
+            self._add(depth + 1, f"{target} = None")
+            self._add(depth, "else:")
+            depth += 1
+            self._add(depth, "if n != 1: raise MalformedResponse(f'{n} is no presence byte of a struct')")
+        read = self._name(reader(kind, self._version, self._flexible), "read")
+        self._add(depth, f"{target}, at = {read}(buffer, at, {end})")
+
+    def _array(self, depth: int, field: Field, target: str, nullable: bool, end: str) -> None:
+        depth = self._length(depth, "an array", "i", nullable, target, end)
+        kind = field.kind
+        least = smallest_size(kind, self._version, self._flexible)
+        self._add(depth, f"if n * {least} > {end} - at: bad_length('an array', n, {end} - at)")
+        if isinstance(kind, Primitive):
+            self._primitive_array(depth, kind, target, end)
+            return
+        self._add(depth, f"{target} = items = []")
+        self._add(depth, "append = items.append")
+        self._add(depth, "for _ in range(n):")
+        if self._sliced and has_struct_arrays(kind, self._version):
+            read = self._name(sliced_reader(kind, self._version, self._flexible), "read")
+            self._add(depth + 1, f"item, at = yield from {read}(buffer, at, {end}, left, every)")
+        else:
+            read = self._name(reader(kind, self._version, self._flexible), "read")
+            self._add(depth + 1, f"item, at = {read}(buffer, at, {end})")
+        self._add(depth + 1, "append(item)")
+        if self._sliced:
+            self._add(depth + 1, "left[0] -= 1")
+            self._add(depth + 1, "if left[0] <= 0:")
+            self._add(depth + 2, "left[0] = every")
+            self._add(depth + 2, "yield")
+
+    def _primitive_array(self, depth: int, kind: Primitive, target: str, end: str) -> None:
+        if kind.format is not None and kind.name != "uuid":
+            width = Format(">" + kind.format).size
+            unpack = self._name(_unpack_many, "unpack_many")
+            self._add(depth, f"{target} = {unpack}(n, {kind.format!r}, buffer, at); at += n * {width}")
+            return
+        self._add(depth, "items = []")
+        self._add(depth, "for _ in range(n):")
+        self._primitive(depth + 1, kind, "item", False, end)
+        self._add(depth + 1, "items.append(item)")
+        self._add(depth, f"{target} = items")
+
+    # Tagged fields (KIP-482)
+
+    def _tags(self, tagged: list[Field]) -> None:
+        """Read the tagged section; what a newer broker put there, and this version does not know, is passed over."""
+        self._add(1, "count = buffer[at]; at += 1")
+        self._add(1, "if count:")
+        self._add(2, "if count > 127: count, at = uvarint(buffer, at - 1)")
+        self._add(2, "for _ in range(count):")
+        self._add(3, "tag, at = uvarint(buffer, at)")
+        self._add(3, "size, at = uvarint(buffer, at)")
+        self._add(3, "tag_end = at + size")
+        self._add(3, "if tag_end > end: bad_length('a tagged field', size, end - at)")
+        word = "if"
+        for field in tagged:
+            self._add(3, f"{word} tag == {field.tag}:")
+            self._field(4, field, f"o.{field.name}", "tag_end")
+            word = "elif"
+        if tagged:
+            self._add(3, "else:")
+            self._add(4, "at = tag_end")
+            self._add(3, "if at != tag_end: raise MalformedResponse(f'tagged field {tag} is not {size} bytes long')")
+        else:
+            self._add(3, "at = tag_end")
+
+
+_forms: Final[dict[tuple[int, str], Callable[[Any, int], tuple[Any, ...]]]] = {}
+
+
+def _unpack_many(count: int, form: str, buffer: Any, at: int) -> list[Any]:
+    """Return ``count`` numbers. Formats of short arrays (a partition's replicas) are kept: they come by thousands."""
+    unpack = _forms.get((count, form))
+    if unpack is None:
+        unpack = Format(f">{count}{form}").unpack_from
+        if count <= 16:
+            _forms[count, form] = unpack
+    return list(unpack(buffer, at))

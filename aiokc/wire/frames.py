@@ -1,0 +1,192 @@
+"""Frames: four bytes of length, a header, a body. Both directions, for the client and for a broker in tests."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from struct import Struct as Format
+from typing import Any, Final, NamedTuple
+
+from ..errors import MalformedResponse
+from .compile_write import write_message
+from .primitives import read_uvarint
+from .schema import Message, Request, Response
+
+_LENGTH: Final = Format(">i")
+_REQUEST_HEADER: Final = Format(">hhi")
+_CLIENT_ID_LENGTH: Final = Format(">h")
+_CORRELATION_ID: Final = Format(">i")
+
+_API_VERSIONS: Final = 18
+_CONTROLLED_SHUTDOWN: Final = 7
+
+# Frames up to this size share one buffer with their neighbours and are copied out of it.
+_SHARED_BYTES: Final = 64 << 10
+# What is allocated for a frame ahead of its bytes: a peer has to send what it claims before it costs memory, and no
+# step takes longer than some 0.1 ms.
+_UNSEEN_BYTES: Final = 1 << 20
+_ROOM: Final = bytes(_UNSEEN_BYTES)
+
+
+class FrameAssembler:
+    """Puts frames together from whatever pieces arrive.
+
+    Read into ``writable()``, then say how much with ``filled(n)``: it yields the complete frames, without their
+    length. A long frame is received straight into a buffer of its own. After MalformedResponse there is no way to know
+    where the next frame starts; the assembler must not be used any more.
+    """
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._shared = bytearray(_SHARED_BYTES)
+        self._held = 0  # bytes at the start of the shared buffer that are no complete frame yet
+        self._own: bytearray | None = None  # the long frame that is being received
+        self._own_length = 0
+        self._own_held = 0
+
+    def writable(self) -> memoryview:
+        """Return where the next bytes go; never empty."""
+        if self._own is None:
+            return memoryview(self._shared)[self._held :]
+        if self._own_held == len(self._own):
+            # In place: realloc moves pages, not bytes. The view given out before must be gone, as it is under asyncio
+            # and uvloop, which drop it before they ask for the next one.
+            self._own += _ROOM[: self._own_length - self._own_held]
+        return memoryview(self._own)[self._own_held :]
+
+    def filled(self, count: int) -> Iterator[memoryview]:
+        """Yield the frames that are complete with the ``count`` bytes just received. Raises MalformedResponse."""
+        if self._own is None:
+            return self._from_shared(self._held + count)
+        self._own_held += count
+        if self._own_held < self._own_length:
+            return iter(())
+        frame, self._own, self._held = self._own, None, 0
+        return iter((memoryview(frame),))
+
+    def _from_shared(self, held: int) -> Iterator[memoryview]:
+        """Copy whole frames out, and begin a buffer of its own for one that does not fit in here."""
+        start = 0
+        view = memoryview(self._shared)
+        while held - start >= _LENGTH.size:
+            length = self._checked(_LENGTH.unpack_from(view, start)[0], view[start:held])
+            stop = start + _LENGTH.size + length
+            if stop <= held:
+                start += _LENGTH.size
+                yield memoryview(bytes(view[start:stop]))
+                start = stop
+            elif length + _LENGTH.size > _SHARED_BYTES:
+                self._own = bytearray(min(length, _UNSEEN_BYTES))
+                self._own_length = length
+                self._own_held = held - start - _LENGTH.size
+                self._own[: self._own_held] = view[start + _LENGTH.size : held]
+                start = held
+            else:
+                break
+        self._shared[: held - start] = bytes(view[start:held])
+        self._held = held - start
+
+    def _checked(self, length: int, seen: memoryview) -> int:
+        if 0 <= length <= self._max_frame_bytes:
+            return length
+        head = bytes(seen[:5])
+        if head.startswith(b"HTTP") or head[:2] == b"\x15\x03":
+            who = "an HTTP server" if head.startswith(b"HTTP") else "a TLS listener"
+            raise MalformedResponse(f"not Kafka's protocol: this looks like {who}")
+        raise MalformedResponse(
+            f"a frame of {length} bytes (max_response_bytes is {self._max_frame_bytes}): "
+            "this is no Kafka listener, or it expects TLS"
+        )
+
+
+def encode_request(request: Request[Any], *, version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """Return the whole frame of a request: length, header (v1, or v2 where the version is flexible), body."""
+    out = bytearray(_LENGTH.size)
+    out += _REQUEST_HEADER.pack(request.api_key, version, correlation_id)
+    if client_id is None:
+        out += _CLIENT_ID_LENGTH.pack(-1)
+    else:
+        name = client_id.encode()  # never compact, in no version: a broker must be able to read it before the rest
+        out += _CLIENT_ID_LENGTH.pack(len(name)) + name
+    if request.is_flexible_in(version):
+        out.append(0)
+    write_message(request, version, out)
+    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
+    return bytes(out)
+
+
+def read_response_header(frame: memoryview, request: type[Request[Any]], version: int) -> tuple[int, int]:
+    """Return the correlation id of a response, and where its body starts. Raises MalformedResponse."""
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+        start = _CORRELATION_ID.size
+        if has_flexible_response_header(request, version):
+            start = skip_tags(frame, start)
+    except (struct.error, IndexError) as error:
+        raise MalformedResponse(f"a response of {len(frame)} bytes has no complete header") from error
+    return correlation_id, start
+
+
+def has_flexible_response_header(message: type[Message], version: int) -> bool:
+    """Whether the response's header carries tags. Never for ApiVersions: who asks does not know the version yet."""
+    return message.is_flexible_in(version) and message.api_key != _API_VERSIONS
+
+
+def skip_tags(buffer: memoryview, at: int) -> int:
+    """Return where the tagged section at ``at`` ends. Raises MalformedResponse, IndexError."""
+    count, at = read_uvarint(buffer, at)
+    for _ in range(count):
+        _, at = read_uvarint(buffer, at)
+        size, at = read_uvarint(buffer, at)
+        at += size
+        if at > len(buffer):
+            raise MalformedResponse("a tagged field of a header is longer than its frame")
+    return at
+
+
+# The broker's side
+
+
+class RequestHeader(NamedTuple):
+    """What stands before the body of a request. ``body`` is what follows."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body: memoryview
+
+
+def decode_request_header(frame: memoryview, flexible_from: dict[int, int]) -> RequestHeader:
+    """Return the header of a request. ``flexible_from``: by API key, the first flexible version of each known API.
+
+    Raises MalformedResponse.
+    """
+    try:
+        api_key, api_version, correlation_id = _REQUEST_HEADER.unpack_from(frame)
+        at = _REQUEST_HEADER.size
+        client_id = None
+        if not (api_key == _CONTROLLED_SHUTDOWN and api_version == 0):
+            (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, at)
+            at += _CLIENT_ID_LENGTH.size
+            if length >= 0:
+                if at + length > len(frame):
+                    raise MalformedResponse("the client id is longer than its frame")
+                client_id = str(frame[at : at + length], "utf-8")
+                at += length
+        if api_version >= flexible_from.get(api_key, api_version + 1):
+            at = skip_tags(frame, at)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedResponse(f"a request of {len(frame)} bytes has no complete header") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id, frame[at:])
+
+
+def encode_response(response: Response, *, version: int, correlation_id: int) -> bytes:
+    """Return the whole frame of a response."""
+    out = bytearray(_LENGTH.size)
+    out += _CORRELATION_ID.pack(correlation_id)
+    if has_flexible_response_header(type(response), version):
+        out.append(0)
+    write_message(response, version, out)
+    _LENGTH.pack_into(out, 0, len(out) - _LENGTH.size)
+    return bytes(out)

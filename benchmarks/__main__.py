@@ -1,0 +1,114 @@
+"""``python -m benchmarks``: measure, print the table, write results.json and results.svg."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+from aiokc.testing.kafka import LocalKafkaError
+
+from .cases import CASES, Case
+from .clients import CLIENTS
+from .load import LoadFailed
+from .measure import MeasurementFailed
+from .plot import draw
+from .readme import FOLDER, Unpublishable, publish
+from .results import Results
+from .run import Plan, run
+from .summary import Row, summarize
+from .table import render_header, render_table
+
+_QUICK_CASES: Final = ("100B-none", "100B-lz4")
+_QUICK_RECORDS: Final = 100_000
+T = TypeVar("T")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code: 1 if a measurement failed or README.md was not written, 2 if nothing was measured."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.pin and len(os.sched_getaffinity(0)) == 1:
+        parser.error("--pin needs a CPU for the clients and one for the broker: here is only one")
+    try:
+        results = Results.read(options.read) if options.read else run(_plan(options))
+    except (LocalKafkaError, LoadFailed, MeasurementFailed) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    rows = summarize(results)
+    print(f"\n{render_header(results)}\n\n{render_table(rows)}\n")
+    if not options.read:
+        _write(results, rows, options.output)
+    if options.write_readme:
+        try:
+            publish(results)
+        except Unpublishable as error:
+            print(f"benchmarks: README.md is left as it was: {error}", file=sys.stderr)
+            return 1
+    return 1 if results.failed else 0
+
+
+def _write(results: Results, rows: Sequence[Row], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    results.write(folder / "results.json")
+    draw(rows, folder / "results.svg")
+    print(f"results.json and results.svg are in {os.path.relpath(folder)}")
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    cases: list[Case] = options.cases
+    if not cases:
+        cases = [case for case in CASES.values() if not options.quick or case.name in _QUICK_CASES]
+    records = options.records or (_QUICK_RECORDS if options.quick else None)
+    return Plan(
+        cases=[replace(case, records=records) for case in cases] if records else cases,
+        clients=options.clients or list(CLIENTS.values()),
+        rounds=options.rounds or (1 if options.quick else 3),
+        max_records=options.max_records,
+        timeout=options.timeout,
+        client_cpu=min(os.sched_getaffinity(0)) if options.pin else None,
+        quick=options.quick,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").strip())
+    add = parser.add_argument
+    add("--rounds", type=_positive, help="how often each measurement is made (default: 3)")
+    add("--quick", action="store_true", help="one round of two small cases: a smoke test, no figures")
+    add("--records", type=_positive, help="records per topic (default: 2,000,000 of 100 B, 500,000 of 1 kB)")
+    add("--clients", type=_chosen(CLIENTS), metavar="A,B", help=f"of {', '.join(CLIENTS)} (default: all)")
+    add("--cases", type=_chosen(CASES), metavar="A,B", help=f"of {', '.join(CASES)} (default: all)")
+    add("--max-records", type=_positive, default=500, help="most records per call (default: 500, as in Java)")
+    add("--timeout", type=float, default=300, help="seconds that one measurement may take (default: 300)")
+    add("--pin", action="store_true", help="keep clients on one CPU, and a broker started here on the others")
+    add("--output", type=Path, default=FOLDER / "results", help="folder for results.json and results.svg")
+    add("--write-readme", action="store_true", help="put the table into benchmarks/README.md")
+    add("--read", type=Path, metavar="FILE", help="measure nothing: show, or publish, this results.json")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not positive")
+    return number
+
+
+def _chosen(known: Mapping[str, T]) -> Callable[[str], list[T]]:
+    def choose(text: str) -> list[T]:
+        names = text.split(",")
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+        return [known[name] for name in dict.fromkeys(names)]
+
+    return choose
+
+
+if __name__ == "__main__":
+    sys.exit(main())

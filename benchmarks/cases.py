@@ -1,0 +1,91 @@
+"""What is read: topics of JSON lines of one size each, and the totals that a complete read must arrive at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+PARTITIONS: Final = 6
+KEY_SIZE: Final = 8
+#: Distinct values of a topic: together much longer than a record batch, so that no codec sees one twice.
+DISTINCT_VALUES: Final = 20_000
+
+_LOG_WORDS: Final = """
+    accepted address after amount basket before cache cancelled card charge checkout cleared closed connection
+    created customer declined delivered expired failed first gateway handler invoice item ledger limit missing
+    notified opened order paid partial payment pending picked queue quota received refund rejected replica retry
+    returned session shipped signature slow stale stock timeout token total upstream verified voucher worker
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One topic: ``records`` records with keys of KEY_SIZE bytes and values of exactly ``value_size`` bytes."""
+
+    name: str
+    value_size: int
+    compression: str
+    records: int
+
+    @property
+    def topic(self) -> str:
+        """A name that says all that the content depends on: a topic of this name can be read again."""
+        return f"benchmark-{self.value_size}-{self.compression}-{self.records}"
+
+    @property
+    def partition_records(self) -> list[int]:
+        """How many records each partition has: record number i is in partition i % PARTITIONS."""
+        return [len(range(partition, self.records, PARTITIONS)) for partition in range(PARTITIONS)]
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes of all keys and values."""
+        return self.records * (KEY_SIZE + self.value_size)
+
+    @property
+    def offset_sum(self) -> int:
+        """The sum of all offsets: with the count, it tells each record read once from some read twice or never."""
+        return sum(count * (count - 1) // 2 for count in self.partition_records)
+
+
+def _case(label: str, value_size: int, compression: str, records: int) -> Case:
+    return Case(f"{label}-{compression}", value_size, compression, records)
+
+
+CASES: Final = {
+    case.name: case
+    for case in (
+        _case("100B", 100, "none", 2_000_000),
+        _case("100B", 100, "lz4", 2_000_000),
+        _case("100B", 100, "zstd", 2_000_000),
+        _case("1kB", 1000, "none", 500_000),
+        _case("1kB", 1000, "lz4", 500_000),
+        _case("1kB", 1000, "zstd", 500_000),
+    )
+}
+
+
+def json_lines(size: int, count: int, random: Random) -> Sequence[bytes]:
+    """``count`` log-like JSON objects of exactly ``size`` bytes each; ``size`` must leave room for the fixed fields."""
+    return [_json_line(size, random) for _ in range(count)]
+
+
+def _json_line(size: int, random: Random) -> bytes:
+    event = {
+        "id": f"{random.getrandbits(40):010x}",
+        "user": random.randrange(100_000),
+        "ms": random.randrange(1, 5_000),
+        "msg": "",
+    }
+    room = size - len(json.dumps(event, separators=(",", ":")))
+    if room < 0:
+        raise ValueError(f"a JSON line needs {size - room} bytes for its fixed fields, {size} are too few")
+    words = _LOG_WORDS.split()
+    text = ""
+    while len(text) < room:
+        text += f"{random.choice(words)} {random.randrange(100)} "
+    event["msg"] = text[:room]
+    return json.dumps(event, separators=(",", ":")).encode()

@@ -1,0 +1,25 @@
+"""confluent-kafka: AIOConsumer.consume(), which runs the blocking consume() in a thread."""
+
+from __future__ import annotations
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.aio import AIOConsumer
+
+from ..job import Job
+from ..stopwatch import Stopwatch
+from ..tally import Tally
+from .librdkafka import settings
+
+
+async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
+    tally = Tally()
+    async with AIOConsumer(settings(job)) as consumer:
+        await consumer.list_topics(job.topic, timeout=10)
+        stopwatch.start()
+        await consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
+        while tally.records < job.records:
+            # It waits until it has as many as it was asked for: more than there are would cost a timeout at the end.
+            wanted = min(job.max_records, job.records - tally.records)
+            tally.add_messages(await consumer.consume(wanted, timeout=1.0))
+        stopwatch.stop()
+    return tally

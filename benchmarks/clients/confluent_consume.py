@@ -1,0 +1,27 @@
+"""confluent-kafka: Consumer.consume()."""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, TopicPartition
+
+from ..job import Job
+from ..stopwatch import Stopwatch
+from ..tally import Tally
+from .librdkafka import settings
+
+
+def consume(job: Job, stopwatch: Stopwatch) -> Tally:
+    tally = Tally()
+    consumer = Consumer(settings(job))
+    try:
+        consumer.list_topics(job.topic, timeout=10)
+        stopwatch.start()
+        consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
+        while tally.records < job.records:
+            # It waits until it has as many as it was asked for: more than there are would cost a timeout at the end.
+            wanted = min(job.max_records, job.records - tally.records)
+            tally.add_messages(consumer.consume(wanted, timeout=1.0))
+        stopwatch.stop()
+    finally:
+        consumer.close()
+    return tally

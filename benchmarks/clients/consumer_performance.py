@@ -1,0 +1,83 @@
+"""Apache Kafka's own consumer, by its own ConsumerPerformance.
+
+It has no assignment, so it joins a group; its column fetch.time.ms is without the join and without the start of the
+JVM. Processor time and memory are those of the whole JVM, start and just-in-time compilation included.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from aiokc.testing.kafka_jars import java_command, last_lines
+
+from ..job import (
+    CHECK_CRCS,
+    FETCH_MAX_BYTES,
+    FETCH_MAX_WAIT_MS,
+    FETCH_MIN_BYTES,
+    MAX_PARTITION_FETCH_BYTES,
+    Job,
+)
+from ..stopwatch import Stopwatch, cpu_seconds, max_rss
+from ..tally import Tally
+
+_MEBIBYTE: Final = 1 << 20
+# data.consumed.in.MB has four decimals.
+_ROUNDING_BYTES: Final = 53
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What ConsumerPerformance printed about its run."""
+
+    records: int
+    mebibytes: float
+    fetch_seconds: float
+
+
+def consume(job: Job, stopwatch: Stopwatch) -> Tally:
+    properties = (
+        "enable.auto.commit=false",
+        f"fetch.max.bytes={FETCH_MAX_BYTES}",
+        f"fetch.min.bytes={FETCH_MIN_BYTES}",
+        f"fetch.max.wait.ms={FETCH_MAX_WAIT_MS}",
+        f"max.poll.records={job.max_records}",
+        f"check.crcs={str(CHECK_CRCS).lower()}",
+    )
+    # fmt: off
+    command = java_command(
+        "org.apache.kafka.tools.ConsumerPerformance",
+        "--bootstrap-server", job.bootstrap, "--topic", job.topic, "--num-records", str(job.records),
+        "--fetch-size", str(MAX_PARTITION_FETCH_BYTES), "--command-property", *properties,
+    )
+    # fmt: on
+    cpu_before = cpu_seconds(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"ConsumerPerformance ended with code {done.returncode}:\n{last_lines(done.stderr)}")
+    report = parse(done.stdout)
+    stopwatch.read(
+        seconds=report.fetch_seconds,
+        cpu_seconds=cpu_seconds(resource.RUSAGE_CHILDREN) - cpu_before,
+        peak_rss=max_rss(resource.RUSAGE_CHILDREN),
+    )
+    data_bytes = round(report.mebibytes * _MEBIBYTE)
+    return Tally(report.records, data_bytes, offset_sum=None, data_bytes_error=_ROUNDING_BYTES)
+
+
+def parse(output: str) -> Report:
+    """Read the line of figures under the line of column names; raises ValueError where there is none."""
+    lines = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
+    for names, figures in pairwise(lines):
+        if "fetch.time.ms" in names and len(figures) == len(names):
+            row = dict(zip(names, figures, strict=True))
+            return Report(
+                records=int(row["data.consumed.in.nMsg"]),
+                mebibytes=float(row["data.consumed.in.MB"]),
+                fetch_seconds=int(row["fetch.time.ms"]) / 1e3,
+            )
+    raise ValueError(f"no figures in what ConsumerPerformance printed:\n{last_lines(output)}")

@@ -1,0 +1,73 @@
+"""Where and with what it was measured: a figure without this says nothing."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from aiokc.testing.kafka_jars import KAFKA_VERSION, java_command
+
+from .clients import Client
+
+
+def environment(clients: Iterable[Client], *, local_broker: bool) -> dict[str, str]:
+    """What the header of the output says, by what it is about."""
+    found = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": f"{_processor()}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}",
+        "load average before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "broker": f"Apache Kafka {KAFKA_VERSION}, one node" if local_broker else "given by AIOKC_BOOTSTRAP",
+    }
+    for client in clients:
+        if client.name == "java":
+            found["Java consumer"] = f"Apache Kafka {KAFKA_VERSION}, {_java()}"
+        else:
+            found[client.distribution] = _version(client.distribution)
+        if client.loop == "uvloop":
+            found["uvloop"] = _version("uvloop")
+    return found
+
+
+def _version(distribution: str) -> str:
+    try:
+        known = version(distribution)
+    except PackageNotFoundError:
+        known = "not installed"
+    if distribution == "aiokc":
+        return _aiokc_version(known)
+    if distribution == "confluent-kafka" and known != "not installed":
+        return f"{known} (librdkafka {importlib.import_module('confluent_kafka').libversion()[0]})"
+    return known
+
+
+def _aiokc_version(known: str) -> str:
+    """The version, the commit of the source tree, and which decoder is at work."""
+    decoder = "native" if importlib.import_module("aiokc.records").NATIVE else "pure Python"
+    root = Path(__file__).resolve().parent.parent
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=root, capture_output=True, text=True, check=False
+    )
+    commit = described.stdout.strip() or "no commit"
+    return f"{'source tree' if known == 'not installed' else known} at {commit}, {decoder} decoder"
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _java() -> str:
+    java = java_command("")[0]
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    return said.splitlines()[0].replace('"', "")

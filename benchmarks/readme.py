@@ -1,0 +1,49 @@
+"""The last table's place in README.md, between two markers, with its JSON and its picture beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from .plot import draw
+from .results import Results
+from .summary import summarize
+from .table import render_header, render_table
+
+FOLDER: Final = Path(__file__).resolve().parent
+BEGIN: Final = "<!-- results: written by python -m benchmarks --write-readme -->"
+END: Final = "<!-- end of results -->"
+LEAST_ROUNDS: Final = 3
+
+
+class Unpublishable(Exception):
+    """This run must not become the published one; str() says why."""
+
+
+def publish(results: Results, folder: Path = FOLDER) -> None:
+    """Write results.json and results.svg into the folder, and the table into its README.md.
+
+    Raises Unpublishable where rows failed, or the run was a quick one.
+    """
+    if results.failed:
+        raise Unpublishable("some measurements failed")
+    if results.settings["quick"] or results.settings["rounds"] < LEAST_ROUNDS:
+        raise Unpublishable(
+            f"a quick run, or one of fewer than {LEAST_ROUNDS} rounds, shows that it works, not how fast"
+        )
+    rows = summarize(results)
+    readme = folder / "README.md"
+    section = f"{render_header(results)}\n\n{render_table(rows)}\n\n![Records per second of each client](results.svg)\n"
+    text = replace_section(readme.read_text(), section)
+    results.write(folder / "results.json")
+    draw(rows, folder / "results.svg")
+    readme.write_text(text)
+
+
+def replace_section(text: str, section: str) -> str:
+    """Return the text with what stands between the markers replaced; raises ValueError where they are missing."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md must have the lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{section}\n{END}{after}"

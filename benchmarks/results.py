@@ -1,0 +1,55 @@
+"""What a run found: every single measurement, and what is needed to understand it, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .cases import Case
+from .job import Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One measurement, or the reason why there is none."""
+
+    round: int
+    case: str
+    client: str
+    measurement: Measurement | None
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A whole run."""
+
+    environment: dict[str, str]
+    settings: dict[str, Any]
+    cases: Sequence[Case]
+    outcomes: Sequence[Outcome]
+
+    @property
+    def failed(self) -> bool:
+        return any(outcome.measurement is None for outcome in self.outcomes)
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Results:
+        found = json.loads(path.read_text())
+        return cls(
+            environment=found["environment"],
+            settings=found["settings"],
+            cases=[Case(**case) for case in found["cases"]],
+            outcomes=[_outcome(outcome) for outcome in found["outcomes"]],
+        )
+
+
+def _outcome(found: dict[str, Any]) -> Outcome:
+    measurement = found["measurement"]
+    return Outcome(**{**found, "measurement": measurement and Measurement.from_dict(measurement)})

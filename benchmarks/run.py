@@ -1,0 +1,96 @@
+"""A whole run: broker, topics, a warm-up, and the measurements in turn."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiokc.testing.kafka import LocalKafka
+
+from .cases import PARTITIONS, Case
+from .clients import Client
+from .environment import environment
+from .job import FETCH_SETTINGS, Job
+from .load import load
+from .measure import MeasurementFailed, measure
+from .progress import Display
+from .results import Outcome, Results
+from .schedule import Turn, schedule
+from .table import render_rate
+
+#: Reads each topic once before the rounds: the first reader finds a broker that is not compiled yet.
+_WARM_UP: Final = "confluent"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure. ``timeout`` is for one measurement, in seconds.
+
+    ``client_cpu`` is the one that the clients stay on, while a broker started here gets the others; None: all share.
+    """
+
+    cases: Sequence[Case]
+    clients: Sequence[Client]
+    rounds: int
+    max_records: int
+    timeout: float
+    client_cpu: int | None
+    quick: bool
+
+    def job(self, bootstrap: str, case: Case, client: str) -> Job:
+        return Job(client, bootstrap, case.topic, PARTITIONS, case.records, self.max_records, self.client_cpu)
+
+    def settings(self) -> dict[str, object]:
+        return {
+            "fetch": FETCH_SETTINGS,
+            "clients": [client.name for client in self.clients],
+            "partitions": PARTITIONS,
+            "rounds": self.rounds,
+            "max_records": self.max_records,
+            "client_cpu": self.client_cpu,
+            "quick": self.quick,
+        }
+
+
+def run(plan: Plan) -> Results:
+    """Measure everything. Raises LocalKafkaError without a broker, LoadFailed and MeasurementFailed without topics."""
+    about = environment(plan.clients, local_broker=not os.environ.get("AIOKC_BOOTSTRAP"))
+    turns = list(schedule(plan.cases, plan.clients, plan.rounds))
+    if plan.client_cpu is not None:
+        os.sched_setaffinity(0, os.sched_getaffinity(0) - {plan.client_cpu})  # inherited by the broker
+    display = Display(steps=2 * len(plan.cases) + len(turns))
+    with display, LocalKafka(fast=False) as kafka:
+        for case in plan.cases:
+            _load(kafka.bootstrap, case, display)
+        for case in plan.cases:
+            display.begin(f"warm-up {case.name}")
+            measure(plan.job(kafka.bootstrap, case, _WARM_UP), case, timeout=plan.timeout)
+            display.end()
+        outcomes = [_measure(plan, kafka.bootstrap, turn, display) for turn in turns]
+    about["load average after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
+    return Results(about, plan.settings(), plan.cases, outcomes)
+
+
+def _load(bootstrap: str, case: Case, display: Display) -> None:
+    display.begin(f"loading {case.name}")
+    started = time.monotonic()
+    if load(bootstrap, case):
+        display.end(f"{case.name}: loaded {case.records:,} records in {time.monotonic() - started:.1f} s")
+    else:
+        display.end(f"{case.name}: its {case.records:,} records are there already")
+
+
+def _measure(plan: Plan, bootstrap: str, turn: Turn, display: Display) -> Outcome:
+    name = f"round {turn.round} of {plan.rounds}, {turn.case.name}, {turn.client.label}"
+    display.begin(name)
+    job = plan.job(bootstrap, turn.case, turn.client.name)
+    try:
+        found = measure(job, turn.case, timeout=plan.timeout)
+    except MeasurementFailed as error:
+        display.end(f"{name}: failed, {error}")
+        return Outcome(turn.round, turn.case.name, turn.client.name, None, str(error))
+    display.end(f"{name}: {render_rate(found.records / found.seconds)} records/s")
+    return Outcome(turn.round, turn.case.name, turn.client.name, found)

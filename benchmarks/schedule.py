@@ -1,0 +1,30 @@
+"""Which measurement comes when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .cases import Case
+from .clients import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One measurement to make; rounds count from 1."""
+
+    round: int
+    case: Case
+    client: Client
+
+
+def schedule(cases: Sequence[Case], clients: Sequence[Client], rounds: int) -> Iterator[Turn]:
+    """Every client in every case once per round, each round beginning with another client.
+
+    What changes on the machine over the minutes then hits all clients alike, and none always comes first.
+    """
+    for number in range(rounds):
+        shift = number * len(clients) // rounds if rounds <= len(clients) else number % len(clients)
+        for case in cases:
+            for client in (*clients[shift:], *clients[:shift]):
+                yield Turn(number + 1, case, client)

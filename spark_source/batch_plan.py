@@ -1,0 +1,30 @@
+"""Which offsets a batch query reads: decided once, in the driver, when the query is planned."""
+
+from __future__ import annotations
+
+from aiokc import EARLIEST, LATEST, TopicPartition
+from aiokc.errors import ConfigError
+
+from .driver import Cluster
+from .options import SourceOptions
+from .stream_plan import readable, resolve
+from .topics_view import TopicsView
+
+
+def batch_ranges(options: SourceOptions, cluster: Cluster) -> dict[TopicPartition, tuple[int, int]]:
+    """Return (from, until) for each partition that has something to read.
+
+    Raises ConfigError for a topic or partition that does not exist and for a range that ends before it starts, DataLoss
+    where a log does not hold its range.
+    """
+    view = TopicsView(options, cluster)
+    view.check_all_exist()
+    ends = view.ends()
+    starts = resolve("startingOffsets", EARLIEST if options.starting is None else options.starting, view, ends)
+    stops = resolve("endingOffsets", LATEST if options.ending is None else options.ending, view, ends)
+    if isinstance(options.ending, dict):
+        for tp, start in starts.items():
+            if start > stops[tp]:
+                raise ConfigError(f"endingOffsets of {tp} ({stops[tp]}) lies before its startingOffsets ({start})")
+    wanted = {tp: (start, stops[tp]) for tp, start in sorted(starts.items()) if start != stops[tp]}
+    return readable(wanted, view, fail=options.fail_on_data_loss)

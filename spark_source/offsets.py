@@ -1,0 +1,99 @@
+"""Offsets as Spark keeps them in a checkpoint, and what a micro-batch is in their terms. Pure.
+
+The JSON is that of Spark's own Kafka source, ``{"topic": {"0": next_offset, ...}}``, topics sorted by name and
+partitions by number. Spark compares offsets as text, so equal offsets must be written equally.
+
+Spark does not write down where a query starts. If the driver dies during batch 0, it asks for the initial offset once
+more, and replays batch 0 from *there* to the end that it had written: with startingOffsets=latest the records between
+the two starts would be lost. So the end of batch 0 also carries, under ``__aiokc_from__``, the offsets that it starts
+from; so does the end of a later batch for those partitions that are new in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from aiokc import TopicPartition
+from aiokc.errors import ConfigError
+
+ANCHOR: Final = "__aiokc_from__"
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+#: What startingOffsets and endingOffsets say: EARLIEST or LATEST for all partitions, or an offset (or one of the two)
+#: for each one.
+OffsetSpec: TypeAlias = int | Offsets
+OffsetJson: TypeAlias = dict[str, dict[str, Any]]
+
+
+def to_json(ends: Mapping[TopicPartition, int], anchor: Mapping[TopicPartition, int] | None = None) -> OffsetJson:
+    """Return the JSON of ``ends``, with the starts in ``anchor`` where there are any."""
+    written: OffsetJson = _nested(ends)
+    if anchor:
+        written[ANCHOR] = _nested(anchor)
+    return written
+
+
+def _nested(offsets: Mapping[TopicPartition, int]) -> OffsetJson:
+    nested: OffsetJson = {}
+    for tp in sorted(offsets):
+        nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return nested
+
+
+def positions(written: Mapping[str, Any]) -> Offsets:
+    """Return the offsets in a JSON offset of the checkpoint, its anchor left aside. Raises ConfigError."""
+    return from_json("the checkpoint", {topic: parts for topic, parts in written.items() if topic != ANCHOR}, least=0)
+
+
+def anchor(written: Mapping[str, Any]) -> Offsets:
+    """Return the starts that a JSON offset of the checkpoint carries; {} where it has none. Raises ConfigError."""
+    return from_json("the checkpoint", written.get(ANCHOR, {}), least=0)
+
+
+def from_json(origin: str, document: object, *, least: int) -> Offsets:
+    """Return the offsets in ``{"topic": {"0": offset}}``; none may be smaller than ``least``. Raises ConfigError."""
+    if not isinstance(document, Mapping):
+        raise ConfigError(f'{origin}: {document!r} is no JSON object of the form {{"topic": {{"0": 23}}}}')
+    offsets: Offsets = {}
+    for topic, parts in document.items():
+        if not isinstance(parts, Mapping):
+            raise ConfigError(f'{origin}: topic {topic!r} must hold {{"partition": offset}}, not {parts!r}')
+        for partition, offset in parts.items():
+            if not (partition.isascii() and partition.isdigit()):
+                raise ConfigError(f"{origin}: {partition!r} of topic {topic!r} is no partition number")
+            if isinstance(offset, bool) or not isinstance(offset, int) or offset < least:
+                raise ConfigError(f"{origin}: {offset!r} is no offset for {topic}-{partition} (least: {least})")
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets
+
+
+def spread(option: str, spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> Offsets:
+    """Return what ``spec`` says for each partition, EARLIEST and LATEST among it.
+
+    Raises ConfigError where the JSON of ``option`` names other partitions than there are: a forgotten one would start
+    where nobody said.
+    """
+    wanted = sorted(partitions)
+    if isinstance(spec, int):
+        return dict.fromkeys(wanted, spec)
+    if missing := [str(tp) for tp in wanted if tp not in spec]:
+        raise ConfigError(f"{option} leaves out {', '.join(missing)}: name every partition (-2: earliest, -1: latest)")
+    if unknown := [str(tp) for tp in sorted(spec.keys() - wanted)]:
+        raise ConfigError(f"{option} names {', '.join(unknown)}, which the subscribed topics do not have")
+    return {tp: spec[tp] for tp in wanted}
+
+
+def admit(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_offsets: int) -> Offsets:
+    """Return ends of a batch of about ``max_offsets`` offsets, each partition's share in proportion to its backlog.
+
+    As in Spark's own source, every partition with a backlog gets at least one offset, so that none starves; only this
+    may exceed ``max_offsets``.
+    """
+    backlog = {tp: max(0, end - starts[tp]) for tp, end in ends.items()}
+    total = sum(backlog.values())
+    if total <= max_offsets:
+        return dict(ends)
+    return {
+        tp: starts[tp] + max(1, max_offsets * backlog[tp] // total) if backlog[tp] else end for tp, end in ends.items()
+    }

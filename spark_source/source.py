@@ -1,0 +1,56 @@
+"""The entry that Spark looks for: a DataSource named "aiokc".
+
+Spark imports this module in a process that it starts only to search for data sources, and a module that raises there
+makes every Python data source of the session unfindable. So it imports nothing but PySpark until it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class AiokcDataSource(DataSource):
+    """Kafka topics as rows: the columns, options and offsets of Spark's own Kafka source, read by aiokc.
+
+    Options are checked when the source is loaded: ConfigError names the option and what to do.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        _check_version(pyspark.__version__)
+        from .options import parse_options
+
+        super().__init__(dict(options))
+        self._parsed = parse_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "aiokc"
+
+    def schema(self) -> StructType:
+        from .schema import kafka_schema
+
+        return kafka_schema(include_headers=self._parsed.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from .options import for_batch
+        from .reader import AiokcBatchReader
+
+        return AiokcBatchReader(for_batch(self._parsed), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        from .options import for_stream
+        from .reader import AiokcStreamReader
+
+        return AiokcStreamReader(for_stream(self._parsed), schema)
+
+
+def _check_version(version: str) -> None:
+    if tuple(int(part) for part in version.split(".")[:2]) < (4, 2):
+        raise RuntimeError(f"format 'aiokc' needs Spark 4.2 or newer, for its read limits; this is {version}")

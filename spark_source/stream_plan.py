@@ -1,0 +1,160 @@
+"""Which offsets the next micro-batch of a stream has.
+
+Spark calls initial(), then for each batch latest() and ranges(). After a restart ranges() comes first, with offsets of
+the checkpoint, to repeat a batch that was not finished.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from aiokc import EARLIEST, LATEST, TopicPartition
+from aiokc.errors import ConfigError
+
+from . import offsets
+from .data_loss import DataLoss, report, within
+from .driver import Cluster
+from .offsets import OffsetJson, Offsets
+from .options import SourceOptions
+from .topics_view import TopicsView
+
+# An idle query asks every 10 ms. Answered at this pace it costs 4 ListOffsets and half a Metadata request a second.
+_IDLE_SECONDS: Final = 0.25
+_BUSY_SECONDS: Final = 0.05
+
+
+class StreamPlan:
+    """The offsets of one streaming query, from its start or restart on. Used by one thread, as Spark does."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        cluster: Cluster,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options, self._clock, self._sleep = options, clock, sleep
+        self._view = TopicsView(options, cluster, clock=clock, sleep=sleep)
+        self._initial: Offsets | None = None
+        self._targets: Offsets | None = None
+        self._not_before = clock()
+        self._ends: Offsets | None = None
+
+    def freeze(self) -> None:
+        """From now on, behave as if nothing were written any more: trigger(availableNow=True)."""
+        self._targets = self._ends = self._view.ends()
+
+    def initial(self) -> OffsetJson:
+        """Return where the query starts. Spark asks twice, and must hear the same twice."""
+        if self._initial is None:
+            self._view.check_all_exist()
+            self._initial = self._resolved_start()
+        return offsets.to_json(self._initial)
+
+    def latest(self, start: OffsetJson, max_offsets: int | None = None) -> OffsetJson:
+        """Return the end of a batch that begins at ``start``, or ``start`` itself if there is nothing new.
+
+        Waits a moment where it was asked a moment ago. Raises DataLoss where the logs no longer reach ``start``.
+        """
+        self._keep_pace()
+        reached = offsets.positions(start)
+        ends = self._ends_behind(reached)
+        begins = self._without_lost(reached, ends)
+        new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
+        if max_offsets is not None:
+            ends = offsets.admit(begins | new, ends, max_offsets)
+        is_first = offsets.ANCHOR not in start and reached == self._initial
+        is_idle = not is_first and not new and ends == reached
+        self._not_before = self._clock() + (_IDLE_SECONDS if is_idle else _BUSY_SECONDS)
+        return start if is_idle else offsets.to_json(ends, begins | new if is_first else new)
+
+    def known_ends(self) -> OffsetJson | None:
+        """Return the ends of the logs as they were last heard of; None before that."""
+        return None if self._ends is None else offsets.to_json(self._ends)
+
+    def ranges(self, start: OffsetJson, end: OffsetJson) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the offsets to read for the batch from ``start`` to ``end``, empty ranges left out.
+
+        Raises DataLoss where the logs do not hold them.
+        """
+        begins, ends = offsets.positions(start) | offsets.anchor(end), offsets.positions(end)
+        # Spark's own source, whose checkpoint this may be, writes no anchor for new partitions.
+        begins |= self._view.earliest(ends.keys() - begins.keys())
+        wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
+        return readable(wanted, self._view, fail=self._options.fail_on_data_loss)
+
+    def _resolved_start(self) -> Offsets:
+        spec = self._options.starting
+        if spec is None:
+            raise ConfigError("startingOffsets was not decided; options.for_stream() does it")
+        targets = self._targets
+        if targets is None:
+            return resolve("startingOffsets", spec, self._view, self._view.ends())
+        return resolve("startingOffsets", spec, self._view, targets)
+
+    def _keep_pace(self) -> None:
+        wait = self._not_before - self._clock()
+        if wait > 0 and self._targets is None:
+            self._sleep(wait)
+
+    def _ends_behind(self, reached: Offsets) -> Offsets:
+        if self._targets is not None:
+            self._targets = self._view.confirmed_ends(self._targets, reached)
+            return self._targets
+        self._ends = self._view.confirmed_ends(self._view.ends(), reached)
+        if self._options.fail_on_data_loss:
+            self._view.check_all_exist(besides={tp.topic for tp in reached})
+        return self._ends
+
+    def _without_lost(self, reached: Offsets, ends: Mapping[TopicPartition, int]) -> Offsets:
+        """Return ``reached`` without partitions that are not what they were; raise DataLoss if there are such."""
+        recreated, kept = self._view.recreated(), dict(reached)
+        for tp, position in sorted(reached.items()):
+            if tp.topic not in self._options.topics:
+                what = "'subscribe' no longer names its topic"
+            elif tp not in ends:
+                what = "it is gone"
+            elif tp.topic in recreated:
+                what = "its topic was deleted and created again"
+            elif ends[tp] < position:
+                what = "its log ends before what was read already"
+            else:
+                continue
+            if tp not in ends or tp.topic in recreated:
+                del kept[tp]
+            available = self._view.log_ranges([tp]).get(tp) if tp in ends else None
+            loss = DataLoss(tp, what, wanted=(position, None), available=available)
+            report(loss, fail=self._options.fail_on_data_loss)
+        return kept
+
+    def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> Offsets:
+        """Return where partitions start that were not there before: at their earliest record."""
+        starts = self._view.earliest(new)
+        known = {tp.topic for tp in begins}
+        for tp, start in sorted(starts.items()):
+            if start > 0 and tp.topic in known:
+                what = "the first records of this new partition were deleted before they could be read"
+                loss = DataLoss(tp, what, wanted=(0, None), available=(start, ends[tp]))
+                report(loss, fail=self._options.fail_on_data_loss)
+        return starts
+
+
+def resolve(option: str, spec: offsets.OffsetSpec, view: TopicsView, ends: Offsets) -> Offsets:
+    """Return ``spec`` as offsets of the partitions in ``ends``, where "latest" means these ends."""
+    wanted = offsets.spread(option, spec, ends)
+    earliest = view.earliest(tp for tp, at in wanted.items() if at == EARLIEST)
+    return {tp: ends[tp] if at == LATEST else earliest.get(tp, at) for tp, at in wanted.items()}
+
+
+def readable(
+    wanted: Mapping[TopicPartition, tuple[int, int]], view: TopicsView, *, fail: bool
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return what the logs hold of these ranges, empty ones left out. Raises DataLoss if that is not all of them."""
+    logs = view.log_ranges(wanted)
+    latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
+    available = {tp: (log[0], latest[tp]) for tp, log in logs.items()}
+    kept = {tp: within(tp, wanted[tp], available.get(tp), fail=fail) for tp in wanted}
+    return {tp: (start, until) for tp, (start, until) in kept.items() if start < until}

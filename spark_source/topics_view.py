@@ -1,0 +1,99 @@
+"""The subscribed topics as they are now: their partitions, the ends of their logs, and what to make of bad news."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from aiokc import EARLIEST, LATEST, TopicInfo, TopicPartition
+from aiokc.errors import ConfigError, UnknownTopic
+
+from .driver import Cluster
+from .offsets import Offsets
+from .options import SourceOptions
+
+_logger = logging.getLogger(__name__)
+
+_MAX_AGE_SECONDS: Final = 2.0
+# While a topic is missing, asking takes the client seconds: it waits in case the topic has only just been created.
+_INCOMPLETE_MAX_AGE_SECONDS: Final = 60.0
+# A leader that has just been elected may not know yet how far its log goes (KAFKA-7703): do not believe it at once.
+_STALE_RETRIES: Final = 3
+_STALE_RETRY_SECONDS: Final = 1.0
+
+
+class TopicsView:
+    """Asks the cluster for the topics of one query; remembers their partitions for two seconds, and their ids."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        cluster: Cluster,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options, self._cluster, self._clock, self._sleep = options, cluster, clock, sleep
+        self._topics: dict[str, TopicInfo] = {}
+        self._valid_until = clock()
+        self._ids: dict[str, UUID] = {}
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions of those subscribed topics that exist."""
+        if self._clock() >= self._valid_until:
+            self._topics = self._cluster.topics(self._options.topics)
+            is_complete = len(self._topics) == len(self._options.topics)
+            self._valid_until = self._clock() + (_MAX_AGE_SECONDS if is_complete else _INCOMPLETE_MAX_AGE_SECONDS)
+        return [TopicPartition(name, number) for name, info in self._topics.items() for number in info.partitions]
+
+    def check_all_exist(self, besides: Iterable[str] = ()) -> None:
+        """Raise ConfigError if a subscribed topic does not exist, ``besides`` not counted."""
+        there = {tp.topic for tp in self.partitions()} | set(besides)
+        if missing := [topic for topic in self._options.topics if topic not in there]:
+            raise ConfigError(
+                f"option 'subscribe': no topic {', '.join(map(repr, missing))} on the cluster at "
+                f"{self._options.client.bootstrap_servers}: create it, or correct its name"
+            )
+
+    def ends(self) -> Offsets:
+        """Return the end of each partition's log, as far as the isolation level lets it be read."""
+        try:
+            return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
+        except UnknownTopic:  # deleted since the partitions were listed
+            self._valid_until = self._clock()
+            return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Return the first offset of each of these partitions."""
+        return self._cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def confirmed_ends(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
+        """Return ``ends``, those asked again that lie before what was ``reached``, until they do not or seem true."""
+        for _ in range(_STALE_RETRIES):
+            behind = [tp for tp, position in reached.items() if ends.get(tp, position) < position]
+            if not behind:
+                break
+            _logger.warning("the logs of %s end before what was read; asking again", ", ".join(map(str, behind)))
+            self._sleep(_STALE_RETRY_SECONDS)
+            ends = ends | self._cluster.list_offsets(dict.fromkeys(behind, LATEST))
+        return ends
+
+    def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (earliest, latest) of those of these partitions that exist."""
+        wanted = list(partitions)
+        try:
+            return self._cluster.log_ranges(wanted)
+        except UnknownTopic:
+            self._valid_until = self._clock()
+            there = set(self.partitions())
+            return self._cluster.log_ranges([tp for tp in wanted if tp in there])
+
+    def recreated(self) -> frozenset[str]:
+        """Return the topics that were deleted and created again since the last call (KIP-516 tells them apart)."""
+        ids = {name: info.topic_id for name, info in self._topics.items() if info.topic_id is not None}
+        changed = frozenset(name for name, topic_id in ids.items() if self._ids.get(name, topic_id) != topic_id)
+        self._ids |= ids
+        return changed

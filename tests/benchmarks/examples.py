@@ -1,0 +1,43 @@
+"""Results of runs that never were."""
+
+from __future__ import annotations
+
+from benchmarks.cases import Case
+from benchmarks.job import FETCH_SETTINGS, Measurement, Stalls
+from benchmarks.results import Outcome, Results
+
+CASE = Case("100B-none", 100, "none", 1000)
+
+
+def measurement(seconds: float = 1.0, cpu_seconds: float = 0.5, stalls: Stalls | None = None) -> Measurement:
+    """A complete read of CASE."""
+    return Measurement(
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        peak_rss=64 << 20,
+        records=CASE.records,
+        data_bytes=CASE.data_bytes,
+        offset_sum=CASE.offset_sum,
+        stalls=stalls,
+    )
+
+
+def results(*, quick: bool = False, **rounds: list[Measurement | str]) -> Results:
+    """A run of CASE: by client, what each round measured, or why it failed."""
+    outcomes = [
+        Outcome(number, CASE.name, client, None, found)
+        if isinstance(found, str)
+        else Outcome(number, CASE.name, client, found)
+        for client, founds in rounds.items()
+        for number, found in enumerate(founds, 1)
+    ]
+    settings = {
+        "fetch": FETCH_SETTINGS,
+        "clients": list(rounds),
+        "partitions": 6,
+        "rounds": max(map(len, rounds.values())),
+        "max_records": 500,
+        "client_cpu": None,
+        "quick": quick,
+    }
+    return Results({"Python": "CPython 3.11"}, settings, [CASE], outcomes)

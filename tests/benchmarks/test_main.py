@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiokc.testing.kafka import LocalKafka
+from benchmarks.__main__ import main
+from benchmarks.results import Results
+
+from .examples import measurement, results
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.kafka
+def test_a_quick_run_of_two_clients(kafka: LocalKafka, tmp_path: Path) -> None:
+    arguments = ("--quick", "--clients", "aiokafka,confluent", "--records", "20000", "--output", str(tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "AIOKC_BOOTSTRAP": kafka.bootstrap},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "round 1 of 1, 100B-lz4, confluent consume: " in done.stderr
+    assert "| 100B-lz4  | aiokafka getmany" in done.stdout
+    assert (tmp_path / "results.svg").read_text().startswith("<?xml")
+    found = Results.read(tmp_path / "results.json")
+    measured = [outcome.measurement for outcome in found.outcomes if outcome.measurement]
+    assert [each.records for each in measured] == [20_000] * 4
+    assert [each.stalls is not None for each in measured] == [True, False] * 2
+
+
+def test_an_earlier_run_is_shown_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.json"
+    results(aiokc=[measurement()]).write(path)
+    assert main(["--read", str(path)]) == 0
+    assert "| 100B-none | aiokc getmany" in capsys.readouterr().out
+
+
+def test_a_failed_row_is_in_the_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.json"
+    results(aiokc=["not done after 300 s"]).write(path)
+    assert main(["--read", str(path)]) == 1
+    assert "not done after 300 s" in capsys.readouterr().out
+
+
+def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--clients", "aiokc,kcat"])
+    assert "kcat: not one of aiokc, " in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""All partitions of the subscribed topics, without a group, while topics come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer
+from aiokc.error_codes import ErrorCode
+from aiokc.testing import Cluster
+from aiokc.wire.messages.discovery import MetadataRequest
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def reading(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
+    return Consumer(
+        *topics,
+        **{
+            "bootstrap_servers": cluster.bootstrap,
+            "auto_offset_reset": "earliest",
+            "allow_auto_create_topics": False,
+            "retry_backoff_ms": 10,
+            "retry_backoff_max_ms": 50,
+            **options,
+        },
+    )
+
+
+async def refreshed(consumer: Consumer, condition: Callable[[], bool]) -> None:
+    """Have the metadata refreshed, and return when the condition holds after that."""
+    metadata = consumer._reading.link.metadata
+    async with asyncio.timeout(10):
+        while not condition():
+            metadata.request_update()
+            await metadata.changed.wait()
+
+
+async def test_a_broker_that_does_not_know_a_topic_for_a_moment_repeats_nothing() -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", b"0")
+        async with reading(cluster, "t") as consumer:
+            assert (await consumer.getone()).value == b"0"
+            unknown = cluster.intercept(MetadataRequest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, times=2)
+            known = consumer._reading.link.metadata
+            await refreshed(consumer, lambda: "t" not in known.cluster.topics)
+            assert len(consumer.assignment()) == 2
+            await refreshed(consumer, lambda: "t" in known.cluster.topics)
+            assert unknown.hits == 2
+            cluster.append("t", b"1")
+            async with asyncio.timeout(10):
+                assert (await consumer.getone()).value == b"1"
+
+
+async def test_a_topic_that_is_created_again_is_read_from_its_beginning() -> None:
+    """Also with "latest", and also where the new log is already longer than the position in the old one."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"old")
+        async with reading(cluster, "t", auto_offset_reset="latest") as consumer:
+            await consumer.getmany(timeout_ms=200)
+            cluster.append("t", b"1")
+            assert (await consumer.getone()).value == b"1"
+            cluster.recreate_topic("t")
+            cluster.append("t", b"a", b"b", b"c")
+            async with asyncio.timeout(10):
+                assert [(await consumer.getone()).value for _ in range(3)] == [b"a", b"b", b"c"]
+
+
+async def test_a_topic_that_is_dropped_and_wanted_again_at_once_is_read() -> None:
+    async with Cluster(topics={"t": 1, "u": 1}) as cluster, reading(cluster, "t", "u") as consumer:
+        await consumer.getmany(timeout_ms=200)
+        assert len(consumer.assignment()) == 2
+        consumer.subscribe(["t"])
+        consumer.subscribe(["t", "u"])
+        cluster.append("u", b"0")
+        async with asyncio.timeout(10):
+            assert (await consumer.getone()).value == b"0"

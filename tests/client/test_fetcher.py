@@ -1,0 +1,140 @@
+"""Fetching ahead on a cluster that misbehaves: no storm of requests, no record that nobody is woken for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.client.consumer import Consumer as ConsumerType
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed
+from aiokc.records import NewRecord
+from aiokc.testing import Cluster
+from aiokc.wire.messages.fetch import FetchRequest
+
+pytestmark = pytest.mark.timeout(60)
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> ConsumerType:
+    consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
+    consumer.assign(partitions)
+    return consumer
+
+
+async def until(consumer: Consumer, condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await consumer._reading.fetcher.arrived.wait()
+
+
+async def test_an_offset_out_of_range_behind_unread_records_is_no_storm() -> None:
+    """It counts once they are read (F4); until then it must not be asked for again and again."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0", b"1")
+        refused = cluster.intercept(
+            FetchRequest,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            where=lambda e: e.request.topics[0].partitions[0].fetch_offset == 2,
+        )
+        async with reading(cluster, ZERO, retry_backoff_ms=100) as consumer:
+            assert len((await consumer.getmany(max_records=1))[ZERO]) == 1
+            before = refused.hits
+            await asyncio.sleep(0.5)
+            assert 1 <= refused.hits - before <= 6
+
+
+async def test_a_full_buffer_is_no_storm_while_the_user_is_busy() -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", bytes(1000))
+        cluster.append("t", bytes(1000))
+        async with reading(cluster, ZERO, ONE, fetch_buffer_bytes=500) as consumer:
+            assert len((await consumer.getmany(max_records=1))[ZERO]) == 1
+            fetches = cluster.intercept(FetchRequest, lambda exchange: None)
+            await asyncio.sleep(1.2)
+            assert fetches.hits <= 5, "each 500 ms, and not each 20 ms"
+
+
+async def test_records_that_come_while_others_are_decoded_wake_the_waiting_call() -> None:
+    """First only records for nobody (aborted ones, say) are decoded, in a thread; meanwhile real ones arrive."""
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", NewRecord(bytes(400_000)))
+        async with reading(cluster, ZERO, ONE, fetch_max_wait_ms=20_000, request_timeout_ms=30_000) as consumer:
+            fetcher = consumer._reading.fetcher
+            await until(consumer, fetcher.has_undecoded)
+            opened, go_on = threading.Event(), threading.Event()
+            (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._reading.subscription))
+            held = type(buffer).open
+
+            def slowly(self: Any, unread: Any) -> Any:
+                opened.set()
+                go_on.wait(20)
+                return None
+
+            type(buffer).open = slowly  # type: ignore[method-assign]
+            try:
+                waiting = asyncio.create_task(consumer.getmany())
+                await asyncio.to_thread(opened.wait, 20)
+                type(buffer).open = held  # type: ignore[method-assign]
+                cluster.append("t", b"real", partition=1)
+                await fetcher.arrived.wait()
+                go_on.set()
+                async with asyncio.timeout(5):
+                    assert [record.value for record in (await waiting)[ONE]] == [b"real"]
+            finally:
+                type(buffer).open = held  # type: ignore[method-assign]
+
+
+async def test_a_cancelled_call_leaves_its_thread_to_the_next_one() -> None:
+    """Two threads at one batch would race for what its response says of aborted transactions."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", NewRecord(bytes(400_000)))
+        async with reading(cluster, ZERO) as consumer:
+            fetcher = consumer._reading.fetcher
+            await until(consumer, fetcher.has_undecoded)
+            (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._reading.subscription))
+            kind, calls, go_on = type(buffer), [0], threading.Event()
+            right = kind.open
+
+            def slowly(self: Any, unread: Any) -> Any:
+                calls[0] += 1
+                go_on.wait(20)
+                return right(self, unread)
+
+            kind.open = slowly  # type: ignore[method-assign]
+            try:
+                for _ in range(3):
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.02):
+                            await consumer.getmany()
+                go_on.set()
+                assert len((await consumer.getmany())[ZERO]) == 1
+                assert calls == [1]
+            finally:
+                kind.open = right  # type: ignore[method-assign]
+
+
+async def test_one_error_for_many_partitions_is_raised_once() -> None:
+    async with Cluster(topics={"t": 50}) as cluster:
+        cluster.append("t", b"x", partition=49)
+        consumer = reading(cluster, *(TopicPartition("t", number) for number in range(50)))
+        async with consumer:
+            fetcher = consumer._reading.fetcher
+            error = AuthorizationFailed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            for tp, position in consumer._reading.subscription.assigned.items():
+                await consumer.position(tp)
+                fetcher._buffer.fail(tp, position, error)
+            seen = 0
+            while True:
+                try:
+                    batch = await consumer.getmany(timeout_ms=5000)
+                    break
+                except AuthorizationFailed:
+                    seen += 1
+            assert list(batch) == [TopicPartition("t", 49)]
+            assert seen <= 1

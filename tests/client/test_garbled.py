@@ -1,0 +1,33 @@
+"""Answers that are no answers: one is tried again, several in a row are the user's to know of."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.errors import MalformedResponse
+from aiokc.testing import Cluster
+from aiokc.testing.faults import garble
+from aiokc.wire.messages.fetch import FetchRequest
+
+pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(30)]
+
+
+async def test_a_garbled_fetch_is_tried_again() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        cluster.append("events", b"0", b"1")
+        cluster.intercept(FetchRequest, garble(), times=2)
+        async with Consumer("events", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            batch = await consumer.getmany(timeout_ms=20_000)
+            assert [record.value for record in batch[TopicPartition("events", 0)]] == [b"0", b"1"]
+
+
+async def test_a_broker_that_only_garbles_is_a_clear_error_and_the_consumer_survives_it() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        cluster.append("events", b"0")
+        garbled = cluster.intercept(FetchRequest, garble())
+        async with Consumer("events", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            with pytest.raises(MalformedResponse, match="Fetch"):
+                await consumer.getmany(timeout_ms=20_000)
+            garbled.cancel()
+            assert (await consumer.getone()).value == b"0"

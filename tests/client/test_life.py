@@ -1,0 +1,95 @@
+"""Starting and stopping in every order, in whatever loop, and what a call raises then."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.errors import ConsumerClosed, NoBrokersAvailable, UsageError
+from aiokc.testing import Cluster
+from aiokc.testing.faults import drop
+from aiokc.wire.messages.discovery import MetadataRequest
+from tests.net.scripted import dead_port
+
+pytestmark = pytest.mark.timeout(30)
+
+ZERO = TopicPartition("t", 0)
+
+
+def test_another_event_loop_is_an_error_and_no_hang() -> None:
+    with Cluster(topics={"t": 1}).in_thread() as cluster:
+        consumer = Consumer("t", bootstrap_servers=cluster.bootstrap)
+
+        async def read() -> None:
+            with pytest.raises(UsageError, match="another event loop"):
+                await consumer.getmany(timeout_ms=5000)
+            await consumer.stop()
+            with pytest.raises(ConsumerClosed, match="stopped"):
+                await consumer.getone()
+
+        asyncio.run(consumer.start())
+        asyncio.run(read())
+
+
+async def test_a_background_that_somebody_cancelled_is_an_error_and_no_hang() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, Consumer("t", bootstrap_servers=cluster.bootstrap) as consumer:
+        waiting = asyncio.ensure_future(consumer.getone())
+        await asyncio.sleep(0)
+        background = consumer._reading.link.background._task
+        assert background is not None
+        background.cancel()
+        with pytest.raises(ConsumerClosed, match="cancelled"):
+            async with asyncio.timeout(5):
+                await waiting
+
+
+async def test_stop_ends_a_start_under_way() -> None:
+    async with Cluster() as cluster:
+        silence = cluster.intercept(MetadataRequest, drop())
+        consumer = Consumer("t", bootstrap_servers=cluster.bootstrap)
+        starting = asyncio.ensure_future(consumer.start())
+        await silence.caught()
+        async with asyncio.timeout(5):
+            await consumer.stop()
+            with pytest.raises(ConsumerClosed, match="stopped before"):
+                await starting
+
+
+async def test_stop_right_after_start_was_called_and_before_it_ran() -> None:
+    async with Cluster() as cluster:
+        consumer = Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g")
+        starting = asyncio.ensure_future(consumer.start())
+        await consumer.stop()
+        with pytest.raises(ConsumerClosed, match="stopped"):
+            async with asyncio.timeout(5):
+                await starting
+
+
+async def test_a_failed_start_is_final_and_says_so() -> None:
+    consumer = Consumer("t", bootstrap_servers=f"127.0.0.1:{dead_port()}")
+    with pytest.raises(NoBrokersAvailable):
+        await consumer.start(timeout_ms=100)
+    with pytest.raises(ConsumerClosed, match="make a new one"):
+        await consumer.start(timeout_ms=100)
+    await consumer.stop()
+
+
+async def test_the_iterator_does_not_end_silently_where_nobody_called_start() -> None:
+    consumer = Consumer("t")
+    with pytest.raises(ConsumerClosed, match="not started"):
+        [record async for record in consumer]
+    await consumer.stop()
+    assert [record async for record in consumer] == []
+
+
+async def test_waiting_for_a_partition_ends_when_it_is_taken_away() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, Consumer(bootstrap_servers=cluster.bootstrap) as consumer:
+        consumer.assign([ZERO])
+        waiting = asyncio.ensure_future(consumer.getone(ZERO))
+        await asyncio.sleep(0)
+        consumer.assign([TopicPartition("t", 1)])
+        with pytest.raises(UsageError, match="t-0 is not assigned"):
+            async with asyncio.timeout(5):
+                await waiting

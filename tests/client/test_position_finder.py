@@ -1,0 +1,87 @@
+"""Finding positions where some partitions or brokers give no answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed, RequestTimedOut, UsageError
+from aiokc.testing import Cluster
+from aiokc.testing.faults import drop
+from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.offsets import ListOffsetsRequest
+
+pytestmark = pytest.mark.timeout(30)
+
+ZERO, ONE, MISSING = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("no-such-topic", 0)
+
+
+def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> Consumer:
+    consumer = Consumer(
+        **{
+            "bootstrap_servers": cluster.bootstrap,
+            "auto_offset_reset": "earliest",
+            "allow_auto_create_topics": False,
+            **options,
+        }
+    )
+    consumer.assign(partitions)
+    return consumer
+
+
+async def test_a_partition_without_leader_keeps_no_other_from_its_position() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with reading(cluster, MISSING, ZERO) as consumer, asyncio.timeout(10):
+            assert (await consumer.getone()).value == b"0"
+            with pytest.raises(RequestTimedOut, match="no-such-topic-0"):
+                await consumer.position(MISSING, timeout_ms=100)
+
+
+async def test_a_silent_broker_keeps_no_other_from_its_answer() -> None:
+    async with Cluster(brokers=2, topics={"t": 2}) as cluster:
+        silent = cluster.leader("t", 0)
+        assert silent != cluster.leader("t", 1)
+        cluster.append("t", b"0")
+        cluster.append("t", b"1", partition=1)
+        dropped = cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: exchange.broker == silent)
+        async with reading(cluster, ZERO, ONE) as consumer, asyncio.timeout(10):
+            assert (await consumer.getone()).value == b"1"
+            await consumer.seek_to_beginning(ONE)
+            assert (await consumer.getone()).value == b"1"
+            assert dropped.hits == 1, "the silent one is asked once at a time"
+
+
+async def test_what_passes_is_tried_again_and_what_does_not_is_raised() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        cluster.intercept(ListOffsetsRequest, ErrorCode.OFFSET_NOT_AVAILABLE, times=2)
+        refused = cluster.intercept(ListOffsetsRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=1)
+        async with reading(cluster, ZERO) as consumer:
+            with pytest.raises(AuthorizationFailed, match="t-0"):
+                await consumer.getone()
+            assert refused.hits == 1
+            assert (await consumer.getone()).value == b"0"
+
+
+async def test_a_topic_that_does_not_exist_is_no_storm() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, reading(cluster, MISSING, ZERO) as consumer:
+        asked = cluster.intercept(MetadataRequest, lambda exchange: None)
+        await consumer.getmany(timeout_ms=2000)
+        before = asked.hits
+        await consumer.getmany(timeout_ms=2000)
+        assert 1 <= asked.hits - before <= 4, "after a while each retry_backoff_max_ms (1 s)"
+
+
+async def test_a_seek_of_several_moves_none_where_one_is_not_assigned() -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", b"0")
+        async with reading(cluster, ZERO) as consumer:
+            await consumer.getone()
+            with pytest.raises(UsageError, match="t-1 is not assigned"):
+                await consumer.seek_to_beginning(ZERO, ONE)
+            assert await consumer.position(ZERO) == 1

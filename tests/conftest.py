@@ -1,0 +1,131 @@
+"""Fixtures and options of the whole test suite: brokers that start when first wanted, and the event loops to run on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import re
+import uuid
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from aiokc.records import NATIVE
+from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs
+from aiokc.testing.kafka_jars import KAFKA_VERSION, home
+
+ROOT = Path(__file__).parent.parent
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+# One download serves every run, from whatever folder pytest is called.
+os.environ.setdefault("AIOKC_KAFKA_HOME", str(ROOT / ".kafka"))
+
+_BROKERS = {"kafka", "three_nodes"}
+_LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.SelectorEventLoop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "run every async test on this loop only (default: asyncio; tests marked any_loop on both)"
+    parser.addoption("--loop", choices=[*_LOOPS], help=text)
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    chosen = config.getoption("--loop")
+    if chosen is None and item.get_closest_marker("any_loop"):
+        return _LOOPS
+    name = chosen or "asyncio"
+    return {name: _LOOPS[name]}
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    kafka = os.environ.get("AIOKC_BOOTSTRAP") or f"{KAFKA_VERSION} from {home()}"
+    loop = config.getoption("--loop") or "asyncio, any_loop tests on uvloop too"
+    decoder = "native" if NATIVE else "pure Python"
+    return (
+        f"aiokc: Python {platform.python_version()}, loop {loop} (uvloop {uvloop.__version__}), "
+        f"decoder {decoder}, Kafka {kafka}"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses by the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _BROKERS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.kafka)
+        if "uvloop" in item.name:
+            _end_a_hang_on_uvloop(item)
+
+
+def _end_a_hang_on_uvloop(item: pytest.Item) -> None:
+    """No exception from a signal handler gets through uvloop: only a thread can end a test that hangs there."""
+    limit = item.get_closest_marker("timeout")
+    seconds = limit.args[0] if limit is not None else float(item.config.getini("timeout"))
+    item.add_marker(pytest.mark.timeout(seconds, method="thread"), append=False)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch Kafka's jars before the first test, and outside of any test's time limit."""
+    if any(item.get_closest_marker("kafka") for item in session.items) and not session.config.option.collectonly:
+        try:
+            libs()
+        except LocalKafkaError as error:
+            raise pytest.UsageError(f"{error}; or leave these tests out: -m 'not kafka'") from error
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI a test of a real system that did not run has failed: a missing Java must not look like success."""
+    report = yield
+    expected = hasattr(report, "wasxfail")
+    if IN_CI and report.skipped and not expected and any(map(item.get_closest_marker, ("kafka", "spark"))):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, where CI=true allows no skip of a kafka or spark test: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if IN_CI and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"skipped as a whole, where CI=true allows no skip: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[LocalKafka]:
+    """One broker shared by all tests; use it with `topic_name`, and leave no trace but topics and groups."""
+    with LocalKafka() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def three_nodes_for_all() -> Iterator[LocalKafka]:
+    with LocalKafka(nodes=3) as running:
+        yield running
+
+
+@pytest.fixture
+def three_nodes(three_nodes_for_all: LocalKafka) -> Iterator[LocalKafka]:
+    """Three brokers shared by all tests; a test may kill, terminate and pause nodes, they are healed afterwards."""
+    yield three_nodes_for_all
+    three_nodes_for_all.heal()
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses, in this run or any other; nothing of that name exists yet."""
+    test = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:100].strip("-")
+    return f"{test}-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,72 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+
+import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
+import org.apache.kafka.clients.consumer.RangeAssignor;
+import org.apache.kafka.clients.consumer.RoundRobinAssignor;
+import org.apache.kafka.common.Cluster;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.PartitionInfo;
+import org.apache.kafka.common.TopicPartition;
+
+/**
+ * What Apache Kafka's own assignors give out. A case is a line: assignor;topic=partitions,...;member|instance|topic,...;...
+ * and so is its answer: member:topic-partition,...;...
+ */
+public class JavaAssignors {
+    public static void main(String[] arguments) throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            System.out.println(answer(line.split(";", -1)));
+        }
+    }
+
+    private static String answer(String[] parts) {
+        ConsumerPartitionAssignor assignor = parts[0].equals("range") ? new RangeAssignor() : new RoundRobinAssignor();
+        Map<String, ConsumerPartitionAssignor.Subscription> members = new HashMap<>();
+        for (int i = 2; i < parts.length; i++) {
+            String[] member = parts[i].split("\\|", -1);
+            ConsumerPartitionAssignor.Subscription subscription =
+                new ConsumerPartitionAssignor.Subscription(list(member[2]), (ByteBuffer) null);
+            if (!member[1].isEmpty()) {
+                subscription.setGroupInstanceId(Optional.of(member[1]));
+            }
+            members.put(member[0], subscription);
+        }
+        Map<String, ConsumerPartitionAssignor.Assignment> assigned = assignor
+            .assign(cluster(list(parts[1])), new ConsumerPartitionAssignor.GroupSubscription(members)).groupAssignment();
+        List<String> answers = new ArrayList<>();
+        for (Map.Entry<String, ConsumerPartitionAssignor.Assignment> one : new TreeMap<>(assigned).entrySet()) {
+            List<String> partitions = new ArrayList<>();
+            for (TopicPartition partition : one.getValue().partitions()) {
+                partitions.add(partition.toString());
+            }
+            answers.add(one.getKey() + ":" + String.join(",", partitions));
+        }
+        return String.join(";", answers);
+    }
+
+    private static Cluster cluster(List<String> topics) {
+        Node node = new Node(1, "localhost", 9092);
+        List<PartitionInfo> partitions = new ArrayList<>();
+        for (String topic : topics) {
+            String[] parts = topic.split("=");
+            for (int i = 0; i < Integer.parseInt(parts[1]); i++) {
+                partitions.add(new PartitionInfo(parts[0], i, node, new Node[] {node}, new Node[] {node}));
+            }
+        }
+        return new Cluster("c", List.of(node), partitions, Collections.emptySet(), Collections.emptySet());
+    }
+
+    private static List<String> list(String text) {
+        return text.isEmpty() ? List.of() : List.of(text.split(","));
+    }
+}

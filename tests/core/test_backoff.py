@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiokc.core.backoff import Backoff
+
+
+class NoJitter:
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+def test_doubles_up_to_the_maximum_and_stays_there() -> None:
+    backoff = Backoff(0.05, 1.0, NoJitter())
+    assert [backoff.next() for _ in range(7)] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+def test_reset_starts_again_from_the_shortest_pause() -> None:
+    backoff = Backoff(0.1, 10.0, NoJitter())
+    backoff.next()
+    backoff.next()
+    backoff.reset()
+    assert backoff.next() == pytest.approx(0.1)
+
+
+def test_same_seed_gives_the_same_pauses_and_another_seed_others() -> None:
+    def pauses(seed: int) -> list[float]:
+        backoff = Backoff(0.1, 100.0, Random(seed))
+        return [backoff.next() for _ in range(5)]
+
+    assert pauses(1) == pauses(1)
+    assert pauses(1) != pauses(2)
+
+
+def test_a_thousand_failures_do_not_overflow() -> None:
+    backoff = Backoff(0.1, 1e300, NoJitter(), factor=1e3)
+    assert [backoff.next() for _ in range(1000)][-1] == 1e300
+
+
+@given(
+    initial=st.floats(0, 10),
+    above=st.floats(0, 100),
+    jitter=st.floats(0, 1),
+    seed=st.integers(),
+    failures=st.integers(1, 20),
+)
+def test_a_pause_is_within_the_jitter_of_the_exponential_and_never_above_the_maximum(
+    initial: float, above: float, jitter: float, seed: int, failures: int
+) -> None:
+    maximum = initial + above
+    backoff = Backoff(initial, maximum, Random(seed), jitter=jitter)
+    for attempt in range(failures):
+        exact = min(initial * 2**attempt, maximum)
+        pause = backoff.next()
+        assert exact * (1 - jitter) - 1e-9 <= pause <= min(exact * (1 + jitter) + 1e-9, maximum)

@@ -1,0 +1,114 @@
+"""The picture of the cluster, made from Metadata responses."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from aiokc.core.cluster import Cluster, merge
+from aiokc.error_codes import ErrorCode
+from aiokc.types import Broker, TopicPartition
+from aiokc.wire.messages.discovery import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+ID, OTHER_ID = UUID(int=1), UUID(int=2)
+
+
+def partition(number: int, leader: int = 1, epoch: int = 0) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=0,
+        partition_index=number,
+        leader_id=leader,
+        leader_epoch=epoch,
+        replica_nodes=[1, 2],
+        isr_nodes=[1],
+        offline_replicas=[2],
+    )
+
+
+def topic(name: str, *partitions: MetadataResponsePartition, **fields: Any) -> MetadataResponseTopic:
+    return MetadataResponseTopic(**{"error_code": 0, "name": name, "partitions": list(partitions), **fields})
+
+
+def response(*topics: MetadataResponseTopic, brokers: int = 2) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node, host=f"h{node}", port=9092) for node in range(1, brokers + 1)],
+        cluster_id="c",
+        controller_id=1,
+        topics=list(topics),
+    )
+
+
+def merged(old: Cluster, new: MetadataResponse, *, complete: bool = False, every: int = 1) -> Cluster:
+    steps = merge(old, new, complete=complete, every=every)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Cluster = end.value
+            return result
+
+
+def test_leaders_epochs_and_counts() -> None:
+    cluster = merged(Cluster(), response(topic("a", partition(0, 1, 5), partition(1, 2, 6)), topic("b", partition(0))))
+    assert cluster.leader(TopicPartition("a", 1)) == Broker(2, "h2", 9092)
+    assert cluster.leader_epoch(TopicPartition("a", 1)) == 6
+    assert cluster.partition_counts(["a", "b", "c"]) == {"a": 2, "b": 1}
+    assert cluster.partitions_of(["b", "a"]) == [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
+    assert (cluster.version, cluster.cluster_id, cluster.controller_id) == (1, "c", 1)
+
+
+def test_no_leader_and_an_unknown_leader_are_none() -> None:
+    cluster = merged(Cluster(), response(topic("a", partition(0, leader=-1), partition(1, leader=9))))
+    assert cluster.leader(TopicPartition("a", 0)) is None
+    assert cluster.leader(TopicPartition("a", 1)) is None
+    assert cluster.leader(TopicPartition("a", 7)) is None
+    assert cluster.leader_epoch(TopicPartition("a", 7)) == -1
+
+
+def test_other_topics_stay_unless_the_response_is_complete() -> None:
+    first = merged(Cluster(), response(topic("a", partition(0)), topic("b", partition(0))))
+    assert set(merged(first, response(topic("a", partition(0)))).topics) == {"a", "b"}
+    assert set(merged(first, response(topic("a", partition(0))), complete=True).topics) == {"a"}
+
+
+def test_an_older_leader_epoch_never_replaces_a_newer_one() -> None:
+    """KIP-320: brokers hear of an election one by one; an answer of one that has not yet heard is old news."""
+    first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5))))
+    late = merged(first, response(topic("a", partition(0, leader=1, epoch=4))))
+    assert late.leader(TopicPartition("a", 0)) == Broker(2, "h2", 9092)
+    newer = merged(late, response(topic("a", partition(0, leader=1, epoch=6))))
+    assert newer.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
+
+
+def test_a_topic_made_again_starts_its_epochs_anew() -> None:
+    """KIP-516: deleted and created under the same name, it has another id, and leader epoch 0 again."""
+    first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5), topic_id=ID)))
+    again = merged(first, response(topic("a", partition(0, leader=1, epoch=0), topic_id=OTHER_ID)))
+    assert again.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
+    assert again.topic_id("a") == OTHER_ID
+
+
+def test_errors_are_kept_by_topic_until_they_pass() -> None:
+    unknown = topic("a", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    first = merged(merged(Cluster(), response(topic("a", partition(0)))), response(unknown))
+    assert first.errors == {"a": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert "a" not in first.topics, "it was deleted"
+    second = merged(first, response(topic("a", partition(0))))
+    assert second.errors == {}
+    assert "a" in second.topics
+
+
+def test_a_topic_whose_leaders_are_being_elected_stays_known() -> None:
+    first = merged(Cluster(), response(topic("a", partition(0))))
+    second = merged(first, response(topic("a", error_code=ErrorCode.LEADER_NOT_AVAILABLE)))
+    assert "a" in second.topics
+
+
+def test_merging_gives_way() -> None:
+    steps = list(merge(Cluster(), response(topic("a", *map(partition, range(100)))), complete=True, every=10))
+    assert len(steps) == 10

@@ -1,0 +1,333 @@
+"""Planning fetches, reading answers, buffering: pure, on values."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from aiokc.config import ClientConfig
+from aiokc.core.cluster import Cluster
+from aiokc.core.fetch_answer import Verdict, names_by_id, read_answer, verdict
+from aiokc.core.fetch_buffer import FetchBuffer, Fetched, Limits
+from aiokc.core.fetch_plan import Planned, fetch_request, plan_fetches
+from aiokc.core.subscription import Subscription
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import BrokerError, CorruptRecord
+from aiokc.records import NewRecord, encode_batch, encode_control_batch
+from aiokc.records.transactions import ControlType
+from aiokc.types import EARLIEST, Broker, PartitionInfo, TopicInfo, TopicPartition
+from aiokc.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+ID_A, ID_B = UUID(int=10), UUID(int=11)
+
+
+def cluster(leaders: dict[TopicPartition, int | None], ids: dict[str, UUID] | None = None) -> Cluster:
+    topics: dict[str, TopicInfo] = {}
+    for tp, leader in leaders.items():
+        info = topics.setdefault(tp.topic, TopicInfo(tp.topic, {}, (ids or {}).get(tp.topic)))
+        info.partitions[tp.partition] = PartitionInfo(tp.topic, tp.partition, leader, 3)
+    return Cluster(1, brokers={node: Broker(node, "h", 9000 + node) for node in (1, 2)}, topics=topics)
+
+
+def reading(*partitions: TopicPartition, at: int = 0) -> Subscription:
+    subscription = Subscription()
+    subscription.assign(partitions)
+    for tp in partitions:
+        subscription.seek(tp, at)
+    return subscription
+
+
+def plan(
+    picture: Cluster,
+    subscription: Subscription,
+    buffer: FetchBuffer | None = None,
+    *,
+    busy: tuple[int, ...] | dict[int, int] = (),
+    hurried: bool = True,
+    **options: Any,
+) -> Planned:
+    config = ClientConfig(**options)
+    in_flight = busy if isinstance(busy, dict) else dict.fromkeys(busy, 0)
+    buffer = FetchBuffer() if buffer is None else buffer
+    return plan_fetches(picture, subscription, buffer, busy=in_flight, hurried=hurried, now=0.0, config=config)
+
+
+def asked(planned: Planned) -> dict[int, list[tuple[TopicPartition, int]]]:
+    return {plan.node_id: [(target.tp, target.offset) for target in plan.targets] for plan in planned.plans}
+
+
+def batch(first: int, count: int, size: int = 10, **fields: Any) -> bytes:
+    return encode_batch([NewRecord(value=bytes(size)) for _ in range(count)], base_offset=first, **fields)
+
+
+def fetched(subscription: Subscription, tp: TopicPartition, offset: int, records: bytes, **fields: Any) -> Fetched:
+    return Fetched(tp, subscription[tp].token, offset, memoryview(records), **fields)
+
+
+def add(
+    buffer: FetchBuffer, subscription: Subscription, tp: TopicPartition, offset: int, records: bytes, **fields: Any
+) -> None:
+    buffer.add(fetched(subscription, tp, offset, records, **fields), subscription[tp])
+
+
+# Planning
+
+
+def test_each_leader_is_asked_for_all_of_its_partitions_at_once() -> None:
+    subscription = reading(A0, A1, B0, at=7)
+    assert asked(plan(cluster({A0: 1, A1: 2, B0: 1}), subscription)) == {1: [(A0, 7), (B0, 7)], 2: [(A1, 7)]}
+
+
+def test_a_broker_with_a_fetch_in_flight_is_not_asked_again() -> None:
+    assert asked(plan(cluster({A0: 1, A1: 2}), reading(A0, A1), busy=(1,))) == {2: [(A1, 0)]}
+
+
+def test_what_can_not_be_fetched_is_left_out() -> None:
+    subscription = reading(A0, A1, B0)
+    subscription[A0].paused = True
+    subscription.block([A1])
+    subscription.await_reset(B0, EARLIEST)
+    assert plan(cluster({A0: 1, A1: 1, B0: 1}), subscription).plans == []
+
+
+def test_a_partition_without_leader_is_named_and_delays_no_other() -> None:
+    planned = plan(cluster({A0: None, A1: 1}), reading(A0, A1, B0))
+    assert asked(planned) == {1: [(A1, 0)]}
+    assert planned.without_leader == [A0, B0]
+
+
+def test_a_partition_that_waits_for_its_retry_is_left_alone() -> None:
+    subscription = reading(A0, A1)
+    subscription.retry_later([A0], at=5.0)
+    assert asked(plan(cluster({A0: 1, A1: 1}), subscription)) == {1: [(A1, 0)]}
+
+
+def test_reading_goes_on_behind_what_is_buffered() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 5))
+    assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {1: [(A0, 5)]}
+
+
+def test_a_full_buffer_stops_reading_ahead_but_starves_nobody() -> None:
+    subscription, buffer = reading(A0, A1), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 5, size=1000))
+    planned = plan(cluster({A0: 1, A1: 1}), subscription, buffer, fetch_buffer_bytes=1000)
+    assert asked(planned) == {1: [(A1, 0)]}
+    assert planned.short_of_room
+    assert planned.plans[0].max_wait_ms < ClientConfig().fetch_max_wait_ms, "it must not park while others want room"
+
+
+def test_a_fetch_asks_for_no_more_than_there_is_room() -> None:
+    subscription, buffer = reading(A0, A1), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 1, size=300_000))
+    planned = plan(
+        cluster({A0: 1, A1: 1}), subscription, buffer, fetch_buffer_bytes=500_000, max_partition_fetch_bytes=1000
+    )
+    assert planned.plans[0].max_bytes < 200_000
+
+
+def test_a_full_buffer_does_not_hurry_the_broker_while_nobody_takes_from_it() -> None:
+    subscription, buffer = reading(A0, A1), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 5, size=1000))
+    planned = plan(cluster({A0: 1, A1: 1}), subscription, buffer, hurried=False, fetch_buffer_bytes=1000)
+    assert planned.plans[0].max_wait_ms == ClientConfig().fetch_max_wait_ms
+
+
+def test_all_fetches_in_flight_and_the_buffer_share_one_bound() -> None:
+    """fetch_buffer_bytes holds "frames in flight included": each broker may fill its share, not the whole."""
+    subscription, picture = reading(A0, A1), cluster({A0: 1, A1: 2})
+    sizes: dict[str, Any] = {"fetch_buffer_bytes": 1_000_000, "max_partition_fetch_bytes": 1000}
+    assert [fetch.max_bytes for fetch in plan(picture, subscription, **sizes).plans] == [500_000, 500_000]
+    assert [fetch.max_bytes for fetch in plan(picture, subscription, busy={2: 900_000}, **sizes).plans] == [100_000]
+
+
+def test_who_was_served_comes_last_and_who_has_nothing_costs_nothing() -> None:
+    subscription, buffer = reading(A0, A1, B0), FetchBuffer()
+    for tp in (A0, A1):
+        add(buffer, subscription, tp, 0, batch(0, 2))
+    add(buffer, subscription, B0, 0, b"")
+    (first, position), _ = buffer.servable(subscription)
+    first.decode(1)
+    subscription.hand_out(first.tp, first.take(1)[1], None)
+    buffer.served(first, position)
+    assert [part.tp for part, _ in buffer.servable(subscription)] == [A1, A0]
+    first.decode(1)
+    subscription.hand_out(first.tp, first.take(1)[1], None)
+    buffer.served(first, position)
+    assert [part.tp for part, _ in buffer.servable(subscription)] == [A1]
+    assert buffer._partitions.keys() == {A1}
+    assert buffer.fetch_offset(A0, position) == 2
+    add(buffer, subscription, A0, 2, batch(2, 1))
+    assert take(buffer, subscription) == [0, 1, 2], "of A1, then of A0"
+
+
+def test_a_range_is_not_read_past_its_end() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    subscription[A0].until = 5
+    assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {1: [(A0, 0)]}
+    add(buffer, subscription, A0, 0, batch(0, 5))
+    assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {}
+
+
+def test_topic_ids_travel_where_all_are_known() -> None:
+    """KIP-516: from version 13 on a Fetch names topics by id only."""
+    picture = cluster({A0: 1, B0: 1}, {"a": ID_A, "b": ID_B})
+    request, max_version = fetch_request(plan(picture, reading(A0, B0)).plans[0], picture, ClientConfig())
+    assert max_version is None
+    assert [topic.topic_id for topic in request.topics] == [ID_A, ID_B]
+    picture = cluster({A0: 1, B0: 1}, {"a": ID_A})
+    request, max_version = fetch_request(plan(picture, reading(A0, B0)).plans[0], picture, ClientConfig())
+    assert max_version == 12
+    assert [topic.topic for topic in request.topics] == ["a", "b"]
+
+
+def test_the_request_carries_epoch_isolation_and_limits() -> None:
+    picture = cluster({A0: 1})
+    config = ClientConfig(isolation_level="read_committed", max_partition_fetch_bytes=77, fetch_min_bytes=9)
+    request, _ = fetch_request(plan(picture, reading(A0, at=4)).plans[0], picture, config)
+    (partition,) = request.topics[0].partitions
+    assert (partition.current_leader_epoch, partition.fetch_offset, partition.partition_max_bytes) == (3, 4, 77)
+    assert (request.isolation_level, request.min_bytes) == (1, 9)
+
+
+# Answers
+
+
+def test_only_what_was_asked_for_is_read() -> None:
+    picture = cluster({A0: 1, A1: 1}, {"a": ID_A})
+    fetch = plan(picture, reading(A0)).plans[0]
+    parts = [
+        PartitionData(partition_index=n, error_code=0, high_watermark=1, aborted_transactions=None, records=None)
+        for n in (0, 0, 1)
+    ]
+    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=ID_A, partitions=parts)])
+    assert [answer.target.tp for answer in read_answer(response, fetch, names_by_id(picture, fetch))] == [A0]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (ErrorCode.NONE, Verdict.DATA),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Verdict.REFRESH),
+        (ErrorCode.FENCED_LEADER_EPOCH, Verdict.REFRESH),
+        (ErrorCode.UNKNOWN_TOPIC_ID, Verdict.REFRESH),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, Verdict.RETRY),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, Verdict.OUT_OF_RANGE),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Verdict.FAIL),
+        (ErrorCode.CORRUPT_MESSAGE, Verdict.FAIL),
+        (12345, Verdict.FAIL),
+    ],
+)
+def test_verdicts(code: int, expected: Verdict) -> None:
+    assert verdict(code) is expected
+
+
+# Buffering
+
+
+def take(buffer: FetchBuffer, subscription: Subscription, count: int = 100) -> list[int]:
+    """Decode and take, as the fetcher does; return the offsets."""
+    offsets: list[int] = []
+    for part, _ in buffer.servable(subscription):
+        while len(part.ready) < count and part.undecoded:
+            part.decode(3)
+        records, after = part.take(count)
+        subscription.hand_out(part.tp, after, None)
+        offsets += [record.offset for record in records]
+    return offsets
+
+
+def test_records_come_in_order_over_batches_and_answers() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 5) + batch(5, 2))
+    add(buffer, subscription, A0, 7, batch(7, 3))
+    assert take(buffer, subscription, 4) == [0, 1, 2, 3]
+    assert subscription[A0].position == 4
+    assert take(buffer, subscription) == [4, 5, 6, 7, 8, 9]
+    assert (subscription[A0].position, buffer.bytes) == (10, 0)
+
+
+def test_a_batch_that_starts_before_the_position_is_cut() -> None:
+    subscription, buffer = reading(A0, at=3), FetchBuffer()
+    add(buffer, subscription, A0, 3, batch(0, 5))
+    assert take(buffer, subscription) == [3, 4]
+
+
+def test_compaction_leaves_a_gap_and_the_position_passes_it() -> None:
+    """F17: the position after a batch is its end, whatever was removed from it."""
+    subscription, buffer = reading(A0), FetchBuffer()
+    add(buffer, subscription, A0, 0, encode_batch([NewRecord(value=b"x")], base_offset=0, last_offset_delta=9))
+    assert take(buffer, subscription) == [0]
+    assert subscription[A0].position == 10
+
+
+def test_an_answer_for_another_offset_is_stale() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 5))
+    add(buffer, subscription, A0, 0, batch(0, 5))
+    assert take(buffer, subscription) == [0, 1, 2, 3, 4]
+
+
+def test_a_seek_drops_what_is_buffered() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    late = fetched(subscription, A0, 0, batch(0, 5))
+    buffer.add(late, subscription[A0])
+    subscription.seek(A0, 2)
+    assert take(buffer, subscription) == []
+    buffer.forget_stale(subscription)
+    assert (buffer.bytes, subscription.get(A0, late.token)) == (0, None)
+    add(buffer, subscription, A0, 2, batch(0, 5))
+    assert take(buffer, subscription) == [2, 3, 4]
+
+
+def test_what_is_paused_stays_buffered() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 2))
+    subscription[A0].paused = True
+    buffer.forget_stale(subscription)
+    assert take(buffer, subscription) == []
+    subscription[A0].paused = False
+    assert take(buffer, subscription) == [0, 1]
+
+
+def test_good_records_come_before_the_error() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    broken = bytearray(batch(2, 2))
+    broken[-1] ^= 1
+    add(buffer, subscription, A0, 0, batch(0, 2) + bytes(broken) + batch(4, 2))
+    assert take(buffer, subscription) == [0, 1]
+    (part,) = (part for part, _ in buffer.servable(subscription))
+    assert isinstance(part.error, CorruptRecord)
+    assert (part.error.topic, part.error.partition, part.error.offset) == ("a", 0, 2)
+    assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {}, "nothing is read past it"
+    buffer.clear_error(part.error)
+    assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {1: [(A0, 2)]}
+
+
+def test_an_error_of_the_broker_waits_behind_the_records() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 2))
+    buffer.fail(A0, subscription[A0], BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    assert take(buffer, subscription) == [0, 1]
+    assert buffer.failed(A0, subscription[A0].token)
+
+
+def test_aborted_and_control_records_move_the_position_only() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    aborted = batch(0, 3, producer_id=5, transactional=True)
+    marker = encode_control_batch(ControlType.ABORT, producer_id=5, producer_epoch=0, base_offset=3, timestamp=0)
+    add(buffer, subscription, A0, 0, aborted + marker + batch(4, 1), aborted=[(5, 0)])
+    assert take(buffer, subscription) == [4]
+    assert subscription[A0].position == 5
+
+
+def test_crcs_are_checked_unless_told_not_to() -> None:
+    broken = bytearray(batch(0, 1))
+    broken[17] ^= 0xFF  # the CRC itself
+    for check, expected in ((True, []), (False, [0])):
+        subscription, buffer = reading(A0), FetchBuffer(Limits(check_crcs=check))
+        add(buffer, subscription, A0, 0, bytes(broken))
+        assert take(buffer, subscription) == expected

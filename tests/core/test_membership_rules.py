@@ -1,0 +1,366 @@
+"""What holds for a member whatever happens: any answer, at any time, to anything it ever sent, even twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from aiokc.core.assignment import MemberSubscription
+from aiokc.core.backoff import Backoff
+from aiokc.core.group_protocol import (
+    Alive,
+    Assign,
+    ComputeAssignment,
+    Computed,
+    CoordinatorLost,
+    Effect,
+    Event,
+    Fail,
+    Fatal,
+    ForgetCoordinator,
+    IdentityLost,
+    IllegalTransition,
+    Joined,
+    JoinedMember,
+    Leave,
+    Left,
+    Lost,
+    MemberIdRequired,
+    MemberToken,
+    NotNow,
+    PartitionsCounted,
+    PollClock,
+    Polled,
+    Rebalancing,
+    Released,
+    Revoke,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    Sent,
+    SentCommit,
+    Subscribed,
+    Synced,
+    Tick,
+)
+from aiokc.core.member_states import NEXT, State
+from aiokc.core.membership import Membership
+from aiokc.errors import AssignmentFailed, BrokerError
+from aiokc.types import TopicPartition
+
+SESSION, INTERVAL, MAX_POLL = 10.0, 3.0, 30.0
+
+
+def new_membership(polls: PollClock, instance_id: str | None = None) -> Membership:
+    return Membership(
+        session_timeout=SESSION,
+        heartbeat_interval=INTERVAL,
+        max_poll_interval=MAX_POLL,
+        polls=polls,
+        backoff=Backoff(0.1, 1.0, Random(0)),
+        group_instance_id=instance_id,
+    )
+
+
+some_topics = st.frozensets(st.sampled_from("abc"), max_size=2)
+some_counts = st.dictionaries(st.sampled_from("abc"), st.integers(1, 3))
+some_ids = st.sampled_from(["m-1", "m-2"])
+
+
+class MemberRules(RuleBasedStateMachine):
+    """A membership machine between a user without a plan, and coordinators of which every one answers as it likes."""
+
+    instance_id: str | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.polls = PollClock()
+        self.machine = new_membership(self.polls, self.instance_id)
+        self.sent: list[Effect | SentCommit] = []
+        self.held: set[TopicPartition] = set()
+        self.release: Revoke | Lost | None = None  # the newest one, until its Released
+        self.generation = MemberToken(group_instance_id=self.instance_id)
+        self.last_generation_id = 0
+        self.failed = False
+
+    def feed(self, event: Event) -> list[Effect]:
+        before = self.machine.state
+        if isinstance(event, Released) and self.release is not None and event.step == self.release.step:
+            self.held, self.release = set(), None
+        effects = self.machine.on(event, self.now)
+        if effects or self.machine.state is not before:
+            assert self.machine.state in NEXT[before][type(event)]
+        for effect in effects:
+            self.check(effect)
+            self.sent.append(effect)
+        return effects
+
+    def check(self, effect: Effect) -> None:
+        match effect:
+            case Assign():
+                assert not self.held, "assigned before the last assignment was given up"
+                assert self.release is None
+                assert effect.member == self.machine.member == self.generation
+                self.held = set(effect.partitions)
+            case Revoke() | Lost():
+                assert set(effect.partitions) == self.held != set(), "revoked what is not held, or twice"
+                assert not isinstance(self.release, Lost), "what is lost cannot be given up any more"
+                assert isinstance(effect, Lost) or self.release is None or not effect.wait
+                assert isinstance(effect, Lost) == (self.machine.member.generation_id < 0), "who may still commit?"
+                self.release = effect
+            case SendJoin():
+                assert not self.held, "an eager member joins with empty hands"
+                assert effect.member.member_id == self.machine.member.member_id
+            case SendHeartbeat() | SendSync():
+                assert effect.member == self.machine.member == self.generation, "an old generation"
+                assert effect.member.generation_id >= 0
+                assert self.machine.state in ~State.JOINING
+            case SendLeave():
+                assert self.instance_id is None
+                assert effect.member.member_id
+                assert self.machine.member.member_id == "", "nobody goes on under a name that has left"
+            case Fail():
+                self.failed = True
+            case ComputeAssignment() | ForgetCoordinator():
+                pass
+
+    # The user and the clock
+
+    @rule(topics=some_topics)
+    def subscribe(self, topics: frozenset[str]) -> None:
+        self.feed(Subscribed(topics))
+
+    @rule(waiting=st.booleans())
+    def poll(self, waiting: bool) -> None:
+        self.polls.last, self.polls.waiting = self.now, waiting
+        if self.machine.needs_poll:
+            self.feed(Polled())
+
+    @rule(late=st.sampled_from([0.0, 0.5, 50.0]))
+    def time_passes_until_the_deadline(self, late: float) -> None:
+        if self.machine.deadline < float("inf"):
+            self.now = max(self.now, self.machine.deadline + late)
+            self.feed(Tick())
+            assert self.machine.deadline > self.now, "a Tick that changes nothing would come again at once, for ever"
+
+    @rule(counts=some_counts)
+    def metadata_changes(self, counts: dict[str, int]) -> None:
+        self.feed(PartitionsCounted(counts))
+
+    @rule()
+    def commit(self) -> None:
+        try:
+            token = self.machine.commit_token()
+        except BrokerError:
+            assert self.machine.state not in State.STABLE
+            return
+        assert token == self.generation
+        assert token.generation_id >= 0
+        self.sent.append(SentCommit(token))
+
+    @precondition(lambda self: self.release is not None)
+    @rule()
+    def the_driver_releases(self) -> None:
+        assert self.release is not None
+        self.feed(Released(self.release.step))
+
+    # The coordinators: an answer to anything ever sent
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data(), age=st.integers(0, 5))
+    def answer(self, data: st.DataObject, age: int) -> None:
+        sent = self.sent[-1 - min(age, len(self.sent) - 1)]
+        before = self.machine.member
+        match sent:
+            case SendJoin():
+                self._answer_join(sent, data)
+            case SendSync():
+                topics = st.sampled_from(sorted(self.machine._joined_topics) or ["a"])
+                partitions = data.draw(st.lists(st.builds(TopicPartition, topics, st.integers(0, 2)), unique=True))
+                self._answered_or_refused(sent, Synced(sent.step, tuple(partitions)), data)
+            case SendHeartbeat() | SentCommit():
+                answers = refusals(sent)
+                if isinstance(sent, SendHeartbeat):
+                    answers |= st.just(Alive(sent))
+                effects = self.feed(data.draw(answers))
+                assert effects == [] or sent.member == self.generation, "a word about an older generation"
+            case SendLeave():
+                self.feed(Left(sent.step))
+            case ComputeAssignment():
+                computed = Computed(sent.step, {}, data.draw(some_counts))
+                failed = Fatal(sent, AssignmentFailed("the assignor raised"))
+                self.feed(failed if data.draw(st.integers(0, 3)) == 0 else computed)
+            case Revoke() | Lost() if sent is not self.release:
+                assert self.feed(Released(sent.step)) == []
+            case _:
+                pass
+        if self.machine.member != before:
+            self.generation = self.machine.member
+
+    def _answer_join(self, sent: SendJoin, data: st.DataObject) -> None:
+        self.last_generation_id += 1
+        member_id = sent.member.member_id or data.draw(some_ids)
+        leader = data.draw(some_ids)
+        joined = Joined(
+            sent.step,
+            self.last_generation_id,
+            member_id,
+            leader,
+            "range",
+            (JoinedMember(member_id, MemberSubscription(sent.topics)),) if leader == member_id else (),
+        )
+        if sent.step == self.machine._step and data.draw(st.booleans()):
+            self.generation = MemberToken(self.last_generation_id, member_id, self.instance_id)
+            self.feed(joined)
+        elif sent.step != self.machine._step and data.draw(st.booleans()):
+            assert self.feed(joined) == []  # late
+        else:
+            self._answered_or_refused(sent, MemberIdRequired(sent.step, data.draw(some_ids)), data)
+
+    def _answered_or_refused(self, sent: Sent, answer: Event, data: st.DataObject) -> None:
+        self.feed(data.draw(st.one_of(st.just(answer), refusals(sent))))
+
+    # What always holds
+
+    @invariant()
+    def a_release_is_waited_for_only_while_something_is_held(self) -> None:
+        if self.release is not None:
+            assert self.held
+            assert self.machine.state in State.REVOKING | State.FAILED | State.LEFT
+
+    @invariant()
+    def whoever_has_failed_or_left_asks_for_nothing(self) -> None:
+        if self.machine.state in State.FAILED | State.LEFT | State.UNJOINED:
+            assert self.machine.deadline == float("inf")
+            assert self.machine.member.generation_id == -1
+
+    @invariant()
+    def the_user_is_told_of_a_failure(self) -> None:
+        assert self.failed or self.machine.state is not State.FAILED
+
+    def teardown(self) -> None:
+        """From wherever it is: leaving ends, after what the driver can always do by itself."""
+        effects = self.feed(Leave())
+        for _ in range(2):
+            if self.release is not None:
+                effects += self.feed(Released(self.release.step))
+            for effect in effects:
+                if isinstance(effect, SendLeave):
+                    self.feed(Left(effect.step))
+        assert self.machine.has_left
+        assert not self.held
+
+
+def refusals(sent: Sent) -> st.SearchStrategy[Event]:
+    return st.sampled_from(
+        [
+            Rebalancing(sent),
+            IdentityLost(sent, "evicted"),
+            IdentityLost(sent, "evicted", keep_member_id=True),
+            CoordinatorLost(sent, 1),
+            NotNow(sent),
+            Fatal(sent, AssignmentFailed("fatal")),
+        ]
+    )
+
+
+class StaticMemberRules(MemberRules):
+    instance_id = "instance"
+
+
+# Each run takes a few ms; the shared machine may be slow all the same.
+_SETTINGS = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+TestMember = MemberRules.TestCase
+TestMember.settings = _SETTINGS
+TestStaticMember = StaticMemberRules.TestCase
+TestStaticMember.settings = _SETTINGS
+
+
+# Every pair of state and event: it leads where the table says, or is refused and changes nothing.
+
+
+def _into(state: State) -> Membership:
+    polls = PollClock()
+    machine = new_membership(polls)
+    if state is State.UNJOINED:
+        return machine
+    [join] = machine.on(Subscribed(frozenset("a")), 0.0)
+    assert isinstance(join, SendJoin)
+    if state is State.JOINING:
+        return machine
+    leader = "m" if state is State.ASSIGNING else "other"
+    machine.on(
+        Joined(join.step, 1, "m", leader, "range", (JoinedMember("m", MemberSubscription(frozenset("a"))),)), 0.0
+    )
+    if state in State.ASSIGNING | State.SYNCING:
+        return machine
+    if state in State.LEAVING | State.LEFT:
+        [leave] = machine.on(Leave(), 0.0)
+        assert isinstance(leave, SendLeave)
+        if state is State.LEFT:
+            machine.on(Left(leave.step), 0.0)
+        return machine
+    machine.on(Synced(machine._step, (TopicPartition("a", 0),)), 0.0)
+    commit = SentCommit(machine.member)
+    if state is State.REVOKING:
+        machine.on(Rebalancing(commit), 0.0)
+    if state is State.FAILED:
+        machine.on(Fatal(commit, AssignmentFailed("fatal")), 0.0)
+    return machine
+
+
+def _current(machine: Membership) -> Sent:
+    """Something that the member may have sent in its state, so that an answer to it is not stale."""
+    if machine.member.generation_id >= 0:
+        return SendHeartbeat(1, machine.member)
+    return SendJoin(machine._step, machine.member, frozenset("a"), (), "")
+
+
+EVENTS: dict[type[Event], Callable[[Membership], Event]] = {
+    Subscribed: lambda _: Subscribed(frozenset("a")),
+    Polled: lambda _: Polled(),
+    Leave: lambda _: Leave(),
+    Tick: lambda _: Tick(),
+    PartitionsCounted: lambda _: PartitionsCounted({"a": 2}),
+    Released: lambda m: Released(m._step),
+    Computed: lambda m: Computed(m._step, {}, {}),
+    Joined: lambda m: Joined(m._step, 2, "m", "other", "range"),
+    MemberIdRequired: lambda m: MemberIdRequired(m._step, "m"),
+    Synced: lambda m: Synced(m._step, ()),
+    Alive: lambda m: Alive(SendHeartbeat(1, m.member)),
+    Left: lambda m: Left(m._step),
+    Rebalancing: lambda m: Rebalancing(_current(m)),
+    IdentityLost: lambda m: IdentityLost(_current(m), "evicted"),
+    CoordinatorLost: lambda m: CoordinatorLost(_current(m), 1),
+    NotNow: lambda m: NotNow(_current(m)),
+    Fatal: lambda m: Fatal(_current(m), AssignmentFailed("fatal")),
+}
+
+
+@pytest.mark.parametrize("state", State, ids=str)
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+def test_every_event_in_every_state(state: State, kind: type[Event]) -> None:
+    machine = _into(state)
+    assert machine.state is state
+    event = EVENTS[kind](machine)
+    if kind in NEXT[state]:
+        machine.on(event, 0.0)
+        assert machine.state in NEXT[state][kind]
+    elif kind is Alive:  # there is no generation that the heartbeat could belong to
+        assert machine.on(event, 0.0) == []
+    else:
+        with pytest.raises(IllegalTransition):
+            machine.on(event, 0.0)
+        assert machine.state is state
+
+
+def test_the_table_knows_every_state() -> None:
+    assert set(NEXT) == set(State)
+    assert set(EVENTS) == {kind for row in NEXT.values() for kind in row}

@@ -1,0 +1,265 @@
+"""The subscription, the assignment, and what of it may be committed."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from aiokc.core.positions import PositionState
+from aiokc.core.subscription import Mode, Subscription
+from aiokc.errors import UsageError
+from aiokc.types import EARLIEST, OffsetAndMetadata, TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def assigned(*partitions: TopicPartition) -> Subscription:
+    subscription = Subscription()
+    subscription.subscribe({tp.topic for tp in partitions})
+    subscription.replace(partitions)
+    return subscription
+
+
+def test_the_last_subscription_wins() -> None:
+    subscription = Subscription()
+    assert subscription.subscribe(["a", "b"])
+    assert subscription.subscribe(["b"])
+    assert subscription.topics == {"b"}
+    assert not subscription.subscribe(["b"]), "the same topics again are no change"
+
+
+def test_topics_and_partitions_exclude_each_other_until_unsubscribe() -> None:
+    subscription = Subscription()
+    subscription.subscribe(["a"])
+    with pytest.raises(UsageError, match="mutually exclusive"):
+        subscription.assign([A0])
+    subscription.unsubscribe()
+    assert subscription.assign([A0])
+    with pytest.raises(UsageError, match="unsubscribe"):
+        subscription.subscribe(["a"])
+    assert subscription.mode is Mode.PARTITIONS
+
+
+def test_partitions_of_topics_no_longer_wanted_are_served_no_more() -> None:
+    subscription = assigned(A0, B0)
+    for tp in (A0, B0):
+        subscription.seek(tp, 5)
+    subscription.subscribe(["a"])
+    assert subscription[A0].fetchable
+    assert not subscription[B0].fetchable
+
+
+def test_kept_partitions_keep_position_token_and_pause() -> None:
+    subscription = assigned(A0, A1)
+    subscription.seek(A0, 7)
+    subscription[A0].paused = True
+    token, number = subscription[A0].token, subscription.assignment_id
+    assert subscription.replace([A0, B0])
+    assert (subscription[A0].position, subscription[A0].token, subscription[A0].paused) == (7, token, True)
+    assert subscription[B0].state is PositionState.INITIALIZING
+    assert subscription.assignment_id == number + 1
+    assert not subscription.replace([B0, A0]), "the same set is no change"
+
+
+def test_a_partition_that_comes_back_is_another_claim() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 7)
+    old = subscription[A0].token
+    subscription.replace([])
+    subscription.replace([A0])
+    assert subscription.get(A0, old) is None
+    assert subscription[A0].state is PositionState.INITIALIZING
+
+
+def test_every_seek_and_reset_makes_answers_stale() -> None:
+    subscription = assigned(A0)
+    first = subscription[A0].token
+    subscription.seek(A0, 7)
+    second = subscription[A0].token
+    subscription.await_reset(A0, EARLIEST)
+    third = subscription[A0].token
+    assert len({first, second, third}) == 3
+    assert subscription.get(A0, second) is None
+    assert subscription.get(A0, third) is subscription[A0]
+
+
+def test_what_the_user_holds_is_never_committable() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 10)
+    subscription.hand_out(A0, 15, 3)
+    assert subscription.committable() == {A0: OffsetAndMetadata(10)}
+    assert subscription.consumed() == {A0: OffsetAndMetadata(15, "", 3)}
+    assert subscription.holds_records()
+    subscription.release()
+    assert subscription.committable() == {A0: OffsetAndMetadata(15, "", 3)}
+    assert not subscription.holds_records()
+
+
+def test_a_commit_releases_what_lies_below_it() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 10)
+    subscription.hand_out(A0, 15, None)
+    subscription.committed({A0: OffsetAndMetadata(12)})
+    assert subscription.committable() == {A0: OffsetAndMetadata(12)}
+    assert subscription.holds_records()
+    subscription.committed({A0: OffsetAndMetadata(15)})
+    assert not subscription.holds_records()
+
+
+def test_a_commit_of_offsets_never_handed_out_releases_nothing() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 10)
+    subscription.hand_out(A0, 15, None)
+    subscription.committed({A0: OffsetAndMetadata(99)})
+    assert subscription.committable() == {A0: OffsetAndMetadata(10)}
+
+
+def test_a_seek_commits_nothing_of_what_the_user_holds() -> None:
+    """He may fail with it in his hands: then it has to be delivered again, wherever he wanted to go on."""
+    for target in (3, 12, 99):
+        subscription = assigned(A0)
+        subscription.seek(A0, 10)
+        subscription.hand_out(A0, 15, None)
+        subscription.seek(A0, target)
+        assert subscription.committable() == {A0: OffsetAndMetadata(10)}
+        assert subscription.holds_records()
+        subscription.committed(subscription.consumed())
+        assert subscription.committable() == {A0: OffsetAndMetadata(target)}
+        assert not subscription.holds_records()
+
+
+def test_a_reset_commits_nothing_of_what_the_user_holds() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 10)
+    subscription.hand_out(A0, 15, None)
+    subscription.await_reset(A0, EARLIEST)
+    assert subscription.holds_records(), "a revocation waits for it"
+    subscription.seek(A0, 12)
+    assert subscription.committable() == {A0: OffsetAndMetadata(10)}
+    subscription.release()
+    assert subscription.committable() == {A0: OffsetAndMetadata(12)}
+
+
+def test_what_the_user_leaves_by_himself_stays_committable_until_it_is_stored() -> None:
+    subscription = Subscription()
+    subscription.assign([A0, A1])
+    for tp in (A0, A1):
+        subscription.seek(tp, 10)
+        subscription.hand_out(tp, 15, None)
+    subscription.release()
+    subscription.hand_out(A0, 20, None)
+    subscription.assign([A1])
+    assert subscription.committable() == {A0: OffsetAndMetadata(15), A1: OffsetAndMetadata(15)}
+    subscription.committed({A0: OffsetAndMetadata(15)})
+    subscription.unsubscribe()
+    assert subscription.committable() == {A1: OffsetAndMetadata(15)}
+    subscription.forget([A1])
+    assert subscription.committable() == {}
+
+
+def test_what_the_group_takes_is_not_committable() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 10)
+    subscription.replace([])
+    assert subscription.committable() == {}
+
+
+def test_giving_up_many_partitions_does_not_hold_the_loop() -> None:
+    """Work in proportion to their number: with its square, 10,000 would take half a minute."""
+    subscription = assigned(*(TopicPartition("a", number) for number in range(10_000)))
+    begin = time.perf_counter()
+    subscription.replace([])
+    assert time.perf_counter() - begin < 1.0
+
+
+def test_what_is_given_up_while_the_user_holds_it_is_remembered_until_he_comes_back() -> None:
+    subscription = assigned(A0, A1)
+    for tp in (A0, A1):
+        subscription.seek(tp, 10)
+    subscription.hand_out(A0, 15, None)
+    subscription.replace([])
+    assert subscription.taken_from_user == {A0}
+    subscription.release()
+    assert subscription.taken_from_user == frozenset()
+
+
+def test_offsets_without_records_move_the_committable_position_only_past_nothing_in_hand() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 10)
+    subscription[A0].skip_to(12)
+    assert subscription.committable() == {A0: OffsetAndMetadata(12)}
+    subscription.hand_out(A0, 15, None)
+    subscription[A0].skip_to(20)
+    assert subscription.committable() == {A0: OffsetAndMetadata(12)}
+    assert subscription[A0].position == 20
+
+
+def test_lag_counts_to_the_end_that_the_isolation_level_sees() -> None:
+    subscription = assigned(A0)
+    assert subscription[A0].lag(read_committed=False) is None
+    subscription.seek(A0, 10)
+    subscription[A0].high_watermark, subscription[A0].last_stable_offset = 30, 25
+    assert subscription[A0].lag(read_committed=False) == 20
+    assert subscription[A0].lag(read_committed=True) == 15
+
+
+def test_an_unassigned_partition_is_a_clear_error() -> None:
+    with pytest.raises(UsageError, match="a-0 is not assigned"):
+        Subscription()[A0]
+
+
+class Handing(RuleBasedStateMachine):
+    """In any order of calls, what is committable was handed out by earlier ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subscription = assigned(A0)
+        self.subscription.seek(A0, 0)
+        self.handed_by_earlier_calls = 0
+        self.handed = 0
+        self.in_hand = False
+
+    @rule(count=st.integers(1, 5))
+    def getmany(self, count: int) -> None:
+        self.subscription.release()
+        self.handed_by_earlier_calls = self.handed
+        self.handed += count
+        self.in_hand = True
+        self.subscription.hand_out(A0, self.handed, None)
+
+    @rule()
+    def commit_all(self) -> None:
+        self.subscription.committed(self.subscription.consumed())
+        self.handed_by_earlier_calls = self.handed
+        self.in_hand = False
+
+    @rule()
+    def poll_without_records(self) -> None:
+        self.subscription.release()
+        self.handed_by_earlier_calls = self.handed
+        self.in_hand = False
+
+    @rule(offset=st.integers(0, 50))
+    def seek(self, offset: int) -> None:
+        self.subscription.seek(A0, offset)
+        self.handed = offset
+        if not self.in_hand:
+            self.handed_by_earlier_calls = offset
+
+    @rule(count=st.integers(1, 3))
+    def pass_control_records(self, count: int) -> None:
+        self.handed += count
+        self.subscription[A0].skip_to(self.handed)
+        if not self.in_hand:
+            self.handed_by_earlier_calls = self.handed
+
+    @invariant()
+    def committable_is_what_earlier_calls_handed_out(self) -> None:
+        assert self.subscription.committable()[A0].offset == self.handed_by_earlier_calls
+        assert self.subscription.consumed()[A0].offset == self.handed
+
+
+TestHanding = Handing.TestCase

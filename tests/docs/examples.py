@@ -1,0 +1,75 @@
+"""The blocks of Python in README.md and the guide, as programs that run against a broker.
+
+Only this changes: ``localhost:9092`` becomes the broker's address, ``"events"`` the test's topic, ``"billing"`` a group
+of the test's own (a member that an earlier example left behind would delay it), and a block that imports nothing is put
+into the consumer that the guide names at its beginning.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent.parent
+
+_BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FOR_EVER: Final = ("while True:", "async for record in consumer", "awaitTermination()")
+_CONSUMER: Final = """\
+import asyncio
+from aiokc import *
+from aiokc.errors import *
+
+
+async def main() -> None:
+    async with Consumer("events", bootstrap_servers="localhost:9092", group_id="billing",
+                        auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+{}
+
+asyncio.run(main())
+"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A block of code, and where it stands."""
+
+    name: str
+    code: str
+
+    @property
+    def needs_spark(self) -> bool:
+        return "pyspark" in self.code
+
+    @property
+    def runs_for_ever(self) -> bool:
+        return any(loop in self.code for loop in _FOR_EVER)
+
+    def program(self, bootstrap: str, topic: str) -> str:
+        """Return the block as a program that reads ``topic``."""
+        is_whole = re.search(r"^(import|from) ", self.code, re.MULTILINE) is not None
+        code = self.code if is_whole else _CONSUMER.format(textwrap.indent(self.code, " " * 8))
+        code = code.replace("localhost:9092", bootstrap).replace('"events"', f'"{topic}"')
+        return code.replace('"billing"', f'"billing-{topic}"')
+
+
+def examples(document: str) -> list[Example]:
+    """Return the blocks of a document, named by its file and the line on which each begins."""
+    text = (ROOT / document).read_text()
+    return [
+        Example(f"{Path(document).name}:{text[: match.start(1)].count(chr(10)) + 1}", match[1])
+        for match in _BLOCK.finditer(text)
+    ]
+
+
+def tables(document: str, heading: str) -> list[list[list[str]]]:
+    """Return the tables below a heading of a document: their rows of cells, without head and code quotes."""
+    section = re.split(r"^## ", (ROOT / document).read_text(), flags=re.MULTILINE)
+    text = next(part for part in section if part.splitlines()[0] == heading)
+    found: list[list[list[str]]] = []
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [[cell.strip().strip("`") for cell in row.strip("|").split("|")] for row in block.splitlines()]
+        found.append(rows[2:])
+    return found

@@ -1,0 +1,142 @@
+"""The parts of the demo that need no broker: its rides, its lines, and checks that do find what differs."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from .examples import ROOT
+
+DEMO = ROOT / "docs" / "demo"
+UNTIL_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+
+
+@contextmanager
+def demo_path() -> Iterator[None]:
+    """`python docs/demo` puts its folder first on the path; so does this."""
+    sys.path.insert(0, str(DEMO))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(DEMO))
+
+
+with demo_path():
+    checks: ModuleType = importlib.import_module("checks")
+    consuming: ModuleType = importlib.import_module("consuming")
+    display: ModuleType = importlib.import_module("display")
+    events: ModuleType = importlib.import_module("events")
+    streaming: ModuleType = importlib.import_module("streaming")
+
+
+def some_rides(count: int = 200) -> list[Any]:
+    rides: list[Any] = events.rides(count, until_ms=UNTIL_MS, minutes=5, seed=1)
+    return rides
+
+
+def members(*received: list[tuple[str, int, int]]) -> list[Any]:
+    return [
+        consuming.Member(f"member {number}", received=[consuming.Receipt(*receipt) for receipt in receipts])
+        for number, receipts in enumerate(received, 1)
+    ]
+
+
+def differences(found: list[Any]) -> list[str]:
+    return [difference for check in found for difference in check.differs]
+
+
+def test_rides_are_distinct_in_order_and_within_their_minutes() -> None:
+    rides = some_rides()
+    times = [ride.timestamp_ms for ride in rides]
+    assert len({ride.id for ride in rides}) == 200
+    assert times == sorted(times)
+    assert UNTIL_MS - 5 * 60_000 <= times[0] < times[-1] < UNTIL_MS
+    assert rides == some_rides(), "the same seed gives the same rides"
+
+
+def test_counts_are_by_minute_and_city() -> None:
+    ride = some_rides(1)[0]
+    counted = events.per_minute_and_city([ride, ride])
+    ((minute, city), count) = next(iter(counted.items()))
+    assert (city, count) == (ride.city, 2)
+    assert minute == datetime.fromtimestamp(ride.timestamp_ms // 60_000 * 60, UTC)
+
+
+def test_checks_of_members_hold_where_all_arrived_once() -> None:
+    rides = some_rides(3)
+    both = members([(rides[0].id, 0, 0), (rides[1].id, 1, 0)], [(rides[2].id, 0, 1)])
+    assert differences(checks.check_members(both, rides, {0: 2, 1: 1})) == []
+
+
+def test_checks_of_members_name_what_is_lost_doubled_and_unknown() -> None:
+    rides = some_rides(3)
+    both = members([(rides[0].id, 0, 0), (rides[0].id, 0, 0), ("ride-x", 0, 5)], [])
+    assert differences(checks.check_members(both, rides, {0: 2, 1: 1})) == [
+        "member 2 received nothing",
+        "2 missing: ride-000001, ride-000002",
+        "1 more than once: ride-000000",
+        "1 never produced: ride-x",
+        "2 missing: partition 0 offset 1, partition 1 offset 0",
+        "1 more than once: partition 0 offset 0",
+        "1 never produced: partition 0 offset 5",
+    ]
+
+
+def test_checks_of_spark_name_wrong_counts_and_records() -> None:
+    minute = datetime(2026, 1, 1, tzinfo=UTC)
+    expected = Counter({(minute, "Oslo"): 2, (minute, "Vienna"): 1})
+    right = checks.check_spark(expected, [(0, 0), (0, 1), (1, 0)], expected, {0: 2, 1: 1})
+    assert differences(right) == []
+    wrong = checks.check_spark(Counter({(minute, "Oslo"): 3}), [(0, 0), (0, 1), (0, 1)], expected, {0: 2, 1: 1})
+    assert differences(wrong) == [
+        "00:00 Oslo: 3 counted, 2 produced",
+        "00:00 Vienna: 0 counted, 1 produced",
+        "1 missing: partition 1 offset 0",
+        "1 more than once: partition 0 offset 1",
+    ]
+
+
+def test_a_long_list_of_differences_is_cut() -> None:
+    (missing,) = checks.once(Counter[str](), [f"ride-{number}" for number in range(9)], str)
+    assert missing == "9 missing: ride-0, ride-1, ride-2, ride-3, ride-4, ..."
+
+
+def test_the_result_has_a_row_for_each_minute_and_sums() -> None:
+    first, second = datetime(2026, 1, 1, 10, 0, tzinfo=UTC), datetime(2026, 1, 1, 10, 1, tzinfo=UTC)
+    table = display.result_table(Counter({(first, "Oslo"): 1, (first, "Vienna"): 2, (second, "Oslo"): 1000}))
+    assert [line.split() for line in table.splitlines()] == [
+        ["minute", "Oslo", "Vienna", "all"],
+        ["10:00", "1", "2", "3"],
+        ["10:01", "1,000", "0", "1,000"],
+        ["all", "1,001", "2", "1,003"],
+    ]
+
+
+def test_plain_lines_tell_of_each_new_assignment(capsys: pytest.CaptureFixture[str]) -> None:
+    def glance(*assignments: tuple[int, ...]) -> Any:
+        states = [consuming.MemberState(f"member {n}", a, 10, 5.0, 1) for n, a in enumerate(assignments, 1)]
+        return consuming.Glance(1.0, 12, tuple(states), 2)
+
+    with display.PlainLines().live() as show:
+        show(glance((), ()))
+        show(glance((0, 1), ()))
+        show(glance((0, 1), ()))
+        show(glance((0,), (1,)))
+    told = [line for line in capsys.readouterr().out.splitlines() if "assignment" in line]
+    assert told == ["  assignment: member 1 has 0 1", "  assignment: member 1 has 0, member 2 has 1"]
+
+
+def test_without_java_the_demo_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert re.search(r"no java found.*JDK 17", streaming.missing())
+    assert "\n" not in streaming.missing()

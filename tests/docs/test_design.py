@@ -1,0 +1,26 @@
+"""docs/design.md is true of the code."""
+
+from __future__ import annotations
+
+import re
+
+from .file_map import PAGE, ROOT, file_map, page_with_map
+
+
+def test_the_file_map_names_every_module_and_says_what_the_module_says() -> None:
+    assert PAGE.read_text() == page_with_map(), "run: python -m tests.docs.file_map"
+
+
+def test_every_module_says_what_it_is() -> None:
+    rows = re.findall(r"^\| `(.+?)` \| (.*) \|$", file_map(), re.MULTILINE)
+    assert [name for name, text in rows if not text] == []
+
+
+def test_every_path_in_the_page_exists() -> None:
+    paths = re.findall(
+        r"`((?:aiokc|spark_source|pyspark_aiokc|tests|benchmarks|docs|client|core|net|wire|records)/[\w/.]+\.\w+)`",
+        PAGE.read_text(),
+    )
+    assert paths
+    for path in paths:
+        assert (ROOT / path).exists() or (ROOT / "aiokc" / path).exists(), path

@@ -1,0 +1,116 @@
+"""Each block of Python in README.md and docs/guide.md does, against a real broker, what a reader would expect."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from aiokc.testing.kafka import LocalKafka
+
+from ..producing import Message, produce
+from .examples import ROOT, Example, examples
+
+VALUES = [f"value-{number:02}" for number in range(12)]
+# What Python writes to stderr when a task, a coroutine or a socket was left behind.
+SIGNS_OF_NEGLECT = ["Exception ignored", "never awaited", "never retrieved", "was destroyed", "Warning"]
+SMALL_SPARK = (
+    "--master local[2] --conf spark.ui.enabled=false --conf spark.driver.bindAddress=127.0.0.1 "
+    "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
+)
+EXAMPLES = [*examples("README.md"), *examples("docs/guide.md")]
+
+
+@pytest.fixture
+def topic(kafka: LocalKafka, topic_name: str) -> str:
+    """A topic of two partitions that holds VALUES."""
+    kafka.create_topic(topic_name, partitions=2)
+    produce(
+        kafka.bootstrap,
+        topic_name,
+        [Message(value.encode(), key=b"key", partition=number % 2) for number, value in enumerate(VALUES)],
+    )
+    return topic_name
+
+
+def cases(*, spark: bool) -> list[Example]:
+    return [example for example in EXAMPLES if example.needs_spark == spark]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("example", cases(spark=False), ids=lambda example: example.name)
+async def test_example(example: Example, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
+    printed, said = await run(example, kafka.bootstrap, topic, tmp_path, timeout=40)
+    assert printed, "it ended without a word"
+    assert not [sign for sign in SIGNS_OF_NEGLECT if sign in said], said
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("example", cases(spark=True), ids=lambda example: example.name)
+async def test_spark_example(example: Example, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
+    printed, _ = await run(example, kafka.bootstrap, topic, tmp_path, timeout=150)
+    assert printed
+
+
+async def run(example: Example, bootstrap: str, topic: str, folder: Path, *, timeout: float) -> tuple[str, str]:
+    """Run an example as its own process; return what it wrote to stdout and stderr.
+
+    One that reads for ever is interrupted (Ctrl-C) when it has printed all VALUES; any other must end by itself, with
+    exit code 0.
+    """
+    program = folder / "example.py"
+    program.write_text(example.program(bootstrap, topic))
+    printed = ""
+    async with running(program) as process, asyncio.timeout(timeout):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        complaints = asyncio.ensure_future(process.stderr.read())
+        interrupted = False
+        async for line in process.stdout:
+            printed += line.decode()
+            if example.runs_for_ever and not interrupted and all(value in printed for value in VALUES):
+                process.send_signal(signal.SIGINT)
+                interrupted = True
+        said = (await complaints).decode()
+        code = await process.wait()
+    what = f"{example.name} ended with {code} after printing:\n{printed}\nand said:\n{said}"
+    if example.runs_for_ever:
+        assert interrupted, what
+        assert "KeyboardInterrupt" in said, what
+    else:
+        assert code == 0, what
+    return printed, said
+
+
+@asynccontextmanager
+async def running(program: Path) -> AsyncIterator[Process]:
+    """Run a program with warnings as errors, in its own folder; nothing of it is left afterwards."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-u", "-W", "error", program.name),
+        cwd=program.parent,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": SMALL_SPARK,
+        },
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()

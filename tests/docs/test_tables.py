@@ -1,0 +1,53 @@
+"""The tables of the documentation are complete, and say what the code says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import aiokc.errors
+from aiokc.config import ClientConfig, ConsumerConfig
+from aiokc.errors import KafkaError
+from spark_source.options import SUPPORTED
+
+from .examples import ROOT, tables
+
+DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+def test_options_are_those_of_the_configuration() -> None:
+    client, consumer = tables("docs/guide.md", "Options")
+    of_client = [(field.name, repr(field.default).replace("'", '"')) for field in fields(ClientConfig)]
+    of_consumer = [(field.name, repr(field.default).replace("'", '"')) for field in fields(ConsumerConfig)]
+    assert [(row[0], row[1]) for row in client] == of_client
+    assert [(row[0], row[1]) for row in consumer] == of_consumer[len(of_client) :]
+
+
+def test_errors_are_those_that_there_are() -> None:
+    (table,) = tables("docs/guide.md", "Errors")
+    classes = [cls for _, cls in inspect.getmembers(aiokc.errors, inspect.isclass) if issubclass(cls, KafkaError)]
+    assert sorted(row[0] for row in table) == sorted(cls.__name__ for cls in classes)
+
+
+def test_options_of_spark_are_those_of_the_source() -> None:
+    (table,) = tables("docs/spark.md", "Options")
+    assert [row[0] for row in table if row[0] != "kafka.*"] == list(SUPPORTED)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document: str) -> None:
+    text = (ROOT / document).read_text()
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", text):
+        path = (ROOT / document).parent / target if target else ROOT / document
+        assert path.exists(), f"{document}: no {target}"
+        if anchor:
+            assert anchor in anchors(path), f"{document}: {path.name} has no heading for #{anchor}"
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from aiokc.errors import ConnectionFailed
+from aiokc.net.addresses import address_text, resolved
+
+
+def dns(monkeypatch: pytest.MonkeyPatch, answer: list[str] | OSError) -> None:
+    """Let the loop's resolver give this answer."""
+
+    async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
+        if isinstance(answer, OSError):
+            raise answer
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (found, port)) for found in answer]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+
+
+def test_an_ipv6_host_stands_in_brackets() -> None:
+    assert address_text("::1", 9092) == "[::1]:9092"
+    assert address_text("host", 9092) == "host:9092"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_a_numeric_host_asks_nobody(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dns(monkeypatch, OSError("asked"))
+    assert await resolved(host, 9092, None) == [(host, 9092)]
+
+
+async def test_all_addresses_of_a_name_in_order_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    dns(monkeypatch, ["10.0.0.2", "10.0.0.1", "10.0.0.2"])
+    assert await resolved("kafka", 9092, None) == [("10.0.0.2", 9092), ("10.0.0.1", 9092)]
+
+
+async def test_a_name_that_cannot_be_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    dns(monkeypatch, socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+    with pytest.raises(
+        ConnectionFailed, match=r"kafka:9092: the name cannot be resolved \(Name or service not known\)"
+    ) as got:
+        await resolved("kafka", 9092, None)
+    assert isinstance(got.value.__cause__, socket.gaierror)
+
+
+async def test_the_configured_function_takes_the_place_of_dns(monkeypatch: pytest.MonkeyPatch) -> None:
+    dns(monkeypatch, OSError("asked"))
+
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        return [("127.0.0.1", port + 1), ("127.0.0.1", port + 2)]
+
+    assert await resolved("10.1.1.1", 9092, resolve) == [("127.0.0.1", 9093), ("127.0.0.1", 9094)]
+
+
+async def test_a_name_without_an_address() -> None:
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        return []
+
+    with pytest.raises(ConnectionFailed, match="kafka:9092: the name resolves to no address"):
+        await resolved("kafka", 9092, resolve)
+
+
+async def test_a_configured_function_that_raises_is_named_as_the_cause() -> None:
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        raise KeyError(host)
+
+    with pytest.raises(
+        ConnectionFailed, match=r"kafka:9092: the configured resolve\(\) raised KeyError\('kafka'\)"
+    ) as got:
+        await resolved("kafka", 9092, resolve)
+    assert isinstance(got.value.__cause__, KeyError)

@@ -1,0 +1,57 @@
+"""Pauses between attempts at one broker, on a clock that is a number."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from aiokc.core.backoff import Backoff
+from aiokc.errors import ConnectionFailed
+from aiokc.net.node import Node
+from aiokc.types import Broker
+
+ERROR = ConnectionFailed("refused")
+
+
+class NoJitter(Random):
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node(Broker(1, "h", 9092), Backoff(0.05, 1.0, NoJitter()))
+
+
+def test_names() -> None:
+    backoff = Backoff(0.05, 1.0, NoJitter())
+    assert Node(Broker(1, "h", 9092), backoff).name == "broker 1 (h:9092)"
+    assert Node(Broker(-1, "::1", 9092), backoff).name == "bootstrap server [::1]:9092"
+
+
+def test_the_pause_grows_with_each_failure_up_to_the_maximum(node: Node) -> None:
+    now, pauses = 100.0, []
+    for _ in range(7):
+        node.failure(ERROR, now)
+        pauses.append(node.retry_at - now)
+        now = node.retry_at
+    assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
+
+
+def test_failures_of_several_purposes_at_once_count_as_one(node: Node) -> None:
+    node.failure(ERROR, 100.0)
+    node.failure(ERROR, 100.01)
+    assert node.retry_at == pytest.approx(100.05)
+    node.failure(ERROR, 100.05)
+    assert node.retry_at == pytest.approx(100.15)
+
+
+def test_an_answer_starts_again_from_the_shortest_pause(node: Node) -> None:
+    for now in (100.0, 200.0, 300.0):
+        node.failure(ERROR, now)
+    assert node.view().failed
+    node.answered()
+    assert not node.view().failed
+    node.failure(ERROR, 400.0)
+    assert node.retry_at == pytest.approx(400.05)

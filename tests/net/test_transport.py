@@ -1,0 +1,156 @@
+"""The transport alone: fed by hand, so that every border of the bytes is exactly where the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiokc.errors import ConnectionFailed, MalformedResponse
+from aiokc.net.transport import FrameTransport
+
+
+class Recorder(asyncio.Transport):
+    """Stands for the loop's own transport."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.aborted = 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high is not None
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+
+class Fed:
+    """A transport and what came out of it."""
+
+    def __init__(self, max_frame_bytes: int = 1 << 20) -> None:
+        self.frames: list[bytes] = []
+        self.ends: list[Exception | None] = []
+        self.protocol = FrameTransport(max_frame_bytes, self.take, self.ends.append)
+        self.loops = Recorder()
+        self.protocol.connection_made(self.loops)
+
+    def take(self, frame: memoryview) -> None:
+        if bytes(frame) == b"refused":
+            raise MalformedResponse("refused")
+        self.frames.append(bytes(frame))
+
+    def feed(self, data: bytes) -> None:
+        """As an event loop does it: ask where to read to, read, say how much."""
+        while data and not self.ends:
+            buffer = self.protocol.get_buffer(-1)
+            count = min(len(buffer), len(data))
+            buffer[:count] = data[:count]
+            self.protocol.buffer_updated(count)
+            data = data[count:]
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+
+
+def test_half_frames_at_every_border() -> None:
+    bodies = [b"", b"a", b"hello", b"x" * 9]
+    data = framed(*bodies)
+    for border in range(len(data) + 1):
+        fed = Fed()
+        fed.feed(data[:border])
+        fed.feed(data[border:])
+        assert fed.frames == bodies
+
+
+def test_one_byte_at_a_time() -> None:
+    fed = Fed()
+    for byte in framed(b"first", b"second"):
+        fed.feed(bytes([byte]))
+    assert fed.frames == [b"first", b"second"]
+
+
+@given(
+    st.lists(st.sampled_from([b"", b"ab", b"c" * 1000, b"d" * 70_000, b"e" * 200_000]), max_size=4),
+    st.lists(st.floats(0, 1), max_size=10),
+)
+def test_frames_of_any_length_in_pieces_of_any_length(bodies: list[bytes], cuts: list[float]) -> None:
+    fed = Fed()
+    data = framed(*bodies)
+    borders = [0, *sorted(int(cut * len(data)) for cut in cuts), len(data)]
+    for start, stop in pairwise(borders):
+        fed.feed(data[start:stop])
+    assert fed.frames == bodies
+
+
+@pytest.mark.parametrize("length", [-1, -(1 << 31), 101, (1 << 31) - 1])
+def test_a_length_out_of_bounds_ends_the_connection(length: int) -> None:
+    fed = Fed(max_frame_bytes=100)
+    fed.feed(framed(b"good") + struct.pack(">i", length) + b"more")
+    assert fed.frames == [b"good"]
+    assert [type(error) for error in fed.ends] == [MalformedResponse]
+    assert fed.loops.aborted == 1
+
+
+def test_nothing_is_handed_out_behind_a_frame_that_was_refused() -> None:
+    fed = Fed()
+    fed.feed(framed(b"good", b"refused", b"behind"))
+    assert fed.frames == [b"good"]
+    assert [str(error) for error in fed.ends] == ["refused"]
+
+
+def test_the_end_is_told_once() -> None:
+    fed = Fed()
+    cause = ConnectionFailed("reset")
+    fed.protocol.connection_lost(cause)
+    fed.protocol.abort()
+    fed.protocol.connection_lost(None)
+    assert fed.ends == [cause]
+
+
+def test_a_frame_that_arrives_after_the_end_is_dropped() -> None:
+    fed = Fed()
+    fed.protocol.abort()
+    buffer = fed.protocol.get_buffer(-1)
+    buffer[:5] = framed(b"x")
+    fed.protocol.buffer_updated(5)
+    assert (fed.frames, fed.ends) == ([], [None])
+
+
+def test_a_connection_made_after_it_was_given_up_is_closed() -> None:
+    ends: list[Exception | None] = []
+    protocol = FrameTransport(100, lambda frame: None, ends.append)
+    protocol.abort()
+    loops = Recorder()
+    protocol.connection_made(loops)
+    assert (ends, loops.aborted) == ([None], 1)
+
+
+async def test_writers_wait_while_the_peer_does_not_read() -> None:
+    fed = Fed()
+    fed.protocol.write(b"frame")
+    assert (fed.loops.written, fed.protocol.can_write) == (b"frame", True)
+    fed.protocol.pause_writing()
+    waiting = asyncio.ensure_future(fed.protocol.writable())
+    await asyncio.sleep(0)
+    assert not fed.protocol.can_write
+    assert not waiting.done()
+    fed.protocol.resume_writing()
+    await waiting
+
+
+async def test_writers_are_released_when_the_connection_ends() -> None:
+    fed = Fed()
+    fed.protocol.pause_writing()
+    fed.protocol.connection_lost(None)
+    await fed.protocol.writable()
+    await fed.protocol.wait_closed()

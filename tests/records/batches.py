@@ -1,0 +1,73 @@
+"""What the tests of records share: batches out of bytes, and Hypothesis' idea of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from hypothesis import strategies as st
+
+from aiokc.records import BatchHeader, Codec, NewRecord, RecordReader, open_batch, split_batches
+from aiokc.types import RawRecord
+
+CODECS: Final = tuple(Codec)
+LIMIT: Final = 1 << 20
+#: Enough for every record that a test takes in one go.
+ALL: Final = 1 << 30
+
+
+def only_batch(data: bytes | bytearray) -> tuple[BatchHeader, memoryview]:
+    """The one batch that ``data`` is."""
+    (batch,) = split_batches(memoryview(data))
+    return batch
+
+
+def open_only(data: bytes | bytearray, *, limit: int = LIMIT, check_crcs: bool = True) -> RecordReader:
+    """A reader of the one batch that ``data`` is."""
+    header, view = only_batch(data)
+    return open_batch(header, view, topic="events", partition=3, check_crcs=check_crcs, max_decompressed_bytes=limit)
+
+
+def read_all(data: bytes | bytearray, *, limit: int = LIMIT, check_crcs: bool = True) -> list[RawRecord]:
+    """Every record of every complete batch in ``data``."""
+    records: list[RawRecord] = []
+    for header, view in split_batches(memoryview(data)):
+        reader = open_batch(
+            header, view, topic="events", partition=3, check_crcs=check_crcs, max_decompressed_bytes=limit
+        )
+        records += reader.take(ALL)
+        while reader.remaining:
+            records += reader.take(ALL)
+    return records
+
+
+def as_new(records: Sequence[RawRecord], base_offset: int = 0) -> list[NewRecord]:
+    """What to write in order to read ``records``."""
+    return [NewRecord(r.value, r.key, r.headers, r.timestamp, r.offset - base_offset) for r in records]
+
+
+payloads: Final = st.one_of(
+    st.none(),
+    st.binary(max_size=40),
+    # The lengths at which a varint grows by a byte.
+    st.sampled_from((63, 64, 65, 8191, 8192)).map(lambda size: b"x" * size),
+)
+timestamps: Final = st.one_of(
+    st.just(-1), st.integers(0, 1 << 42), st.sampled_from((0, (1 << 63) - 1, 1_700_000_000_000))
+)
+new_records: Final = st.builds(
+    NewRecord,
+    value=payloads,
+    key=payloads,
+    headers=st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=8)), max_size=4).map(tuple),
+    timestamp=timestamps,
+    offset_delta=st.none(),
+)
+
+
+@st.composite
+def compacted_records(draw: st.DrawFn) -> list[NewRecord]:
+    """Records as compaction may leave them: in order, with gaps, or none at all."""
+    records = draw(st.lists(new_records, max_size=12))
+    deltas = sorted(draw(st.sets(st.integers(0, 20_000), min_size=len(records), max_size=len(records))))
+    return [record._replace(offset_delta=delta) for record, delta in zip(records, deltas, strict=True)]

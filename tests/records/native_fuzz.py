@@ -1,0 +1,114 @@
+"""Mutated batches without an end, for the decoder in C and its twin: a run of its own, made for sanitizers.
+
+python -m tests.records.native_fuzz [ROUNDS [SEED]]
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from aiokc.records import BatchHeader, NewRecord, _native
+
+from .twins import Outcome, assert_same, batch
+
+Mutation: TypeAlias = Callable[[random.Random, bytearray, int], None]
+
+# Where numbers change their sign, grow by a byte, or never end.
+_TELLING: Final = (0x00, 0x01, 0x02, 0x0D, 0x0E, 0x7E, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
+
+
+def _set(chance: random.Random, data: bytearray, at: int) -> None:
+    data[at] = chance.choice(_TELLING) if chance.random() < 0.7 else chance.randrange(256)
+
+
+def _flip(chance: random.Random, data: bytearray, at: int) -> None:
+    data[at] ^= 1 << chance.randrange(8)
+
+
+def _insert(chance: random.Random, data: bytearray, at: int) -> None:
+    data[at:at] = bytes(chance.choices(_TELLING, k=chance.randint(1, 11)))
+
+
+def _delete(chance: random.Random, data: bytearray, at: int) -> None:
+    del data[at : at + chance.randint(1, 8)]
+
+
+def _cut(_: random.Random, data: bytearray, at: int) -> None:
+    del data[at:]
+
+
+def _lengthen_a_number(_: random.Random, data: bytearray, at: int) -> None:
+    """The same number in one more byte."""
+    if data[at] < 0x80:
+        data[at : at + 1] = bytes([data[at] | 0x80, 0])
+
+
+_MUTATIONS: Final[tuple[Mutation, ...]] = (_set, _set, _set, _flip, _insert, _delete, _cut, _lengthen_a_number)
+
+
+def _seeds() -> list[tuple[BatchHeader, bytes]]:
+    """Batches with all that a record can have, small, so that a mutation hits what matters."""
+    headers = (("h", b"1"), ("", None), ("ü\U0001f600", b""))
+    batches = [
+        [NewRecord(None)],
+        [NewRecord(b"v", b"k", headers, 5)],
+        [NewRecord(b"v" * i, b"k" if i % 2 else None, headers[: i % 4], 1_000 - i) for i in range(8)],
+        [NewRecord(b"x" * 70, b"y" * 64, offset_delta=delta) for delta in (3, 900, 70_000)],
+        [NewRecord(b"", b"", timestamp=stamp) for stamp in (0, (1 << 63) - 1, -1)],
+        [NewRecord(b"large" * 60_000, b"k", headers)] * 5,  # more than its records keep alive
+    ]
+    return [batch(records, base_offset=50) for records in batches]
+
+
+def _header(chance: random.Random, header: BatchHeader) -> BatchHeader:
+    """What read_header lets through of a header that lies, now and then."""
+    if chance.random() < 0.7:
+        return header
+    count = max(0, header.record_count + chance.randint(-2, 2))
+    return header._replace(
+        record_count=count,
+        last_offset_delta=max(0, count - 1, header.last_offset_delta + chance.choice((-3, -1, 0, 5))),
+        attributes=chance.choice((0, 8)),
+        base_timestamp=chance.choice((-1, 0, (1 << 63) - 1, -(1 << 63))),
+    )
+
+
+def run(rounds: int, seed: int) -> Counter[str]:
+    """Compare both decoders on so many mutated batches, and count what became of these."""
+    chance = random.Random(seed)
+    seeds = _seeds()
+    ends: Counter[str] = Counter()
+    for number in range(rounds):
+        header, payload = seeds[-1] if number % 500 == 0 else chance.choice(seeds[:-1])
+        data = bytearray(payload)
+        for _ in range(chance.choice((0, 1, 1, 2, 3, 6))):
+            if data:
+                chance.choice(_MUTATIONS)(chance, data, chance.randrange(len(data)))
+        calls = [
+            (chance.choice((0, 1, 2, 100)), chance.choice((0, 0, 50, 53, 900))) for _ in range(chance.randrange(4))
+        ]
+        found = assert_same(_native, _header(chance, header), bytes(data), [*calls, (100, 0), (100, 0)])
+        ends[_end(found)] += 1
+    return ends
+
+
+def _end(found: Outcome) -> str:
+    if not any(isinstance(part, tuple) for part in found):
+        return "read"
+    return "read in part" if any(isinstance(part, list) and part for part in found) else "refused"
+
+
+def main() -> None:
+    rounds, seed = (*map(int, sys.argv[1:]), *(20_000, 1)[len(sys.argv) - 1 :])
+    ends = run(rounds, seed)
+    print(f"{rounds} batches, seed {seed}: {dict(ends)}")
+    if set(ends) != {"read", "read in part", "refused"}:
+        raise AssertionError("batches of one kind only: the mutations are of no use")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""From a batch to its records: in slices, from an offset on, past what compaction took; and which decoder it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiokc.errors import CorruptRecord, RecordTooLarge, UnsupportedCodec
+from aiokc.records import NATIVE, Codec, ControlType, NewRecord, decode, encode_batch, encode_control_batch, open_batch
+from aiokc.types import CREATE_TIME, LOG_APPEND_TIME
+
+from .batches import ALL, CODECS, compacted_records, only_batch, open_only, read_all
+
+TEN = [NewRecord(b"value %d" % i, b"key %d" % i, timestamp=1_000 + i) for i in range(10)]
+
+
+def test_a_record_has_everything_that_was_written() -> None:
+    headers = (("a", b"1"), ("a", None), ("", b""), ("ü", b"\xff"))
+    (record,) = read_all(
+        encode_batch([NewRecord(b"value", b"key", headers, 1_700_000_000_000)], base_offset=12, leader_epoch=4)
+    )
+    assert (record.topic, record.partition, record.offset, record.leader_epoch) == ("events", 3, 12, 4)
+    assert (record.key, record.value, record.headers) == (b"key", b"value", headers)
+    assert (record.timestamp, record.timestamp_type) == (1_700_000_000_000, CREATE_TIME)
+
+
+def test_null_is_not_empty() -> None:
+    null, empty = read_all(encode_batch([NewRecord(None, None), NewRecord(b"", b"")]))
+    assert (null.key, null.value, null.headers) == (None, None, ())
+    assert (empty.key, empty.value) == (b"", b"")
+
+
+def test_without_timestamp_and_epoch() -> None:
+    (record,) = read_all(encode_batch([NewRecord(b"x")]))
+    assert (record.timestamp, record.leader_epoch) == (-1, None)
+
+
+def test_timestamps_may_go_back() -> None:
+    times = [5_000, 4_000, -1, (1 << 63) - 1, 0]
+    records = read_all(encode_batch([NewRecord(b"x", timestamp=time) for time in times]))
+    assert [record.timestamp for record in records] == times
+
+
+def test_log_append_time_is_the_batch_s() -> None:
+    records = read_all(encode_batch(TEN, append_time=9_999))
+    assert {record.timestamp for record in records} == {9_999}
+    assert {record.timestamp_type for record in records} == {LOG_APPEND_TIME}
+
+
+def test_a_header_key_that_is_not_utf_8_stops_nobody() -> None:
+    data = bytearray(encode_batch([NewRecord(b"x", headers=[("key!", b"v")])]))
+    data[data.index(b"key!") + 3] = 0xFF
+    (record,) = read_all(data, check_crcs=False)
+    assert record.headers == (("key\ufffd", b"v"),)
+
+
+def test_keys_and_values_own_their_bytes() -> None:
+    data = bytearray(encode_batch(TEN))
+    records = read_all(data)
+    data.clear()  # BufferError, did anything still hold a view of it
+    assert records[3].value == b"value 3"
+    assert type(records[3].key) is type(records[3].value) is bytes
+
+
+@given(compacted_records(), st.integers(0, 1 << 40), st.integers(1, 5), st.sampled_from(CODECS))
+def test_slices_add_up_to_the_whole(records: list[NewRecord], base_offset: int, count: int, codec: Codec) -> None:
+    data = encode_batch(records, base_offset=base_offset, codec=codec, last_offset_delta=20_000)
+    reader = open_only(data)
+    slices = []
+    while reader.remaining:
+        before = reader.remaining
+        slices.append(reader.take(count))
+        assert len(slices[-1]) == min(count, before)
+        assert reader.remaining == before - len(slices[-1])
+    assert [record for part in slices for record in part] == read_all(data)
+    assert reader.take(count) == []
+
+
+@given(compacted_records(), st.integers(0, 20_100), st.integers(1, 5))
+def test_only_from_an_offset_on(records: list[NewRecord], wanted: int, count: int) -> None:
+    data = encode_batch(records, base_offset=50, last_offset_delta=20_000)
+    reader, taken = open_only(data), []
+    while part := reader.take(count, wanted):
+        assert len(part) <= count
+        taken += part
+    assert taken == [record for record in read_all(data) if record.offset >= wanted]
+    assert reader.remaining == 0
+
+
+def test_an_offset_may_be_asked_for_at_any_time() -> None:
+    reader = open_only(encode_batch(TEN))
+    assert [record.offset for record in reader.take(2)] == [0, 1]
+    assert [record.offset for record in reader.take(2, from_offset=5)] == [5, 6]
+    assert [record.offset for record in reader.take(2, from_offset=0)] == [7, 8]
+    assert [record.offset for record in reader.take(2, from_offset=100)] == []
+    assert reader.remaining == 0
+
+
+def test_taking_none() -> None:
+    reader = open_only(encode_batch(TEN))
+    assert reader.take(0) == []
+    assert reader.remaining == 10
+
+
+def test_gaps_keep_their_offsets() -> None:
+    records = [NewRecord(b"x", offset_delta=delta) for delta in (3, 4, 900)]
+    data = encode_batch(records, base_offset=100, last_offset_delta=1_000)
+    assert [record.offset for record in read_all(data)] == [103, 104, 1_000]
+
+
+def test_a_batch_whose_records_were_all_compacted_away() -> None:
+    data = encode_batch([], base_offset=100, last_offset_delta=9)
+    header, _ = only_batch(data)
+    reader = open_only(data)
+    assert (header.next_offset, reader.remaining, reader.take(ALL)) == (110, 0, [])
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_codec_on_nothing_at_all(codec: Codec) -> None:
+    """Whoever emptied a batch may have left the codec's bits in it."""
+    data = bytearray(encode_batch([], last_offset_delta=0))
+    data[22] |= codec
+    assert read_all(data, check_crcs=False) == []
+
+
+@pytest.mark.parametrize("marker", ControlType)
+def test_control_batches_have_no_records_for_anybody(marker: ControlType) -> None:
+    data = encode_control_batch(marker, producer_id=1, producer_epoch=0, base_offset=5)
+    reader = open_only(data)
+    assert (reader.remaining, reader.take(ALL)) == (0, [])
+    assert only_batch(data)[0].next_offset == 6
+
+
+def test_the_crc_of_control_batches_counts_too() -> None:
+    data = bytearray(encode_control_batch(ControlType.COMMIT, producer_id=1, producer_epoch=0))
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecord, match="CRC"):
+        open_only(data)
+
+
+def test_a_wrong_crc_says_where() -> None:
+    data = bytearray(encode_batch(TEN, base_offset=70))
+    data[-2] ^= 0x10
+    with pytest.raises(CorruptRecord, match=r"events-3 at offset 70: .*CRC.*seek\(\) to 80") as caught:
+        open_only(data)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("events", 3, 70)
+
+
+def test_crcs_that_nobody_checks() -> None:
+    data = bytearray(encode_batch(TEN))
+    data[17] ^= 1
+    assert read_all(data, check_crcs=False) == read_all(encode_batch(TEN))
+
+
+def test_the_crc_is_checked_before_anything_is_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "decompress", lambda *_: pytest.fail("decompressed"))
+    data = bytearray(encode_batch(TEN, codec=Codec.GZIP))
+    data[-1] ^= 1
+    with pytest.raises(CorruptRecord):
+        open_only(data)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != Codec.NONE])
+def test_too_large_says_where_and_where_to_go_on(codec: Codec) -> None:
+    data = encode_batch([NewRecord(bytes(100_000))] * 3, base_offset=70, codec=codec)
+    assert len(read_all(data, limit=1 << 20)) == 3
+    with pytest.raises(RecordTooLarge, match=r"events-3 at offset 70: .*200000 bytes.*seek\(\) to 73") as caught:
+        open_only(data, limit=200_000)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("events", 3, 70)
+
+
+def test_an_unknown_codec_says_where() -> None:
+    data = bytearray(encode_batch(TEN, base_offset=70))
+    data[22] |= 7
+    with pytest.raises(UnsupportedCodec, match=r"events-3 at offset 70: .*7"):
+        open_only(data, check_crcs=False)
+
+
+def test_a_broken_stream_says_where() -> None:
+    data = bytearray(encode_batch(TEN, base_offset=70, codec=Codec.GZIP))
+    data[61] ^= 0xFF
+    with pytest.raises(CorruptRecord, match=r"events-3 at offset 70: .*gzip"):
+        open_only(data, check_crcs=False)
+
+
+def test_the_view_is_not_kept() -> None:
+    data = bytearray(encode_batch(TEN))
+    header, view = only_batch(data)
+    reader = open_batch(header, view, topic="events", partition=3, max_decompressed_bytes=1 << 20)
+    view.release()
+    assert len(reader.take(ALL)) == 10
+
+
+# the choice of the implementation
+
+
+def test_zero_is_python(caplog: pytest.LogCaptureFixture) -> None:
+    assert decode.implementation("0").__name__ == "aiokc.records._pure"
+    assert caplog.records == []  # it was asked for
+
+
+def test_one_without_the_extension_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiokc.records._native", None)
+    with pytest.raises(ImportError, match=r"AIOKC_NATIVE=1, .*aiokc\.records\._native"):
+        decode.implementation("1")
+
+
+def test_without_a_choice_and_without_the_extension_it_is_python(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiokc.records._native", None)
+    assert decode.implementation("").__name__ == "aiokc.records._pure"
+    (notice,) = caplog.records
+    assert (notice.name, notice.levelname) == ("aiokc.records", "WARNING")
+    assert "decoded in Python" in notice.getMessage()
+    assert "AIOKC_NATIVE=0" in notice.getMessage()
+
+
+@pytest.mark.parametrize("setting", ["", "1"])
+def test_the_extension_where_there_is_one(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    extension = types.ModuleType("aiokc.records._native")
+    monkeypatch.setitem(sys.modules, extension.__name__, extension)
+    assert decode.implementation(setting) is extension
+
+
+def test_a_setting_that_means_nothing() -> None:
+    with pytest.raises(ImportError, match="AIOKC_NATIVE='yes'"):
+        decode.implementation("yes")
+
+
+def test_the_environment_decides() -> None:
+    program = "from aiokc.records import NATIVE; print(NATIVE)"
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "AIOKC_NATIVE": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout == "False\n"
+    assert isinstance(NATIVE, bool)

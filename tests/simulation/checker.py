@@ -1,0 +1,237 @@
+"""Reads a history and says what must not have happened: Jepsen's Kafka checker, as far as consumers are concerned.
+
+lost            a record that nobody ever got
+skip            the next record that a member got of a partition is not the next one of the log
+non-monotonic   a member got a record again, or an older one, without having lost the partition
+inconsistent    a record that is not what the log holds at its offset
+precommitted    a record behind the first one of a transaction that had not ended (with read_committed)
+duplicate       a new owner begins before the committed offset
+unowned         a member got records of a partition that is not its own
+double owner    two members of one generation's group had the same partition
+zombie          a member that is out of the group went on handing out records for too long
+over-commit     an offset was committed although a record before it was not handled
+regression      a committed offset fell
+zombie commit   a commit was accepted for a partition that the committing member did not own in its generation
+stuck, leak, error   reported by the world itself
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiokc.types import TopicPartition
+
+from .history import (
+    Assigned,
+    Claimed,
+    CommitStored,
+    Crashed,
+    Delivered,
+    Disowned,
+    Event,
+    Failure,
+    Handled,
+    Joining,
+    Opened,
+    Settled,
+    Sought,
+    Uncertain,
+    Unclaimed,
+)
+
+#: How long a member that is out of the group may not know it: what it takes to be cut off, and to find out.
+ZOMBIE_SECONDS: Final = 30.0
+#: How often the coordinator's word that it is may get lost.
+MISSED_WORDS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    kind: str
+    at: float
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.at:.3f}: {self.what}"
+
+
+class Log:
+    """What a partition holds in the end: each record's offset and value."""
+
+    def __init__(self, records: Iterable[tuple[int, bytes]]) -> None:
+        self.values = dict(records)
+        self.offsets = sorted(self.values)
+
+    def first_from(self, offset: int) -> int | None:
+        """The first record at or behind an offset."""
+        index = bisect_left(self.offsets, offset)
+        return self.offsets[index] if index < len(self.offsets) else None
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A member's ownership of a partition. ``next``: the offsets at which it may go on reading."""
+
+    member: str
+    since: float
+    next: set[int]
+    fresh: bool = True  # nothing was delivered yet
+
+
+@dataclass(slots=True)
+class _Partition:
+    log: Log
+    claims: dict[str, _Claim] = field(default_factory=dict)
+    delivered: set[int] = field(default_factory=set)
+    handled: set[int] = field(default_factory=set)
+    committed: int | None = None
+    open: set[int] = field(default_factory=set)  # where the transactions begin that have not ended
+
+
+class Checker:
+    """Goes through a history once."""
+
+    def __init__(self, logs: Mapping[TopicPartition, Log], *, group: bool, read_committed: bool = False) -> None:
+        self.anomalies: list[Anomaly] = []
+        self._read_committed = read_committed
+        self._group = group
+        self._partitions = {tp: _Partition(log) for tp, log in logs.items()}
+        self._assigned: dict[tuple[str, int], frozenset[TopicPartition]] = {}
+        self._generation: dict[str, int] = defaultdict(lambda: -1)  # the newest that each member was told
+        self._joining: set[str] = set()
+        self._disowned: dict[str, int] = defaultdict(int)
+        self._uncertain: set[str] = set()  # whose automatic commits may be older than one by hand
+        self._at = 0.0
+
+    def check(self, history: Iterable[tuple[float, Event]], *, complete: bool = True) -> list[Anomaly]:
+        """Return all anomalies. ``complete``: the members had time to read everything."""
+        for self._at, event in history:
+            self._see(event)
+        if complete:
+            self._find_lost()
+        return self.anomalies
+
+    def _found(self, kind: str, what: str) -> None:
+        self.anomalies.append(Anomaly(kind, self._at, what))
+
+    def _see(self, event: Event) -> None:
+        match event:
+            case Claimed():
+                self._claim(event)
+            case Unclaimed():
+                self._partitions[event.partition].claims.pop(event.member, None)
+            case Sought():
+                claim = self._partitions[event.partition].claims.get(event.member)
+                if claim is not None:
+                    claim.next, claim.fresh = {event.offset}, False
+            case Delivered():
+                self._deliver(event)
+            case Handled():
+                self._handle(event)
+            case Crashed():
+                for partition in self._partitions.values():
+                    partition.claims.pop(event.member, None)
+            case Joining():
+                self._joining.add(event.member)
+            case Assigned():
+                self._assigned[event.member, event.generation] = event.partitions
+                self._generation[event.member] = event.generation
+                self._joining.discard(event.member)
+                self._disowned[event.member] = 0
+            case Disowned():
+                self._disowned[event.member] += 1
+            case CommitStored():
+                self._commit(event)
+            case Uncertain():
+                self._uncertain.add(event.member)
+            case Opened():
+                self._partitions[event.partition].open.add(event.first)
+            case Settled():
+                self._partitions[event.partition].open.discard(event.first)
+            case Failure():
+                self._found(event.kind, event.what)
+
+    # Reading
+
+    def _claim(self, event: Claimed) -> None:
+        partition = self._partitions[event.partition]
+        start = partition.committed if self._group and partition.committed is not None else 0
+        partition.claims[event.member] = _Claim(event.member, self._at, {start})
+
+    def _deliver(self, event: Delivered) -> None:
+        partition = self._partitions[event.partition]
+        claim = partition.claims.get(event.member)
+        if claim is None:
+            self._found("unowned", f"{event.member} got {event.partition} at {event.records[0][0]}")
+            claim = _Claim(event.member, self._at, {event.records[0][0]}, fresh=False)
+        for offset, value in event.records:
+            where = f"{event.member} got {event.partition} at {offset}"
+            if partition.log.values.get(offset) != value:
+                self._found("inconsistent", f"{where}: {value!r}, the log has {partition.log.values.get(offset)!r}")
+            if self._read_committed and partition.open and offset >= min(partition.open):
+                self._found("precommitted", f"{where}, and the transaction of {min(partition.open)} was open")
+            expected = {partition.log.first_from(start) for start in claim.next}
+            if offset not in expected:
+                self._found(self._misplaced(claim, offset), f"{where}, due was {sorted(map(str, expected))}")
+            claim.next, claim.fresh = {offset + 1}, False
+            partition.delivered.add(offset)
+        if self._group:
+            self._look_for_others(event, claim, partition)
+
+    def _misplaced(self, claim: _Claim, offset: int) -> str:
+        if offset > max(claim.next):
+            return "skip"
+        return "duplicate" if claim.fresh else "non-monotonic"
+
+    def _look_for_others(self, event: Delivered, claim: _Claim, partition: _Partition) -> None:
+        """A newer owner may exist only if this one was thrown out, and could not know it yet."""
+        if self._disowned[event.member] > MISSED_WORDS:
+            self._found("zombie", f"{event.member} got {event.partition}, and was told to be out of the group")
+        newer = [other for other in partition.claims.values() if other.since > claim.since]
+        for other in newer:
+            where = f"{event.member} got {event.partition} at {event.records[0][0]}, and {other.member} owns it"
+            if self._generation[event.member] >= self._generation[other.member] or event.member in self._joining:
+                self._found("double owner", where)
+            elif self._at - other.since > ZOMBIE_SECONDS:
+                self._found("zombie", f"{where} for {self._at - other.since:.1f} s")
+
+    def _handle(self, event: Handled) -> None:
+        partition = self._partitions[event.partition]
+        index = bisect_left(partition.log.offsets, event.until)
+        for offset in reversed(partition.log.offsets[:index]):
+            if offset in partition.handled:
+                break
+            if offset in partition.delivered:
+                partition.handled.add(offset)
+
+    # Commits
+
+    def _commit(self, event: CommitStored) -> None:
+        partition = self._partitions[event.partition]
+        what = f"{event.member} (generation {event.generation}) committed {event.partition} at {event.offset}"
+        last = bisect_left(partition.log.offsets, event.offset) - 1
+        if last >= 0 and partition.log.offsets[last] not in partition.handled:
+            self._found("over-commit", f"{what}, and {partition.log.offsets[last]} was not handled")
+        fell = partition.committed is not None and event.offset < partition.committed
+        if fell and event.member not in self._uncertain:
+            self._found("regression", f"{what}, it was at {partition.committed}")
+        if event.generation >= 0:
+            owned = self._assigned.get((event.member, event.generation))
+            if owned is None or event.partition not in owned:
+                self._found("zombie commit", f"{what}, where it did not own it")
+        partition.committed = event.offset
+        for claim in partition.claims.values():
+            if claim.fresh:
+                claim.next.add(event.offset)  # its owner may look the offset up just now
+
+    # In the end
+
+    def _find_lost(self) -> None:
+        for tp, partition in self._partitions.items():
+            lost = [offset for offset in partition.log.offsets if offset not in partition.delivered]
+            if lost:
+                self._found("lost", f"{tp}: nobody ever got {len(lost)} records, the first at {lost[0]}")

@@ -1,0 +1,69 @@
+"""What has to be taken from chance for a seed to replay: addresses in memory, unseeded generators, the collector.
+
+The order of a set is that of hashes. Those of strings are fixed by PYTHONHASHSEED, which the runner sets; those of
+objects are addresses, so the few classes that live in sets get serial numbers. Tasks and futures have them already.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from random import Random
+from typing import Any, cast
+
+from anyio._backends import _asyncio as anyio_backend
+
+import aiokc.client.client
+import aiokc.client.consumer
+from aiokc.net.connection import Connection
+from aiokc.net.node import Attempt
+from aiokc.testing import broker
+
+from .history import replaced
+
+
+@contextmanager
+def determined(random: Random) -> Iterator[None]:
+    """All chance of the client comes from ``random``, and nothing depends on where objects lie."""
+    serials = count()
+
+    def scope_new(cls: type[Any], *args: Any, **kwargs: Any) -> Any:
+        scope = object.__new__(cls)
+        scope.serial = next(serials)
+        return scope
+
+    scope_class = type(
+        "CancelScope",
+        (anyio_backend.CancelScope,),
+        {"__slots__": ("serial",), "__new__": scope_new, "__hash__": lambda scope: cast(int, scope.serial)},
+    )
+    with ExitStack() as stack:
+        stack.enter_context(replaced(anyio_backend, "CancelScope", scope_class))
+        for owner in (Connection, Attempt, broker.Connection):
+            stack.enter_context(_numbered(owner))
+        for module in (aiokc.client.consumer, aiokc.client.client):
+            stack.enter_context(replaced(module, "Random", lambda: Random(random.getrandbits(64))))
+        gc.collect()
+        gc.disable()
+        stack.callback(gc.enable)
+        yield
+
+
+@contextmanager
+def _numbered(owner: type[Any]) -> Iterator[None]:
+    """Hash the objects of a class by the order in which they were first hashed."""
+    serials = count()
+
+    def numbered_hash(one: Any) -> int:
+        serial = one.__dict__.get("_serial")
+        if serial is None:
+            serial = one.__dict__["_serial"] = next(serials)
+        return cast(int, serial)
+
+    owner.__hash__ = numbered_hash  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del owner.__hash__

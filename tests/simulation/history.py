@@ -1,0 +1,223 @@
+"""What happened in a world, as far as the checker wants to know: one list of events, in the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, TypeAlias, TypeVar, cast
+
+from aiokc.types import TopicPartition
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A partition is the member's: from here on it may hand out its records."""
+
+    member: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    member: str
+    partition: TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    member: str
+    partition: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """One call returned these records."""
+
+    member: str
+    partition: TopicPartition
+    records: tuple[tuple[int, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """The user has done his work on all records below ``until``."""
+
+    member: str
+    partition: TopicPartition
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """The coordinator got a JoinGroup."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The coordinator told a member of the group what is its own in this generation."""
+
+    member: str
+    generation: int
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class Disowned:
+    """The coordinator refused a heartbeat: the group has gone on without this member."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStored:
+    """The coordinator accepted an offset."""
+
+    member: str
+    generation: int
+    partition: TopicPartition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """A call of commit() failed or was cancelled: whether its offsets are stored, the member does not know."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Records of a transaction that has not ended: offsets from ``first`` to before ``until``."""
+
+    partition: TopicPartition
+    first: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A transaction has ended."""
+
+    partition: TopicPartition
+    first: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something bad that was done to the world."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Anything else: for who reads the history, and for telling two runs apart."""
+
+    member: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What never may happen, whatever the rest of the history says: ``kind`` is the name of the anomaly."""
+
+    kind: str
+    what: str
+
+
+Event: TypeAlias = (
+    Claimed
+    | Unclaimed
+    | Sought
+    | Delivered
+    | Handled
+    | Crashed
+    | Joining
+    | Assigned
+    | Disowned
+    | CommitStored
+    | Uncertain
+    | Opened
+    | Settled
+    | Fault
+    | Note
+    | Failure
+)
+
+
+@dataclass
+class History:
+    """All events. ``clock`` tells the time of each."""
+
+    clock: Callable[[], float]
+    events: list[tuple[float, Event]] = field(default_factory=list)
+
+    def add(self, event: Event) -> None:
+        self.events.append((self.clock(), event))
+
+    def about(self, member: str, what: object) -> None:
+        self.add(Note(member, str(what)))
+
+    def __iter__(self) -> Iterator[tuple[float, Event]]:
+        return iter(self.events)
+
+    @property
+    def digest(self) -> str:
+        """Two runs of one seed have the same."""
+        return sha256("\n".join(self.lines()).encode()).hexdigest()[:16]
+
+    def lines(self) -> list[str]:
+        """The history for reading."""
+        start = self.events[0][0] if self.events else 0.0
+        return [f"{at - start:11.6f}  {_shown(event)}" for at, event in self.events]
+
+
+def _shown(event: Event) -> str:
+    if isinstance(event, Delivered):
+        offsets = [offset for offset, _ in event.records]
+        return f"Delivered({event.member}, {event.partition}, {offsets[0]}..{offsets[-1]}, {len(offsets)} records)"
+    if isinstance(event, Assigned):
+        mine = ", ".join(map(str, sorted(event.partitions)))
+        return f"Assigned({event.member}, generation {event.generation}: {mine})"
+    values: Iterable[Any] = (getattr(event, name) for name in event.__slots__)
+    return f"{type(event).__name__}({', '.join(map(str, values))})"
+
+
+@contextmanager
+def replaced(target: Any, name: str, value: Any) -> Iterator[None]:
+    """Let ``target`` have another attribute for a while."""
+    before = vars(target)[name] if isinstance(target, type) else getattr(target, name)
+    setattr(target, name, value)
+    try:
+        yield
+    finally:
+        setattr(target, name, before)
+
+
+@contextmanager
+def replaced_item(target: MutableMapping[K, V], key: K, value: V) -> Iterator[None]:
+    """Let ``target`` hold another value for a while."""
+    missing = key not in target
+    before = target.get(key)
+    target[key] = value
+    try:
+        yield
+    finally:
+        if missing:
+            del target[key]
+        else:
+            target[key] = cast(V, before)

@@ -1,0 +1,185 @@
+"""What will happen in a world: topology, workload and faults, all drawn from one seed before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from aiokc.config import ConsumerOptions
+from aiokc.testing.apis import HANDLERS
+from aiokc.wire.messages.group import JoinGroupRequest
+
+from .bridge import build
+
+build()
+
+#: Faults that any world can have, and those that only mean something to a group.
+FAULTS: Final = (
+    "cut",
+    "reset",
+    "slow link",
+    "slow broker",
+    "broker restart",
+    "leader move",
+    "fetch error",
+    "lose answer",
+    "delay answer",
+    "disconnect",
+    "half frame",
+    "stale metadata",
+    "forget fetch sessions",
+    "freeze",
+)
+GROUP_FAULTS: Final = ("coordinator move", "coordinator error", "lose commit", "delay commit", "silence member")
+
+
+@dataclass(frozen=True)
+class MemberPlan:
+    """One consumer and its user: from when to when, how it polls, works and commits, and how it ends."""
+
+    name: str
+    starts: float
+    lasts: float | None  # None: to the end of the world
+    end: str  # "stop", "crash" (its connections break), "vanish" (they are silent)
+    seed: int
+    options: ConsumerOptions
+    max_records: int
+    poll_timeout_ms: int | None
+    work: tuple[float, float]  # seconds for each batch
+    slow: float  # how often the work takes very long
+    commits: float  # how often the user commits by hand after his work; 0: never
+    cancels: float  # how often a call is cancelled at an arbitrary await
+    seeks: float  # how often the user seeks (never in a group)
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """One fault. What it hits is drawn from ``seed`` when it happens."""
+
+    at: float
+    kind: str
+    seconds: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One world. ``seconds`` is how long faults and producers go on; after that everything must be read."""
+
+    seed: int
+    seconds: float
+    brokers: int
+    topics: dict[str, int]
+    group: bool
+    latency: tuple[float, float]
+    segment_bytes: int
+    batches: int
+    batch_records: int
+    transactions: float  # how many of the batches are transactions
+    read_committed: bool
+    members: tuple[MemberPlan, ...]
+    faults: tuple[FaultPlan, ...]
+
+    @property
+    def text(self) -> str:
+        """The plan for reading."""
+        lines = [f"seed {self.seed}: {self.brokers} brokers, topics {self.topics}, group {self.group}"]
+        lines += [f"  {member}" for member in self.members]
+        lines += [f"  {fault.at:6.2f} s: {fault.kind} ({fault.seconds:.2f} s)" for fault in self.faults]
+        return "\n".join(lines)
+
+
+def draw(seed: int, *, group: bool | None = None) -> Plan:
+    """Draw a world. ``group``: whether its consumers are a group; None leaves that to the seed too."""
+    random = Random(seed)
+    in_group = random.random() < 0.75
+    in_group = in_group if group is None else group
+    in_group = in_group and JoinGroupRequest in HANDLERS
+    seconds = random.uniform(10, 40)
+    brokers = random.choice((1, 2, 3, 3))
+    topics = {f"t{number}": random.randint(1, 4) for number in range(random.choice((1, 1, 1, 2)))}
+    count = min(8, 1 + int(random.expovariate(0.5))) if in_group else random.choice((1, 1, 2))
+    read_committed = random.random() < 0.4
+    calm = random.random() < 0.1
+    return Plan(
+        seed=seed,
+        seconds=seconds,
+        brokers=brokers,
+        topics=topics,
+        group=in_group,
+        latency=random.choice(((0.0001, 0.001), (0.001, 0.02), (0.02, 0.2))),
+        segment_bytes=random.choice((100, 1460, 65_536)),
+        batches=random.randint(5, 80),
+        batch_records=random.choice((1, 5, 20)),
+        transactions=random.choice((0.0, 0.3)),
+        read_committed=read_committed,
+        members=tuple(_member(random, f"m{number}", seconds, in_group, read_committed) for number in range(count)),
+        faults=() if calm else tuple(_faults(random, seconds, in_group)),
+    )
+
+
+def _member(random: Random, name: str, seconds: float, group: bool, read_committed: bool) -> MemberPlan:
+    starts = 0.0 if random.random() < 0.5 else random.uniform(0, seconds * 0.8)
+    stays = random.random() < 0.5 or not group
+    by_hand = group and random.random() < 0.6
+    quick = random.random() < 0.7
+    options = _options(random, group, auto_commit=group and (not by_hand or random.random() < 0.2))
+    options["isolation_level"] = "read_committed" if read_committed else "read_uncommitted"
+    return MemberPlan(
+        name=name,
+        starts=starts,
+        lasts=None if stays else random.uniform(0.5, seconds),
+        end=random.choice(("stop", "stop", "crash", "vanish")),
+        seed=random.getrandbits(32),
+        options=options,
+        max_records=random.choice((1, 3, 10, 500)),
+        poll_timeout_ms=random.choice((None, 0, 100, 1000)),
+        work=(0.0, 0.01) if quick else (0.01, 0.5),
+        slow=random.choice((0.0, 0.0, 0.05)),
+        commits=random.choice((0.2, 1.0)) if by_hand else 0.0,
+        cancels=random.choice((0.0, 0.1, 0.4)),
+        seeks=0.0 if group else random.choice((0.0, 0.05)),
+    )
+
+
+def _options(random: Random, group: bool, *, auto_commit: bool) -> ConsumerOptions:
+    session = random.choice((6_000, 10_000))
+    options = ConsumerOptions(
+        auto_offset_reset="earliest",
+        enable_auto_commit=auto_commit,
+        auto_commit_interval_ms=random.choice((100, 1_000)),
+        request_timeout_ms=random.choice((3_000, 10_000)),
+        default_api_timeout_ms=15_000,
+        session_timeout_ms=session,
+        heartbeat_interval_ms=random.choice((300, session // 3)),
+        max_poll_interval_ms=random.choice((5_000, 20_000)),
+        fetch_max_wait_ms=random.choice((500, 2_000)),
+        max_partition_fetch_bytes=random.choice((200, 2_000, 1 << 20)),
+        metadata_max_age_ms=random.choice((2_000, 300_000)),
+        socket_connection_setup_timeout_ms=random.choice((1_000, 5_000)),
+        metadata_recovery_rebootstrap_trigger_ms=random.choice((5_000, 300_000)),
+        partition_assignment_strategy=random.choice((["range", "roundrobin"], ["roundrobin", "range"])),
+        connections_max_idle_ms=random.choice((3_000, 540_000)),
+    )
+    if group:
+        options["group_id"] = "g"
+    return options
+
+
+def _faults(random: Random, seconds: float, group: bool) -> list[FaultPlan]:
+    kinds = random.sample(FAULTS, random.randint(1, 4))
+    if group:
+        kinds += random.sample(GROUP_FAULTS, random.randint(0, 3))
+    return sorted(
+        (
+            FaultPlan(
+                at=random.uniform(0, seconds),
+                kind=random.choice(kinds),
+                seconds=random.choice((0.05, 0.5, 2.0, 6.0, 12.0)) * random.uniform(0.5, 1.5),
+                seed=random.getrandbits(32),
+            )
+            for _ in range(random.randint(1, 15))
+        ),
+        key=lambda fault: fault.at,
+    )

@@ -1,0 +1,247 @@
+"""Bugs that could be in a Kafka client, planted on purpose: the checker must catch each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokc.client.assignment_changes import AssignmentChanges
+from aiokc.client.consumer import Consumer
+from aiokc.client.coordinator import Coordinator
+from aiokc.client.fetcher import Fetcher
+from aiokc.client.group_offsets import GroupOffsets
+from aiokc.client.metadata import Metadata
+from aiokc.client.reading import Reading
+from aiokc.client.supervisor import Supervisor
+from aiokc.core.fetch_buffer import FetchBuffer, PartitionBuffer
+from aiokc.core.group_protocol import IdentityLost, Rebalancing, Released, SendHeartbeat, SentCommit
+from aiokc.core.membership import Membership
+from aiokc.core.positions import PartitionPosition
+from aiokc.core.subscription import Subscription
+from aiokc.errors import BrokerError
+from aiokc.net.pool import Pool
+from aiokc.types import OffsetAndMetadata, TopicPartition
+
+from .history import replaced
+
+
+@dataclass(frozen=True)
+class PlantedBug:
+    """What is replaced by what, and the anomalies of which one must be found. ``group``: in which worlds.
+
+    ``first`` is the seed to begin with: some bugs show in one world of fifty only, and time is short.
+    """
+
+    kinds: frozenset[str]
+    group: bool | None
+    first: int
+    replacements: tuple[tuple[Any, str, Any], ...]
+
+
+def _bug(kinds: str, *replacements: tuple[Any, str, Any], group: bool | None = None, first: int = 0) -> PlantedBug:
+    return PlantedBug(frozenset(kinds.split(", ")), group, first, replacements)
+
+
+@contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Let the client have a bug for a while."""
+    with ExitStack() as stack:
+        for target, attribute, value in PLANTED_BUGS[name].replacements if name is not None else ():
+            stack.enter_context(replaced(target, attribute, value))
+        yield
+
+
+# Reading
+
+
+_poll = Consumer._poll
+
+
+async def _await_between_taking_and_returning(consumer: Any, only: Any, timeout_ms: Any, decode: int, most: int) -> Any:
+    """Positions move, and then the call can still be cancelled."""
+    batch = await _poll(consumer, only, timeout_ms, decode, most)
+    await asyncio.sleep(0)
+    return batch
+
+
+def _seek_under_the_old_claim(self: Subscription, tp: TopicPartition, offset: int, epoch: int | None = None) -> None:
+    """What was fetched before is not stale after a seek."""
+    position = self[tp]
+    position.locate(position.token, offset, epoch)
+
+
+def _read_a_part_and_drop_the_rest(self: PartitionBuffer, count: int) -> None:
+    """A batch from which something was taken is done with."""
+    reader = self._reader
+    assert reader is not None
+    self.ready += reader.take(count, self.next)
+    self._close_batch()
+
+
+def _read_from_the_start_of_the_batch(self: PartitionBuffer, count: int) -> None:
+    """A batch may begin before the position: its first records are not wanted."""
+    reader = self._reader
+    assert reader is not None
+    self.ready += reader.take(count, 0)
+    if self.ready:
+        self.next = max(self.next, self.ready[-1].offset + 1)
+    if reader.remaining == 0:
+        self._close_batch()
+
+
+def _no_retry_after_an_error(self: Fetcher, plan: Any) -> None:
+    self._subscription.retry_later([target.tp for target in plan.targets], float("inf"))
+
+
+async def _stop_nothing(self: Supervisor) -> None:
+    """Background tasks live on."""
+
+
+async def _stop_without_closing(self: Pool) -> None:
+    """Connections live on."""
+    self._closing.set()
+    self._give_up_attempts()
+
+
+def _hand_out_stale_buffers(
+    self: FetchBuffer, subscription: Subscription, only: Any = None
+) -> Iterator[tuple[PartitionBuffer, PartitionPosition]]:
+    """Whatever is buffered of a partition is its own, of which claim ever."""
+    for tp, position in list(subscription.assigned.items()):
+        buffer = self._partitions.get(tp)
+        if buffer is not None and position.fetchable and not buffer.empty:
+            yield buffer, position
+
+
+def _forget_nothing(self: FetchBuffer, subscription: Subscription) -> None:
+    """The buffers of partitions that were revoked stay."""
+
+
+# Groups
+
+_consumed, _replace, _on = PartitionPosition.consumed, Subscription.replace, Membership.on
+
+
+def _commit_what_is_held(self: PartitionPosition) -> OffsetAndMetadata | None:
+    """The trap of auto-commit: what the user is working on counts as done."""
+    self.held = False
+    self.release()
+    return self.consumed()
+
+
+def _consumed_one_more(self: PartitionPosition) -> OffsetAndMetadata | None:
+    found = _consumed(self)
+    return None if found is None else OffsetAndMetadata(found.offset + 1)
+
+
+async def _release_without_giving_up(
+    self: AssignmentChanges, change: Any, released: Callable[[Released], None]
+) -> None:
+    """The group is told that the partitions are free, and they are read on."""
+    released(Released(change.step))
+
+
+def _keep_positions_of_the_revoked(self: Subscription, partitions: Any) -> bool:
+    """Who gets a partition again goes on where he was, whatever others did in between."""
+    kept = self.__dict__.setdefault("kept", {})
+    wanted = list(partitions)
+    kept.update(self._assigned)
+    changed = _replace(self, wanted)
+    for tp in wanted:
+        if tp in kept:
+            self._assigned[tp] = kept[tp]
+            kept[tp].blocked = False
+    return changed
+
+
+def _deaf_to_the_coordinator(self: Membership, event: Any, now: float) -> list[Any]:
+    """Whatever is said to heartbeats and commits, this member believes in its generation."""
+    is_answer = isinstance(event, Rebalancing | IdentityLost) and isinstance(event.sent, SendHeartbeat | SentCommit)
+    return [] if is_answer else _on(self, event, now)
+
+
+async def _nothing_is_committed(self: Reading, partitions: Any) -> Mapping[TopicPartition, None]:
+    await self.committed(partitions, timeout=10)
+    return dict.fromkeys(partitions)
+
+
+@asynccontextmanager
+async def _no_turns(self: GroupOffsets, deadline: float, timeout: float) -> AsyncIterator[None]:
+    """An older commit that is repeated may overtake a newer one."""
+    yield
+
+
+async def _commit_under_the_newest_name(
+    self: Coordinator, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout: float, retry: bool = True
+) -> None:
+    """A commit is tried until somebody takes it, in whichever generation this member is by then."""
+    deadline = asyncio.get_running_loop().time() + timeout
+    while True:
+        try:
+            await _commit(self, offsets, timeout=timeout, retry=retry)
+        except BrokerError:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+async def _commit_anything(
+    self: Reading, offsets: dict[TopicPartition, OffsetAndMetadata] | None, *, timeout: float
+) -> None:
+    """Partitions that were taken away in between are committed too."""
+    remembered = self.__dict__.setdefault("remembered", {})
+    remembered.update(self.subscription.consumed())
+    assert self.coordinator is not None
+    await self.coordinator.commit(dict(remembered), timeout=timeout)
+
+
+_commit = Coordinator.commit
+
+PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
+    # reading
+    "skip a batch on cancel": _bug("skip, lost", (Consumer, "_poll", _await_between_taking_and_returning), first=45),
+    "keep the buffer on seek": _bug(
+        "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_claim), group=False
+    ),
+    "drop the rest of a batch": _bug("skip, lost", (PartitionBuffer, "_read", _read_a_part_and_drop_the_rest)),
+    "hand out what lies before the position": _bug(
+        "non-monotonic, duplicate", (PartitionBuffer, "_read", _read_from_the_start_of_the_batch)
+    ),
+    "give up after an error": _bug("stuck", (Fetcher, "_back_off", _no_retry_after_an_error)),
+    "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None)),
+    "leave tasks behind": _bug("leak", (Supervisor, "stop", _stop_nothing)),
+    "leave connections behind": _bug("leak", (Pool, "aclose", _stop_without_closing)),
+    # groups
+    "commit early": _bug("over-commit", (PartitionPosition, "committable", _commit_what_is_held), group=True),
+    "commit one too far": _bug("over-commit, lost", (PartitionPosition, "consumed", _consumed_one_more), group=True),
+    "keep buffered data of a revoked partition": _bug(
+        "skip, duplicate, non-monotonic",
+        (FetchBuffer, "servable", _hand_out_stale_buffers),
+        (FetchBuffer, "forget_stale", _forget_nothing),
+        group=True,
+    ),
+    "keep positions of revoked partitions": _bug(
+        "skip, duplicate", (Subscription, "replace", _keep_positions_of_the_revoked), group=True
+    ),
+    "release without giving up": _bug(
+        "double owner", (AssignmentChanges, "_revoke", _release_without_giving_up), group=True, first=35
+    ),
+    "ignore what the coordinator says": _bug(
+        "zombie", (Membership, "on", _deaf_to_the_coordinator), group=True, first=65
+    ),
+    "do not look up what is committed": _bug(
+        "duplicate, non-monotonic", (Reading, "_fetch_committed", _nothing_is_committed), group=True
+    ),
+    "let commits overtake each other": _bug("regression", (GroupOffsets, "_turn", _no_turns), group=True, first=25),
+    "ignore the generation of a commit": _bug(
+        "zombie commit, regression, over-commit",
+        (Reading, "commit", _commit_anything),
+        (Coordinator, "commit", _commit_under_the_newest_name),
+        group=True,
+    ),
+}

@@ -1,0 +1,159 @@
+"""The checker on histories written by hand: each anomaly is named, and what is allowed is let pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from aiokc.types import TopicPartition
+
+from .checker import MISSED_WORDS, ZOMBIE_SECONDS, Checker, Log
+from .history import (
+    Assigned,
+    Claimed,
+    CommitStored,
+    Crashed,
+    Delivered,
+    Disowned,
+    Event,
+    Failure,
+    Handled,
+    Joining,
+    Opened,
+    Settled,
+    Sought,
+    Uncertain,
+    Unclaimed,
+)
+
+T = TopicPartition("t", 0)
+MINE, NOTHING = frozenset({T}), frozenset[TopicPartition]()
+VALUES = {0: b"a", 1: b"b", 2: b"c", 5: b"f"}  # 3 and 4 are no records: control records, or compacted away
+
+
+def owned(member: str, generation: int) -> list[Event]:
+    return [Joining(member), Assigned(member, generation, MINE), Claimed(member, T)]
+
+
+def got(member: str, *offsets: int) -> Delivered:
+    return Delivered(member, T, tuple((offset, VALUES.get(offset, b"?")) for offset in offsets))
+
+
+def kinds(*events: Event, complete: bool = False, group: bool = True, at: Callable[[int], float] = float) -> list[str]:
+    history = [(at(index), event) for index, event in enumerate(events)]
+    checker = Checker({T: Log(VALUES.items())}, group=group, read_committed=True)
+    return [anomaly.kind for anomaly in checker.check(history, complete=complete)]
+
+
+def handled_and_committed(member: str, generation: int, until: int) -> list[Event]:
+    return [Handled(member, T, until), CommitStored(member, generation, T, until)]
+
+
+def test_a_good_history() -> None:
+    one = [*owned("m1", 1), got("m1", 0, 1), *handled_and_committed("m1", 1, 2), Joining("m1"), Unclaimed("m1", T)]
+    other = [*owned("m2", 2), got("m2", 2, 5), *handled_and_committed("m2", 2, 6)]
+    assert kinds(*one, *other, complete=True) == []
+
+
+def test_what_was_not_committed_comes_again() -> None:
+    one = [*owned("m1", 1), got("m1", 0, 1), *handled_and_committed("m1", 1, 1), Crashed("m1")]
+    assert kinds(*one, *owned("m2", 2), got("m2", 1, 2, 5), complete=True) == []
+
+
+def test_a_commit_that_arrives_while_the_new_owner_looks_it_up() -> None:
+    begun = [*owned("m1", 1), got("m1", 0), Handled("m1", T, 1), Claimed("m2", T), CommitStored("m1", 1, T, 1)]
+    assert kinds(*begun, Assigned("m2", 2, MINE), got("m2", 0)) == []
+    assert kinds(*begun, Assigned("m2", 2, MINE), got("m2", 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "events"),
+    [
+        ("skip", [*owned("m", 1), got("m", 0, 2)]),
+        ("skip", [*owned("m", 1), got("m", 1)]),
+        ("skip", [*owned("m", 1), got("m", 0), got("m", 2)]),
+        ("non-monotonic", [*owned("m", 1), got("m", 0, 1), got("m", 1)]),
+        ("non-monotonic", [*owned("m", 1), got("m", 0, 1, 0)]),
+        (
+            "duplicate",
+            [
+                *owned("m", 1),
+                got("m", 0, 1),
+                *handled_and_committed("m", 1, 2),
+                Crashed("m"),
+                *owned("n", 2),
+                got("n", 0),
+            ],
+        ),
+        ("inconsistent", [*owned("m", 1), Delivered("m", T, ((0, b"z"),))]),
+        ("unowned", [got("m", 0)]),
+        ("unowned", [*owned("m", 1), Unclaimed("m", T), got("m", 0)]),
+        (
+            "over-commit",
+            [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 1), CommitStored("m", 1, T, 2)],
+        ),
+        ("over-commit", [*owned("m", 1), CommitStored("m", 1, T, 6)]),
+        (
+            "regression",
+            [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 2), CommitStored("m", 1, T, 1)],
+        ),
+        ("zombie commit", [*owned("m", 1), got("m", 0), Handled("m", T, 1), CommitStored("m", 2, T, 1)]),
+        (
+            "zombie commit",
+            [
+                *owned("m", 1),
+                got("m", 0),
+                Handled("m", T, 1),
+                Assigned("m", 2, NOTHING),
+                CommitStored("m", 2, T, 1),
+            ],
+        ),
+        ("double owner", [*owned("m", 1), got("m", 0), Joining("m"), *owned("n", 2), got("m", 1)]),
+        ("double owner", [*owned("m", 1), *owned("n", 1), got("m", 0)]),
+        ("leak", [Failure("leak", "a task")]),
+    ],
+)
+def test_an_anomaly(anomaly: str, events: list[Event]) -> None:
+    assert kinds(*events) == [anomaly]
+
+
+def test_who_was_thrown_out_has_time_to_find_out() -> None:
+    history = [*owned("m", 1), got("m", 0), *owned("n", 2), got("m", 1)]
+    assert kinds(*history) == []
+    assert kinds(*history, at=lambda index: 2 * index * ZOMBIE_SECONDS) == ["zombie"]
+
+
+def test_who_does_not_know_what_became_of_his_commit_may_commit_less() -> None:
+    begun = [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 2)]
+    assert kinds(*begun, Uncertain("m"), CommitStored("m", 1, T, 1)) == []
+    assert kinds(*begun, Uncertain("n"), CommitStored("m", 1, T, 1)) == ["regression"]
+
+
+def test_an_open_transaction_is_not_read() -> None:
+    opened, settled = Opened(T, 1, 3), Settled(T, 1, 3)
+    assert kinds(*owned("m", 1), opened, got("m", 0)) == []
+    assert kinds(*owned("m", 1), opened, got("m", 0, 1)) == ["precommitted"]
+    assert kinds(*owned("m", 1), opened, settled, got("m", 0, 1)) == []
+
+
+def test_who_is_told_again_and_again_to_be_out_has_to_believe_it() -> None:
+    begun = [*owned("m", 1), got("m", 0), *[Disowned("m")] * MISSED_WORDS]
+    assert kinds(*begun, got("m", 1)) == []
+    assert kinds(*begun, Disowned("m"), got("m", 1)) == ["zombie"]
+    assert kinds(*begun, Disowned("m"), Unclaimed("m", T), *owned("m", 2), got("m", 0)) == []
+
+
+def test_nobody_got_it() -> None:
+    assert kinds(*owned("m", 1), got("m", 0, 1), complete=True) == ["lost"]
+    assert kinds(*owned("m", 1), got("m", 0, 1), complete=False) == []
+
+
+def test_who_seeks_goes_on_there() -> None:
+    moved: list[Event] = [Claimed("m", T), got("m", 0, 1), Sought("m", T, 0), got("m", 0)]
+    assert kinds(*moved, group=False) == []
+    assert kinds(*moved, Sought("m", T, 2), got("m", 5), group=False) == ["skip"]
+
+
+def test_offsets_without_records_are_no_gap() -> None:
+    assert kinds(*owned("m", 1), got("m", 0, 1, 2), *handled_and_committed("m", 1, 5), got("m", 5)) == []

@@ -1,0 +1,36 @@
+"""What virtual time is good for: an hour in a group takes well under a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+
+from aiokc import Consumer
+from aiokc.testing import Cluster
+from aiokc.testing.virtual_loop import VirtualLoop
+from aiokc.wire.messages.group import HeartbeatRequest
+
+from .bridge import build
+
+
+def test_an_hour_of_heartbeats() -> None:
+    build()
+    loop = VirtualLoop(Random(1))
+
+    async def main() -> tuple[int, float]:
+        async with Cluster(topics={"events": 1}, random=Random(2), clock=loop.time) as cluster:
+            heartbeats = cluster.intercept(HeartbeatRequest, lambda exchange: None)
+            options = {"bootstrap_servers": cluster.bootstrap, "group_id": "g", "fetch_max_wait_ms": 25_000}
+            async with Consumer("events", **options) as consumer:  # type: ignore[arg-type]
+                await consumer.getmany(timeout_ms=10_000)
+                assert consumer.assignment()
+                before, began = heartbeats.hits, time.perf_counter()
+                assert await consumer.getmany(timeout_ms=3_600_000) == {}
+                return heartbeats.hits - before, time.perf_counter() - began
+
+    beats, took = loop.run_until_complete(main())
+    loop.end()
+    assert 1190 <= beats <= 1200
+    assert took < 5  # well under a second, if nobody else wants the machine
+    assert asyncio.all_tasks(loop) == set()

@@ -1,0 +1,171 @@
+"""One consumer and its user, on a host of their own: polls, works, commits, is interrupted, and goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, Final, TypeVar
+
+from aiokc import Consumer
+from aiokc.errors import KafkaError
+from aiokc.testing.virtual_loop import VirtualLoop
+from aiokc.types import RawRecord, TopicPartition
+
+from .history import Delivered, Failure, Handled, History, Sought, Uncertain
+from .plan import MemberPlan
+
+T = TypeVar("T")
+
+#: stop() promises to end in 30 seconds.
+_STOP_SECONDS: Final = 30.0
+#: Rounds of the loop within which a cancelled call is gone, with all that it started.
+_INTERRUPT_ROUNDS: Final = 80
+
+
+class Interrupted(Exception):
+    """A call was cancelled."""
+
+
+class User:
+    """Who reads ``partitions`` with one consumer, until ``leave`` is called."""
+
+    def __init__(
+        self,
+        plan: MemberPlan,
+        loop: VirtualLoop,
+        history: History,
+        bootstrap: str,
+        partitions: Sequence[TopicPartition],
+    ) -> None:
+        self.plan = plan
+        self.consumer: Consumer | None = None
+        self.crashed = False
+        self.ended = False
+        self._loop = loop
+        self._history = history
+        self._bootstrap = bootstrap
+        self._partitions = partitions
+        self._random = Random(plan.seed)
+        self._leaving: asyncio.Future[None] = loop.create_future()
+
+    def leave(self) -> None:
+        """Stop the consumer at the next opportunity; a call under way is cancelled."""
+        if not self._leaving.done():
+            self._leaving.set_result(None)
+
+    def hurry(self) -> None:
+        """Be quick from here on, and let nothing be interrupted: only what is still to be read matters now."""
+        self.plan = replace(self.plan, work=(0.0, 0.0), slow=0.0, seeks=0.0, max_records=500)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """How far it has read what is its own."""
+        if self.consumer is None or self.crashed:
+            return {}
+        return {tp: one.position for tp, one in self.consumer._reading.subscription.assigned.items()}
+
+    async def live(self) -> None:
+        """From start to stop. What must not happen is written down."""
+        try:
+            consumer = self.consumer = await self._started()
+            while consumer is not None and not self._leaving.done():
+                try:
+                    await self._turn(consumer)
+                except Interrupted:
+                    self._history.about(self.plan.name, "interrupted")
+        except Exception as error:
+            self._history.add(Failure("error", f"{self.plan.name}: {error!r}"))
+        finally:
+            if self.consumer is not None:
+                await self._stop(self.consumer)
+            self.consumer = None
+            self.ended = True
+
+    # Steps
+
+    async def _started(self) -> Consumer | None:
+        while not self._leaving.done():
+            options = self.plan.options.copy()
+            options["bootstrap_servers"], options["client_id"] = self._bootstrap, self.plan.name
+            consumer = Consumer(**options)
+            if "group_id" in self.plan.options or self._random.random() < 0.5:
+                consumer.subscribe({tp.topic for tp in self._partitions})
+            else:
+                consumer.assign(self._partitions)
+            try:
+                await self._call(consumer.start())
+            except (Interrupted, KafkaError) as error:
+                self._history.about(self.plan.name, f"start failed: {error!r}")
+                await self._stop(consumer)
+            else:
+                return consumer
+        return None
+
+    async def _turn(self, consumer: Consumer) -> None:
+        """Poll, work, and perhaps commit."""
+        plan, random = self.plan, self._random
+        if random.random() < plan.seeks and consumer.assignment():
+            tp = random.choice(sorted(consumer.assignment()))
+            offset = random.randrange(max(1, self.positions()[tp]))
+            consumer.seek(tp, offset)
+            self._history.add(Sought(plan.name, tp, offset))
+        batch = await self._call(consumer.getmany(timeout_ms=plan.poll_timeout_ms, max_records=plan.max_records))
+        if not batch and plan.poll_timeout_ms == 0:
+            await asyncio.sleep(0.01)
+        if not batch:
+            return
+        self._deliver(batch)
+        await asyncio.sleep(random.uniform(1, 8) if random.random() < plan.slow else random.uniform(*plan.work))
+        for tp, records in batch.items():
+            self._history.add(Handled(plan.name, tp, records[-1].offset + 1))
+        if random.random() < plan.commits:
+            await self._commit(consumer)
+
+    def _deliver(self, batch: Mapping[TopicPartition, Sequence[RawRecord]]) -> None:
+        for tp, records in batch.items():
+            got = tuple((record.offset, bytes(record.value or b"")) for record in records)
+            self._history.add(Delivered(self.plan.name, tp, got))
+
+    async def _commit(self, consumer: Consumer) -> None:
+        try:
+            await self._call(consumer.commit())
+        except KafkaError as error:
+            self._history.add(Uncertain(self.plan.name))
+            self._history.about(self.plan.name, f"commit failed: {error!r}")
+        except Interrupted:
+            self._history.add(Uncertain(self.plan.name))
+            raise
+
+    async def _stop(self, consumer: Consumer) -> None:
+        if self._random.random() < self.plan.cancels:
+            try:
+                await self._call(consumer.stop())
+            except Interrupted:
+                self._history.about(self.plan.name, "stop interrupted")
+        began = self._loop.time()
+        await consumer.stop()
+        took = self._loop.time() - began
+        if took > _STOP_SECONDS + 1:
+            self._history.add(Failure("stuck", f"{self.plan.name}: stop() took {took:.1f} s"))
+        self._history.about(self.plan.name, "stopped")
+
+    async def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await it, and now and then cancel it, after some rounds of the loop or some time."""
+        task = self._loop.create_task(work)
+        if self._random.random() >= self.plan.cancels:
+            await asyncio.wait((task, self._leaving), return_when=asyncio.FIRST_COMPLETED)
+        elif self._random.random() < 0.5:
+            for _ in range(self._random.randrange(_INTERRUPT_ROUNDS)):
+                if task.done():
+                    break
+                await asyncio.sleep(0)
+        else:
+            patience = self._random.expovariate(2)
+            await asyncio.wait((task, self._leaving), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,))
+        if task.cancelled():
+            raise Interrupted
+        return task.result()

@@ -1,0 +1,38 @@
+"""One Spark for all tests of the source: a session takes seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from aiokc.testing.kafka import LocalKafka
+
+from .session import start_spark
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = start_spark("aiokc tests", tmp_path_factory.mktemp("warehouse"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def options(kafka: LocalKafka, topic_name: str) -> Mapping[str, str]:
+    """The two options that every query on the test's topic has."""
+    return {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic_name}
+
+
+@pytest.fixture
+def topic(kafka: LocalKafka, topic_name: str) -> str:
+    """A topic of three partitions that keeps its records, however old their timestamps say that they are."""
+    kafka.create_topic(topic_name, partitions=3, config={"retention.ms": "-1"})
+    return topic_name
+
+
+@pytest.fixture
+def read_stream(spark: SparkSession, options: Mapping[str, str]) -> DataStreamReader:
+    return spark.readStream.format("aiokc").options(**options)

@@ -1,0 +1,35 @@
+"""A small Spark on this machine: two threads, no web pages, no address but loopback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+
+def start_spark(name: str, warehouse: Path) -> SparkSession:
+    """Start a session whose Python processes can import what this one can; no data source is registered in it."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
+    config = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # A JVM that lives for a minute starts faster than it becomes fast.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(warehouse),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.log.level": "ERROR",
+    }
+    builder = SparkSession.builder.master("local[2]").appName(name)
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,111 @@
+"""The loop's thread, and the queue between it and a blocking iterator."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from aiokc.errors import RequestTimedOut
+from spark_source.handoff import Handoff
+from spark_source.loop_thread import LoopThread
+
+
+@pytest.fixture
+def thread() -> Iterator[LoopThread]:
+    running = LoopThread("test loop")
+    yield running
+    running.close(timeout=5)
+
+
+def test_items_arrive_in_order_and_end(thread: LoopThread) -> None:
+    handoff: Handoff[int] = Handoff(thread.loop, max_bytes=10)
+
+    async def put_all() -> None:
+        for number in range(1000):
+            await handoff.put(number, 1)
+        handoff.finish()
+
+    putting = thread.submit(put_all())
+
+    assert list(handoff) == list(range(1000))
+    assert putting.result(5) is None
+
+
+def test_not_more_than_the_bound_is_held(thread: LoopThread) -> None:
+    handoff: Handoff[int] = Handoff(thread.loop, max_bytes=10)
+    put: list[int] = []
+
+    async def put_all() -> None:
+        for number in range(6):
+            await handoff.put(number, 4)
+            put.append(number)
+        await handoff.put(6, 99)
+        handoff.finish()
+
+    async def others_had_their_turn() -> int:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return len(put)
+
+    thread.submit(put_all())
+
+    seen = []
+    for item in handoff:
+        held = thread.call(others_had_their_turn(), what="a turn", timeout=5) - item
+        seen.append((item, held))
+
+    assert [item for item, _ in seen] == list(range(7))
+    assert max(held for _, held in seen) <= 3, "two wait in the queue while one is being worked on"
+
+
+def test_an_error_comes_behind_the_items(thread: LoopThread) -> None:
+    handoff: Handoff[int] = Handoff(thread.loop, max_bytes=10)
+    thread.call(handoff.put(1, 1), what="put", timeout=5)
+    handoff.finish(OSError("gone"))
+    items = iter(handoff)
+
+    assert next(items) == 1
+    with pytest.raises(OSError, match="gone"):
+        next(items)
+
+
+def test_a_call_has_a_deadline_and_is_cancelled(thread: LoopThread) -> None:
+    cancelled = threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(RequestTimedOut, match=r"waiting took longer than 0\.01 s"):
+        thread.call(forever(), what="waiting", timeout=0.01)
+    assert cancelled.wait(5)
+
+
+def test_the_errors_of_a_call_are_its_own(thread: LoopThread) -> None:
+    async def fail() -> None:
+        raise RequestTimedOut("the broker is silent")
+
+    with pytest.raises(RequestTimedOut, match="the broker is silent"):
+        thread.call(fail(), what="failing", timeout=5)
+
+
+def test_closing_cancels_what_runs() -> None:
+    thread = LoopThread("test loop")
+    started = threading.Event()
+
+    async def forever() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    running = thread.submit(forever())
+    assert started.wait(5)
+
+    thread.close(timeout=5)
+    thread.close(timeout=5)
+
+    assert running.cancelled()

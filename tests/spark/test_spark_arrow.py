@@ -1,0 +1,111 @@
+"""Record batches of exactly the types that Spark accepts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from aiokc import ConsumerRecord, RawRecord, TopicPartition
+from aiokc.errors import ConfigError
+from spark_source.arrow import BatchBuilder, to_batch
+from spark_source.schema import columns_of, kafka_schema
+
+TP = TopicPartition("events", 7)
+ALL = tuple(kafka_schema(include_headers=True).fieldNames())
+
+
+def record(offset: int, value: bytes | None = b"v", **changed: object) -> RawRecord:
+    fields: dict[str, object] = {"key": b"k", "timestamp": 1_700_000_000_123, "headers": ()}
+    return ConsumerRecord(TP.topic, TP.partition, offset, value=value, **(fields | changed))  # type: ignore[arg-type]
+
+
+def test_the_columns_are_those_of_sparks_own_source() -> None:
+    assert kafka_schema(include_headers=True).simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+    assert kafka_schema(include_headers=False).fieldNames() == list(ALL[:-1])
+
+
+@pytest.mark.parametrize("include_headers", [True, False])
+def test_arrow_types_are_the_ones_that_spark_compares_with(include_headers: bool) -> None:
+    schema = kafka_schema(include_headers=include_headers)
+
+    batch = to_batch(TP, [record(0)], schema.fieldNames())
+
+    assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
+
+
+def test_every_column_carries_what_the_record_has() -> None:
+    records = [
+        record(5, None, key=b"", timestamp_type=1, headers=(("h", b"1"), ("h", None))),
+        record(6, b"", key=None, timestamp=-1),
+    ]
+
+    rows = to_batch(TP, records, ALL).to_pylist()
+
+    assert rows == [
+        {
+            "key": b"",
+            "value": None,
+            "topic": "events",
+            "partition": 7,
+            "offset": 5,
+            "timestamp": datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC),
+            "timestampType": 1,
+            "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}],
+        },
+        {
+            "key": None,
+            "value": b"",
+            "topic": "events",
+            "partition": 7,
+            "offset": 6,
+            "timestamp": datetime(1969, 12, 31, 23, 59, 59, 999000, tzinfo=UTC),
+            "timestampType": 0,
+            "headers": None,
+        },
+    ]
+
+
+def test_a_schema_of_the_user_chooses_columns() -> None:
+    kafka = kafka_schema(include_headers=True)
+    schema = StructType([kafka["offset"], kafka["headers"], kafka["value"]])
+
+    assert columns_of(schema) == ("offset", "headers", "value")
+    assert to_batch(TP, [record(1)], columns_of(schema)).schema.equals(to_arrow_schema(schema, timezone="UTC"))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (StructField("valeu", BinaryType()), "column 'valeu' of the schema is not one of Kafka's: key, value, topic"),
+        (StructField("value", StringType()), "column 'value' .* must be a nullable binary, not string: cast it"),
+        (StructField("value", BinaryType(), nullable=False), "must be a nullable binary, not NOT NULL binary"),
+    ],
+)
+def test_a_schema_of_other_columns_is_refused(column: StructField, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        columns_of(StructType([column]))
+
+
+@given(st.lists(st.lists(st.integers(0, 3000), max_size=6), max_size=6))
+def test_batches_are_full_and_lose_nothing(chunks: list[list[int]]) -> None:
+    builder, batches = BatchBuilder(TP, ALL, target_bytes=2000), list[pa.RecordBatch]()
+    offset, largest = 0, 0
+    for sizes in chunks:
+        records = [record(offset + number, b"x" * size) for number, size in enumerate(sizes)]
+        offset, largest = offset + len(sizes), max([largest, *sizes])
+        batches += builder.add(records)
+        assert all(batch.nbytes >= 1900 for batch in batches), "given out before it was full"
+    batches += builder.rest()
+    batches += builder.rest()
+
+    assert [row for batch in batches for row in batch.column("offset").to_pylist()] == list(range(offset))
+    assert all(batch.num_rows and batch.nbytes < 2000 + largest + 500 for batch in batches)

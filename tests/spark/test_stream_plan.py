@@ -1,0 +1,391 @@
+"""Which offsets a micro-batch has, against a cluster that the test plays, on a clock that the test owns."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+from uuid import UUID
+
+import pytest
+
+from aiokc import EARLIEST, LATEST, ClientConfig, PartitionInfo, TopicInfo, TopicPartition
+from aiokc.errors import ConfigError, UnknownTopic
+from spark_source.batch_plan import batch_ranges
+from spark_source.data_loss import DataLoss
+from spark_source.offsets import ANCHOR, OffsetJson
+from spark_source.options import SourceOptions
+from spark_source.stream_plan import StreamPlan
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+OPTIONS = SourceOptions(ClientConfig(), ("a",), starting=LATEST, ending=LATEST)
+
+
+class PlayedCluster:
+    """Logs as (earliest, latest); counts what it is asked, and has a clock that only sleeping moves."""
+
+    def __init__(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        self.logs = dict(logs)
+        self.ids: dict[str, UUID] = {}
+        self.stale: list[tuple[TopicPartition, int]] = []
+        self.asked = 0
+        self.now = 100.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        self.asked += 1
+        there = [tp for tp in self.logs if tp.topic in set(names)]
+        found: dict[str, TopicInfo] = {}
+        for tp in there:
+            info = found.setdefault(tp.topic, TopicInfo(tp.topic, {}, self.ids.get(tp.topic)))
+            info.partitions[tp.partition] = PartitionInfo(tp.topic, tp.partition, 1)
+        return found
+
+    def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self.asked += bool(timestamps)
+        if any(tp not in self.logs for tp in timestamps):
+            raise UnknownTopic(3)
+        found = {tp: self.logs[tp][0 if at == EARLIEST else 1] for tp, at in timestamps.items()}
+        if self.stale and self.stale[0][0] in timestamps:
+            tp, end = self.stale.pop(0)
+            found[tp] = end
+        return found
+
+    def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        wanted = list(partitions)
+        earliest = self.list_offsets(dict.fromkeys(wanted, EARLIEST))
+        latest = self.list_offsets(dict.fromkeys(wanted, LATEST))
+        return {tp: (earliest[tp], latest[tp]) for tp in wanted}
+
+    def plan(self, options: SourceOptions = OPTIONS, **changed: object) -> StreamPlan:
+        return StreamPlan(
+            replace(options, **changed),  # type: ignore[arg-type]
+            self,
+            clock=self.clock,
+            sleep=self.sleep,
+        )
+
+
+def stored(offset: OffsetJson) -> OffsetJson:
+    """Return what comes back of an offset that Spark keeps as JSON text."""
+    restored: OffsetJson = json.loads(json.dumps(offset))
+    return restored
+
+
+def test_batches_follow_one_another() -> None:
+    cluster = PlayedCluster({A0: (0, 5), A1: (2, 9)})
+    plan = cluster.plan(starting=EARLIEST)
+
+    start = stored(plan.initial())
+    first = stored(plan.latest(start))
+    cluster.logs[A0] = (0, 6)
+    second = stored(plan.latest(first))
+
+    assert start == {"a": {"0": 0, "1": 2}}
+    assert first == {"a": {"0": 5, "1": 9}, ANCHOR: {"a": {"0": 0, "1": 2}}}
+    assert second == {"a": {"0": 6, "1": 9}}
+    assert plan.ranges(start, first) == {A0: (0, 5), A1: (2, 9)}
+    assert plan.ranges(first, second) == {A0: (5, 6)}
+    assert plan.known_ends() == {"a": {"0": 6, "1": 9}}
+
+
+def test_the_initial_offset_is_resolved_once() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan()
+    start = plan.initial()
+    cluster.logs[A0] = (0, 50)
+
+    assert plan.initial() == start == {"a": {"0": 5}}
+
+
+def test_batch_0_is_repeated_from_where_it_started() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    died = cluster.plan()
+    start = died.initial()
+    cluster.logs[A0] = (0, 8)
+    end = stored(died.latest(start))
+    cluster.logs[A0] = (0, 20)
+
+    restarted = cluster.plan()
+    later_start = stored(restarted.initial())
+
+    assert later_start == {"a": {"0": 20}}
+    assert restarted.ranges(later_start, end) == {A0: (5, 8)}
+    assert stored(restarted.latest(end)) == {"a": {"0": 20}}
+
+
+def test_an_empty_batch_0_is_anchored_too() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    died = cluster.plan()
+    end = stored(died.latest(stored(died.initial())))
+    cluster.logs[A0] = (0, 7)
+
+    restarted = cluster.plan()
+
+    assert end == {"a": {"0": 5}, ANCHOR: {"a": {"0": 5}}}
+    assert restarted.ranges(stored(restarted.initial()), end) == {}
+    assert restarted.ranges(end, stored(restarted.latest(end))) == {A0: (5, 7)}
+
+
+def test_nothing_new_is_the_very_offset_that_was_given() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan()
+    end = stored(plan.latest(plan.initial()))
+
+    assert plan.latest(end) is end
+
+
+def test_new_partitions_start_at_earliest_and_are_anchored() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan()
+    first = stored(plan.latest(plan.initial()))
+    cluster.logs |= {A1: (0, 3)}
+    cluster.sleep(10)
+    second = stored(plan.latest(first))
+    cluster.logs[A1] = (0, 4)
+
+    assert second == {"a": {"0": 5, "1": 3}, ANCHOR: {"a": {"1": 0}}}
+    assert plan.ranges(first, second) == cluster.plan().ranges(first, second) == {A1: (0, 3)}
+    assert stored(plan.latest(second)) == {"a": {"0": 5, "1": 4}}
+
+
+def test_a_topic_added_at_a_restart_starts_at_earliest_even_if_that_is_not_0() -> None:
+    cluster = PlayedCluster({A0: (0, 5), B0: (40, 50)})
+    end = stored(cluster.plan(topics=("a", "b")).latest({"a": {"0": 5}}))
+
+    assert end == {"a": {"0": 5}, "b": {"0": 50}, ANCHOR: {"b": {"0": 40}}}
+
+
+def test_the_checkpoint_of_sparks_own_source_has_no_anchor() -> None:
+    cluster = PlayedCluster({A0: (0, 5), A1: (1, 4)})
+
+    assert cluster.plan().ranges({"a": {"0": 2}}, {"a": {"0": 5, "1": 4}}) == {A0: (2, 5), A1: (1, 4)}
+
+
+def test_an_idle_stream_asks_less_than_five_times_a_second() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan()
+    end = plan.latest(plan.initial())
+    cluster.asked, began = 0, cluster.now
+
+    while cluster.now < began + 60:
+        end = plan.latest(end)
+        cluster.sleep(0.01)
+
+    assert 60 < cluster.asked < 60 * 5
+
+
+def test_a_busy_stream_hardly_waits() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan()
+    end = plan.latest(plan.initial())
+    began = cluster.now
+    for written in range(6, 16):
+        cluster.logs[A0] = (0, written)
+        end = plan.latest(end)
+
+    assert cluster.now - began < 1.0
+
+
+def test_max_offsets_splits_the_backlog() -> None:
+    cluster = PlayedCluster({A0: (0, 30), A1: (0, 10)})
+    plan = cluster.plan(starting=EARLIEST)
+
+    first = stored(plan.latest(plan.initial(), 8))
+    second = stored(plan.latest(first, 8))
+
+    assert first == {"a": {"0": 6, "1": 2}, ANCHOR: {"a": {"0": 0, "1": 0}}}
+    assert second == {"a": {"0": 12, "1": 4}}
+
+
+def test_available_now_reads_to_where_the_logs_ended_when_it_began() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan(starting=EARLIEST)
+    plan.freeze()
+    cluster.logs |= {A0: (0, 99), A1: (0, 9)}
+    cluster.sleep(10)
+
+    end = stored(plan.latest(plan.initial(), 3))
+    end = stored(plan.latest(end, 3))
+
+    assert end == {"a": {"0": 5}}
+    assert plan.latest(end, 3) is end
+
+
+def test_available_now_from_latest_reads_nothing() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan()
+    plan.freeze()
+    cluster.logs[A0] = (0, 9)
+    start = plan.initial()
+
+    assert plan.ranges(start, plan.latest(start)) == {}
+
+
+def test_an_end_that_a_new_leader_does_not_know_yet_is_asked_again() -> None:
+    cluster = PlayedCluster({A0: (0, 50)})
+    plan = cluster.plan()
+    end = stored(plan.latest(plan.initial()))
+    cluster.stale = [(A0, 40), (A0, 45)]
+
+    assert plan.latest(end) is end
+
+    cluster.stale = [(A0, 0), (A0, 30)]
+    assert plan.ranges({"a": {"0": 20}}, end | {ANCHOR: {}}) == {A0: (20, 50)}
+
+
+def cut(cluster: PlayedCluster) -> None:
+    cluster.logs[A0] = (0, 40)
+
+
+def deleted(cluster: PlayedCluster) -> None:
+    del cluster.logs[A0]
+
+
+def partition_gone(cluster: PlayedCluster) -> None:
+    del cluster.logs[A0]
+    cluster.logs[A1] = (0, 5)
+
+
+def recreated(cluster: PlayedCluster) -> None:
+    cluster.ids["a"] = UUID(int=2)
+    cluster.logs[A0] = (0, 70)
+
+
+def trimmed_partition_added(cluster: PlayedCluster) -> None:
+    cluster.logs[A1] = (3, 9)
+
+
+Event: TypeAlias = Callable[[PlayedCluster], None]
+LOSSES: list[tuple[Event, str, OffsetJson, dict[TopicPartition, tuple[int, int]]]] = [
+    (cut, "0: its log ends before what .* Wanted: from offset 50 on; available: 0 to 40", {"a": {"0": 40}}, {}),
+    (deleted, "0: it is gone. Wanted: from offset 50 on; available: nothing of it", {}, {}),
+    (partition_gone, "0: it is gone", {"a": {"1": 5}}, {A1: (0, 5)}),
+    (recreated, "0: its topic was deleted and created again.*available: 0 to 70", {"a": {"0": 70}}, {A0: (0, 70)}),
+    (trimmed_partition_added, "1: the first .* available: 3 to 9", {"a": {"0": 50, "1": 9}}, {A1: (3, 9)}),
+]
+
+
+def plan_in_progress(event: Event, *, fail: bool, is_frozen: bool) -> tuple[StreamPlan, OffsetJson]:
+    cluster = PlayedCluster({A0: (0, 50)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(fail_on_data_loss=fail)
+    end = stored(plan.latest(plan.initial()))
+    cluster.sleep(10)
+    event(cluster)
+    if is_frozen:
+        plan.freeze()
+    return plan, end
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize(("event", "said"), [loss[:2] for loss in LOSSES])
+def test_loss_of_data_is_an_error(event: Event, said: str, is_frozen: bool) -> None:
+    plan, end = plan_in_progress(event, fail=True, is_frozen=is_frozen)
+
+    with pytest.raises(DataLoss, match=f"topic 'a', partition {said}"):
+        plan.latest(end)
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+@pytest.mark.parametrize(("event", "said", "left", "read"), LOSSES)
+def test_with_fail_on_data_loss_false_it_is_told_once_and_the_stream_goes_on(
+    event: Event,
+    said: str,
+    left: OffsetJson,
+    read: dict[TopicPartition, tuple[int, int]],
+    is_frozen: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan, end = plan_in_progress(event, fail=False, is_frozen=is_frozen)
+
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        after = stored(plan.latest(end))
+
+    assert re.search(f"going on after data loss: topic 'a', partition {said}", caplog.text)
+    assert {topic: parts for topic, parts in after.items() if topic != ANCHOR} == left
+    assert plan.ranges(end, after) == read
+    caplog.clear()
+    assert plan.latest(after) is after
+    assert not caplog.records
+
+
+def test_records_deleted_before_a_planned_batch_was_read() -> None:
+    cluster = PlayedCluster({A0: (30, 50), A1: (0, 9)})
+    start, end = {"a": {"0": 20, "1": 0}}, {"a": {"0": 40, "1": 9}}
+
+    with pytest.raises(DataLoss, match=r"oldest records were deleted.*offsets 20 to 40 .*; available: 30 to 50"):
+        cluster.plan().ranges(start, end)
+    assert cluster.plan(fail_on_data_loss=False).ranges(start, end) == {A0: (30, 40), A1: (0, 9)}
+
+
+def test_a_partition_deleted_before_a_planned_batch_was_read() -> None:
+    cluster = PlayedCluster({A1: (0, 9)})
+    start, end = {"a": {"0": 20, "1": 0}}, {"a": {"0": 40, "1": 9}}
+
+    with pytest.raises(DataLoss, match=r"the partition is gone.*offsets 20 to 40 .*; available: nothing"):
+        cluster.plan().ranges(start, end)
+    assert cluster.plan(fail_on_data_loss=False).ranges(start, end) == {A1: (0, 9)}
+
+
+@pytest.mark.parametrize("spec", [100, 3])
+def test_a_start_outside_of_the_log(spec: int) -> None:
+    cluster = PlayedCluster({A0: (5, 50)})
+    plan = cluster.plan(starting={A0: spec})
+
+    def first_batch() -> dict[TopicPartition, tuple[int, int]]:
+        start = plan.initial()
+        return plan.ranges(start, plan.latest(start))
+
+    with pytest.raises(DataLoss, match=f"Wanted: .*{spec}.*; available: 5 to 50"):
+        first_batch()
+
+
+def test_a_topic_that_no_longer_is_subscribed_or_does_not_exist() -> None:
+    cluster = PlayedCluster({A0: (0, 5), B0: (0, 5)})
+
+    with pytest.raises(DataLoss, match="topic 'b', partition 0: 'subscribe' no longer names its topic"):
+        cluster.plan().latest({"a": {"0": 5}, "b": {"0": 5}})
+    with pytest.raises(ConfigError, match="'subscribe': no topic 'c' on the cluster at localhost:9092: create it"):
+        cluster.plan(topics=("a", "c")).initial()
+    with pytest.raises(ConfigError, match="'subscribe': no topic 'c'"):
+        cluster.plan(topics=("a", "c")).latest({"a": {"0": 5}})
+
+
+def test_batch_from_the_earliest_to_the_latest() -> None:
+    cluster = PlayedCluster({A0: (3, 50), A1: (4, 4)})
+
+    assert batch_ranges(replace(OPTIONS, starting=EARLIEST), cluster) == {A0: (3, 50)}
+
+
+def test_batch_between_given_offsets() -> None:
+    cluster = PlayedCluster({A0: (3, 50), A1: (4, 8)})
+    options = replace(OPTIONS, starting={A0: 10, A1: EARLIEST}, ending={A0: 20, A1: LATEST})
+
+    assert batch_ranges(options, cluster) == {A0: (10, 20), A1: (4, 8)}
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending", "error", "message"),
+    [
+        ({A0: 10}, {A0: 9}, ConfigError, r"endingOffsets of a-0 \(9\) lies before its startingOffsets \(10\)"),
+        ({A0: 60}, LATEST, DataLoss, "Wanted: from offset 60 on; available: 3 to 50"),
+        ({A0: 1}, LATEST, DataLoss, "Wanted: offsets 1 to 50 .*; available: 3 to 50"),
+        (EARLIEST, {A0: 51}, DataLoss, "Wanted: offsets 3 to 51 .*; available: 3 to 50"),
+        ({A0: 10, A1: 1}, LATEST, ConfigError, "startingOffsets names a-1"),
+    ],
+)
+def test_batch_ranges_that_cannot_be(starting: object, ending: object, error: type[Exception], message: str) -> None:
+    cluster = PlayedCluster({A0: (3, 50)})
+    options = replace(OPTIONS, starting=starting, ending=ending)  # type: ignore[arg-type]
+
+    with pytest.raises(error, match=message):
+        batch_ranges(options, cluster)

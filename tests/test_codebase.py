@@ -1,0 +1,67 @@
+"""The shape of the code that a reviewer would otherwise have to watch."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LIBRARIES = ("aiokc", "spark_source", "pyspark_aiokc")
+FILE_LINES = 500
+FUNCTION_LINES = 70
+# Names that say nothing about the one idea of a file.
+VAGUE = {"base", "common", "core_utils", "helper", "helpers", "manager", "misc", "shared", "util", "utils"}
+
+
+def _files(*folders: str) -> list[Path]:
+    return sorted(path.relative_to(ROOT) for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def _statements(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring and decorators."""
+    first = function.body[1] if ast.get_docstring(function) and len(function.body) > 1 else function.body[0]
+    return (function.end_lineno or function.lineno) - first.lineno + 1
+
+
+@pytest.mark.parametrize("path", _files(*LIBRARIES), ids=str)
+def test_a_file_is_one_idea(path: Path) -> None:
+    text = (ROOT / path).read_text()
+    assert text.count("\n") <= FILE_LINES, f"{path}: more than {FILE_LINES} lines; which two ideas is it?"
+    for function in _functions(ast.parse(text)):
+        where = f"{path}:{function.lineno}: {function.name}"
+        assert _statements(function) <= FUNCTION_LINES, f"{where} has more than {FUNCTION_LINES} lines"
+
+
+def test_a_module_is_known_by_its_last_name() -> None:
+    names = Counter(path.stem for path in _files("aiokc") if path.stem != "__init__")
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_no_module_has_a_vague_name() -> None:
+    everything = _files(*LIBRARIES, "tests", "benchmarks")
+    assert [str(path) for path in everything if VAGUE & {part.removesuffix(".py") for part in path.parts}] == []
+
+
+def test_every_folder_of_tests_is_a_package() -> None:
+    """Two test files of one name in different folders can only live together in packages."""
+    folders = {(ROOT / path).parent for path in _files("tests")}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
+
+
+def test_tests_lie_where_their_subject_does() -> None:
+    """tests/net/test_pool.py tests aiokc/net; a folder of tests has the name of a package, or of another top folder."""
+    packages = {path.parent.name for path in _files("aiokc")}
+    known = packages | {path.parts[0] for path in _files("benchmarks", "docs", "spark_source")}
+    known |= {"spark", "simulation"}
+    folders = {path.parts[1] for path in _files("tests") if len(path.parts) > 2}
+    assert folders - known == set()

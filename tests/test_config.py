@@ -1,0 +1,89 @@
+"""Options: checked once, with the nearest known name for a wrong one."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_type_hints
+
+import pytest
+
+from aiokc.config import ClientConfig, ClientOptions, ConsumerConfig, ConsumerOptions, configured, parse_addresses
+from aiokc.errors import ConfigError
+
+
+@pytest.mark.parametrize(("config", "options"), [(ClientConfig, ClientOptions), (ConsumerConfig, ConsumerOptions)])
+def test_keywords_and_configuration_are_the_same_options(config: type[ClientConfig], options: type[Any]) -> None:
+    assert {field.name for field in fields(config)} == set(get_type_hints(options))
+    for field in fields(config):
+        assert get_type_hints(config)[field.name] == get_type_hints(options)[field.name], field.name
+
+
+def test_defaults_are_those_of_the_java_client() -> None:
+    config = ConsumerConfig()
+    assert (config.session_timeout_ms, config.heartbeat_interval_ms, config.max_poll_interval_ms) == (
+        45000,
+        3000,
+        300000,
+    )
+    assert (config.fetch_max_bytes, config.max_partition_fetch_bytes, config.fetch_max_wait_ms) == (
+        52428800,
+        1048576,
+        500,
+    )
+    assert (config.max_poll_records, config.auto_offset_reset, config.enable_auto_commit) == (500, "latest", True)
+    assert (config.request_timeout_ms, config.default_api_timeout_ms, config.retry_backoff_ms) == (30000, 60000, 100)
+
+
+@pytest.mark.parametrize(
+    ("given", "addresses"),
+    [
+        ("a:1", (("a", 1),)),
+        ("a", (("a", 9092),)),
+        (" a:1 , b:2,", (("a", 1), ("b", 2))),
+        (["a:1", "[::1]:2", "[::1]"], (("a", 1), ("::1", 2), ("::1", 9092))),
+    ],
+)
+def test_bootstrap_servers(given: str | list[str], addresses: tuple[tuple[str, int], ...]) -> None:
+    assert parse_addresses(given) == addresses
+    assert ClientConfig(bootstrap_servers=given).addresses == addresses
+
+
+@pytest.mark.parametrize("given", ["", ",", "a:", "a:b", "a:0", "a:70000", ":9092", "kafka://a:1", "::1:9092", []])
+def test_wrong_bootstrap_servers(given: str | list[str]) -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers"):
+        ClientConfig(bootstrap_servers=given)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"grup_id": "g"}, "unknown option 'grup_id'; did you mean 'group_id'"),
+        ({"bootstrap.servers": "a:1"}, "did you mean 'bootstrap_servers'"),
+        ({"max_poll_records": "500"}, "max_poll_records must be int, not str"),
+        ({"max_poll_records": True}, "max_poll_records must be int, not bool"),
+        ({"max_poll_records": 0}, "max_poll_records=0 must be at least 1"),
+        ({"enable_auto_commit": "false"}, "enable_auto_commit must be bool"),
+        ({"auto_offset_reset": "smallest"}, "must be one of 'earliest', 'latest', 'none'"),
+        ({"isolation_level": "committed"}, "must be one of 'read_uncommitted', 'read_committed'"),
+        ({"group_id": ""}, "group_id must not be empty"),
+        ({"group_instance_id": ""}, "group_instance_id must not be empty"),
+        ({"heartbeat_interval_ms": 45000}, "must be smaller than session_timeout_ms"),
+        ({"fetch_max_wait_ms": 30000}, "must be smaller than request_timeout_ms"),
+        ({"retry_backoff_ms": 2000}, "retry_backoff_max_ms=1000 must be at least 2000"),
+        ({"partition_assignment_strategy": []}, "at least one assignor"),
+        ({"partition_assignment_strategy": [1]}, "must hold strings only"),
+        ({"bootstrap_servers": 9092}, "bootstrap_servers must be"),
+        ({"resolve": "dns"}, "resolve must be an async function"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configured(ConsumerConfig, None, options)
+
+
+def test_keywords_override_a_given_configuration() -> None:
+    config = ConsumerConfig(group_id="g", max_poll_records=7)
+    assert configured(ConsumerConfig, config, {"max_poll_records": 8}) == ConsumerConfig(
+        group_id="g", max_poll_records=8
+    )
+    assert configured(ConsumerConfig, config, {}) == config

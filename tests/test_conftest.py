@@ -1,0 +1,79 @@
+"""The suite's own rules: which loop a test runs on, and that CI knows no skipped test of a real system."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+_LOOPS = """
+import asyncio, pytest
+async def test_plain(): print("plain", type(asyncio.get_running_loop()).__module__.split(".")[0])
+@pytest.mark.any_loop
+async def test_both(): print("both", type(asyncio.get_running_loop()).__module__.split(".")[0])
+"""
+_SKIPS = """
+import pytest
+@pytest.mark.kafka
+def test_needs_kafka(): pytest.skip("no java")
+@pytest.mark.spark
+@pytest.mark.skip(reason="no spark")
+def test_needs_spark(): pass
+def test_other(): pytest.skip("not here")
+"""
+
+
+def _run(folder: Path, text: str, *options: str, ci: str = "") -> str:
+    (folder / "test_it.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-q", "-s", *options]
+    command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "CI": ci}, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "ran"),
+    [
+        ([], ["both asyncio", "both uvloop", "plain asyncio"]),
+        (["--loop", "asyncio"], ["both asyncio", "plain asyncio"]),
+        (["--loop", "uvloop"], ["both uvloop", "plain uvloop"]),
+    ],
+)
+def test_async_tests_run_on_the_loops_that_are_asked_for(tmp_path: Path, options: list[str], ran: list[str]) -> None:
+    said = _run(tmp_path, _LOOPS, *options)
+    found = [line.lstrip(".") for line in said.splitlines() if line.lstrip(".").startswith(("plain ", "both "))]
+    assert sorted(found) == ran, said
+
+
+def test_a_skipped_test_of_a_real_system_fails_in_ci(tmp_path: Path) -> None:
+    assert "3 skipped" in _run(tmp_path, _SKIPS)
+    # An error is a test that failed before its body: the one with the skip mark.
+    assert "1 failed, 1 skipped, 1 error" in _run(tmp_path, _SKIPS, ci="true")
+
+
+def test_a_file_skipped_as_a_whole_fails_in_ci(tmp_path: Path) -> None:
+    said = _run(tmp_path, "import pytest\npytest.importorskip('no_such_module')\n", ci="true")
+    assert "1 error" in said
+    assert "CI=true allows no skip" in said
+
+
+def test_a_test_that_takes_a_broker_is_a_kafka_test(tmp_path: Path) -> None:
+    text = "def test_broker(kafka): pass\ndef test_nodes(three_nodes): pass\ndef test_other(): pass\n"
+    assert "test_it.py::test_broker\ntest_it.py::test_nodes\n\n2/3 tests" in _run(
+        tmp_path, text, "--collect-only", "-m", "kafka"
+    )
+
+
+def test_without_maven_the_remedy_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("AIOKC_KAFKA_HOME", str(tmp_path / "home"))
+    said = _run(tmp_path, "def test_broker(kafka): pass\n")
+    assert "ERROR: no mvn on PATH: install Maven" in said
+    assert "leave these tests out: -m 'not kafka'" in said

@@ -1,0 +1,73 @@
+"""A transaction that has offsets of a group."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from aiokc.error_codes import ErrorCode
+from aiokc.testing.messages.producing import InitProducerIdRequest
+from aiokc.testing.messages.txn import (
+    AddOffsetsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from aiokc.wire.messages.discovery import FindCoordinatorRequest
+
+from .group_scene import NOT_YET, Actor
+
+_BUSY = NOT_YET | {ErrorCode.CONCURRENT_TRANSACTIONS}
+
+
+class Transaction:
+    """One transaction of a producer of its own, to which a group's offsets belong."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self._name = f"transaction-{uuid.uuid4().hex}"
+
+    async def begin(self) -> None:
+        find = FindCoordinatorRequest(key_type=1, coordinator_keys=[self._name])
+        while (await self._actor.ask(find, 4)).coordinators[0].error_code in NOT_YET:
+            pass
+        initial = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=60_000)
+        while (answer := await self._actor.ask(initial, 4)).error_code in _BUSY:
+            pass
+        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        await self._until_done(AddOffsetsToTxnRequest(**self._identity(), group_id=self._actor.scene.group), 3)
+
+    def _identity(self) -> dict[str, Any]:
+        return {"transactional_id": self._name, "producer_id": self.producer_id, "producer_epoch": self.epoch}
+
+    async def _until_done(self, request: Any, version: int) -> None:
+        while (answer := await self._actor.ask(request, version)).error_code in _BUSY:
+            pass
+        assert answer.error_code == 0
+
+    async def commit_offset(self, offset: int = 1, metadata: str = "", partition: int = 0, **changes: Any) -> int:
+        """Commit an offset that becomes one when the transaction is committed; return the error code."""
+        actor = self._actor
+        one = TxnOffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_metadata=metadata
+        )
+        options: dict[str, Any] = {
+            "group_id": actor.scene.group,
+            "generation_id": actor.generation,
+            "member_id": actor.member_id,
+            "group_instance_id": actor.instance,
+            "topics": [TxnOffsetCommitRequestTopic(name=actor.scene.topic, partitions=[one])],
+        }
+        answer = await actor.ask(TxnOffsetCommitRequest(**self._identity() | options | changes), 3)
+        return int(answer.topics[0].partitions[0].error_code)
+
+    async def end(self, *, committed: bool) -> None:
+        await self._until_done(EndTxnRequest(**self._identity(), committed=committed), 3)
+
+
+async def commit_in_transaction(actor: Actor, **changes: Any) -> int:
+    """Commit an offset in a transaction that is left open."""
+    transaction = Transaction(actor)
+    await transaction.begin()
+    return await transaction.commit_offset(**changes)

@@ -1,0 +1,225 @@
+"""Bytes of a real broker and of the Java client, read and written back; capture_golden.py takes them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from aiokc.wire import decode, decode_in_slices, decode_request_header, encode, read_response_header
+from aiokc.wire.messages.discovery import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
+from aiokc.wire.messages.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from aiokc.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatResponse, JoinGroupResponse, SyncGroupResponse
+from aiokc.wire.messages.offsets import ListOffsetsResponse, OffsetFetchResponse, OffsetForLeaderEpochResponse
+from aiokc.wire.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+from aiokc.wire.schema import Message, Request, Response
+
+from .capture_golden import GOLDEN, TOPIC
+from .messages import all_messages
+
+CLASSES: dict[str, Any] = {cls.__name__: cls for cls in all_messages()}
+FLEXIBLE_FROM = {cls.api_key: cls.flexible_from for cls in all_messages()}
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A line of the golden file: what was asked, and what was answered in ``body_version``."""
+
+    api: str
+    version: int
+    body_version: int
+    asked: bytes
+    answer: bytes
+
+    @property
+    def request_type(self) -> type[Request[Any]]:
+        found: type[Request[Any]] = CLASSES[f"{self.api}Request"]
+        return found
+
+    def body(self) -> bytes:
+        correlation_id, start = read_response_header(memoryview(self.answer), self.request_type, self.version)
+        assert correlation_id == int.from_bytes(self.asked[4:8], "big")
+        return self.answer[start:]
+
+    def response(self) -> Response:
+        return decode(self.request_type.response, self.body(), self.body_version)
+
+
+def _lines() -> Iterator[list[str]]:
+    for line in GOLDEN.read_text().splitlines():
+        if not line.startswith("#"):
+            yield line.split()
+
+
+EXCHANGES = [
+    Exchange(api, int(version), int(body_version), bytes.fromhex(asked), bytes.fromhex(answer))
+    for api, version, body_version, asked, answer in (line for line in _lines() if len(line) == 5)
+]
+EMBEDDED = {(name, int(version)): bytes.fromhex(data) for name, version, data in (x for x in _lines() if len(x) == 3)}
+
+
+def answers(response: type[Response]) -> list[tuple[int, Any]]:
+    api = response.__name__.removesuffix("Response")
+    found = [(exchange.version, exchange.response()) for exchange in EXCHANGES if exchange.api == api]
+    assert found
+    return found
+
+
+# Bytes
+
+
+def finished(steps: Generator[None, None, Message]) -> Message:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            message: Message = end.value
+            return message
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: f"{exchange.api}-v{exchange.version}")
+def test_what_was_said_is_written_back_to_the_byte(exchange: Exchange) -> None:
+    header = decode_request_header(memoryview(exchange.asked), FLEXIBLE_FROM)
+    assert header[:2] == (exchange.request_type.api_key, exchange.version)
+    request = decode(exchange.request_type, header.body, exchange.version)
+    assert encode(request, exchange.version) == header.body
+    assert encode(exchange.response(), exchange.body_version) == exchange.body()
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: f"{exchange.api}-v{exchange.version}")
+def test_slices_read_the_same(exchange: Exchange) -> None:
+    steps = decode_in_slices(exchange.request_type.response, exchange.body(), exchange.body_version, 1)
+    assert finished(steps) == exchange.response()
+
+
+def test_every_version_of_every_api_was_taken() -> None:
+    taken = {(f"{exchange.api}Request", exchange.version) for exchange in EXCHANGES} | EMBEDDED.keys()
+    wanted = {
+        (cls.__name__, version)
+        for cls in all_messages()
+        if not issubclass(cls, Response)
+        for version in range(cls.min_version, cls.max_version + 1)
+    }
+    assert wanted == taken
+
+
+# Meanings
+
+
+def test_api_versions_and_its_refusal() -> None:
+    for version, response in answers(ApiVersionsResponse):
+        offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        if version == 5:  # newer than that broker: error 35, in version 0, with what it does speak (KIP-511)
+            assert (response.error_code, offered) == (35, {18: (0, 4)})
+            continue
+        assert response.error_code == 0
+        assert offered[1] == (4, 18)
+        features = {feature.name: feature.max_version_level for feature in response.finalized_features}
+        assert features.get("group.version") == (1 if version >= 3 else None)
+
+
+def test_metadata() -> None:
+    for version, response in answers(MetadataResponse):
+        (broker,) = response.brokers
+        assert (broker.node_id, broker.host) == (1, "127.0.0.1")
+        topics = {topic.name: topic for topic in response.topics}
+        assert topics["missing"].error_code == 3
+        golden = topics[TOPIC]
+        assert sorted(item.partition_index for item in golden.partitions) == [0, 1]
+        assert {item.leader_epoch for item in golden.partitions} == ({0} if version >= 7 else {-1})
+        assert {tuple(item.replica_nodes) for item in golden.partitions} == {(1,)}
+        assert (golden.topic_id.int != 0) == (version >= 10)
+
+
+def test_coordinators() -> None:
+    for version, response in answers(FindCoordinatorResponse):
+        found = response.coordinators if version >= 4 else [response]
+        assert [item.node_id for item in found] == [1] * len(found)
+        assert [item.key for item in response.coordinators] == (["golden-1", "other"] if version >= 4 else [])
+
+
+def test_fetch() -> None:
+    for version, response in answers(FetchResponse):
+        (topic,) = response.responses
+        assert (topic.topic == TOPIC) == (version < 13)
+        assert (topic.topic_id.int != 0) == (version >= 13)
+        first, second = topic.partitions
+        assert (first.partition_index, first.error_code, first.high_watermark) == (0, 0, 3)
+        (aborted,) = first.aborted_transactions
+        assert isinstance(aborted, AbortedTransaction)
+        assert aborted.first_offset == 1
+        assert b"value" in bytes(first.records)
+        assert first.records[16] == 2, "the magic of the first batch"
+        diverging = EpochEndOffset(epoch=0, end_offset=0) if version >= 12 else None
+        assert (second.error_code, second.diverging_epoch) == (0 if version >= 12 else 1, diverging)
+        assert second.aborted_transactions is None
+        assert bytes(second.records) == b""
+
+
+def test_list_offsets_and_epochs() -> None:
+    for version, response in answers(ListOffsetsResponse):
+        last, other = sorted(response.topics[0].partitions, key=lambda item: item.partition_index)
+        assert (last.partition_index, last.error_code, last.offset) == (0, 0, 3)
+        assert other.offset == (-1 if version >= 7 else 0), "of an empty partition: by maximum timestamp, or earliest"
+    for _, response in answers(OffsetForLeaderEpochResponse):
+        (epoch,) = response.topics[0].partitions
+        assert (epoch.error_code, epoch.leader_epoch, epoch.end_offset) == (0, 0, 3)
+
+
+def test_committed_offsets() -> None:
+    for version, response in answers(OffsetFetchResponse):
+        topics = response.topics if version < 8 else response.groups[0].topics
+        first, second = topics[0].partitions
+        assert (first.committed_offset, first.metadata, first.error_code) == (10, "note 10", 0)
+        assert (second.committed_offset, second.metadata) == (-1, "")
+
+
+def test_the_classic_group() -> None:
+    joined = answers(JoinGroupResponse)
+    assert [version for version, response in joined if response.error_code == 79] == [4, 6, 7, 8]
+    for version, response in joined:
+        if response.error_code != 0:
+            continue
+        assert response.leader == response.member_id
+        (member,) = response.members
+        assert member.metadata == EMBEDDED["ConsumerProtocolSubscription", 3]
+        assert member.group_instance_id == ("golden-instance" if version in (5, 9) else None)
+    for _, response in answers(SyncGroupResponse):
+        assert response.assignment == EMBEDDED["ConsumerProtocolAssignment", 3]
+
+
+def test_the_consumer_group() -> None:
+    for version in (0, 1):
+        beats = [response for asked, response in answers(ConsumerGroupHeartbeatResponse) if asked == version]
+        assert {beat.error_code for beat in beats} == {0}
+        assigned = [beat.assignment for beat in beats if beat.assignment is not None]
+        assert [sorted(part.partitions) for part in assigned[-1].topic_partitions] == [[0, 1]]
+        assert beats[-1].assignment is None, "the member has left"
+
+
+def test_authentication() -> None:
+    handshakes = [(response.error_code, response.mechanisms) for _, response in answers(SaslHandshakeResponse)]
+    assert set(map(str, handshakes)) == {str((0, ["PLAIN"])), str((33, ["PLAIN"]))}
+    verdicts = [(version, response.error_code) for version, response in answers(SaslAuthenticateResponse)]
+    assert verdicts == [(0, 0), (1, 0), (2, 0), (2, 58)]
+
+
+@pytest.mark.parametrize(("name", "version"), EMBEDDED)
+def test_what_the_java_client_embeds(name: str, version: int) -> None:
+    data = EMBEDDED[name, version]
+    assert int.from_bytes(data[:2], "big") == version
+    cls: type[Message] = CLASSES[name]
+    message: Any = decode(cls, data[2:], version)
+    assert encode(message, version) == data[2:]
+    if isinstance(message, ConsumerProtocolAssignment):
+        (topic,) = message.assigned_partitions
+        assert (topic.topic, topic.partitions, message.user_data) == (TOPIC, [0, 1], None)
+        return
+    assert isinstance(message, ConsumerProtocolSubscription)
+    assert (message.topics, message.user_data) == ([TOPIC, "other"], b"\1\2\3")
+    assert [owned.partitions for owned in message.owned_partitions] == ([[0, 1]] if version >= 1 else [])
+    assert message.generation_id == (7 if version >= 2 else -1)
+    assert message.rack_id == ("rack-1" if version >= 3 else None)
