@@ -102,7 +102,7 @@ def _delete(call: Call[DeleteTopicsRequest], asked: DeleteTopicState) -> Deletab
         return DeletableTopicResult(
             name=asked.name, topic_id=asked.topic_id, error_code=refusal.code, error_message=refusal.why
         )
-    topics.remove(topic.name)
+    call.cluster.delete_topic(topic.name)
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=0)
 
 

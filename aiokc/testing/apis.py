@@ -8,11 +8,23 @@ from typing import Any, Final, TypeAlias
 from ..wire import Request, Response
 from ..wire.messages.discovery import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from ..wire.messages.fetch import FetchRequest
-from ..wire.messages.offsets import ListOffsetsRequest, OffsetForLeaderEpochRequest
-from . import api_fetch, api_metadata, api_offsets, api_produce, api_topic_admin, api_transactions
+from ..wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from ..wire.messages.offsets import (
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+)
+from . import api_fetch, api_groups, api_metadata, api_offsets, api_produce, api_topic_admin, api_transactions
 from .api_keys import ApiKey
 from .call import Call
-from .messages.describing import DescribeClusterRequest
+from .messages.describing import (
+    DeleteGroupsRequest,
+    DescribeClusterRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+)
 from .messages.producing import InitProducerIdRequest, ProduceRequest
 from .messages.topic_admin import (
     CreatePartitionsRequest,
@@ -20,7 +32,7 @@ from .messages.topic_admin import (
     DeleteRecordsRequest,
     DeleteTopicsRequest,
 )
-from .messages.txn import AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest
+from .messages.txn import AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
 from .released_versions import RELEASES, SINCE
 
 #: Answers a request; None: the client wants no answer.
@@ -43,6 +55,17 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     EndTxnRequest: api_transactions.end_txn,
     OffsetForLeaderEpochRequest: api_offsets.offset_for_leader_epoch,
     DescribeClusterRequest: api_metadata.describe_cluster,
+    JoinGroupRequest: api_groups.ask_coordinator,
+    SyncGroupRequest: api_groups.ask_coordinator,
+    HeartbeatRequest: api_groups.ask_coordinator,
+    LeaveGroupRequest: api_groups.ask_coordinator,
+    OffsetCommitRequest: api_groups.ask_coordinator,
+    OffsetFetchRequest: api_groups.ask_coordinator,
+    OffsetDeleteRequest: api_groups.ask_coordinator,
+    TxnOffsetCommitRequest: api_groups.ask_coordinator,
+    DescribeGroupsRequest: api_groups.ask_coordinator,
+    ListGroupsRequest: api_groups.ask_coordinator,
+    DeleteGroupsRequest: api_groups.ask_coordinator,
 }
 
 REQUESTS: Final[dict[int, type[Request[Any]]]] = {request.api_key: request for request in HANDLERS}

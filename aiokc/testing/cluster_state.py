@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
-from typing import Final
 from uuid import UUID
 
 from ..error_codes import ErrorCode
 from ..records import ControlType, encode_control_batch
+from .coordinators import Coordinators
 from .fetch_sessions import FetchSessions
+from .groups import Groups
+from .rebalances import GroupSettings
 from .refusal import Refusal
 from .topics import Partition, Topic, Topics
 from .transaction_states import Place, Transactions
@@ -21,12 +23,10 @@ from .transaction_states import Place, Transactions
 #: By API key, the versions that are advertised.
 Versions = Mapping[int, tuple[int, int]]
 
-_COORDINATOR_PARTITIONS: Final = 50  # offsets.topic.num.partitions
-
 
 @dataclass(frozen=True)
-class Settings:
-    """What an administrator decides. The names and defaults are those of Kafka's broker configuration."""
+class Settings(GroupSettings):
+    """What an administrator decides, about groups too. Names and defaults are those of Kafka's broker configuration."""
 
     auto_create_topics_enable: bool = True
     num_partitions: int = 1
@@ -61,9 +61,14 @@ class ClusterState:
         self.nodes: dict[int, BrokerNode] = {}
         self.topics = Topics()
         self.producer_ids = count(1000)
-        self.transactions = Transactions(lambda: next(self.producer_ids), self._write_marker, self._end_offsets)
+        self.coordinators = Coordinators(self.nodes)
+        self.groups = Groups(random, settings, topics=self.topics)
+        self.transactions = Transactions(
+            lambda: next(self.producer_ids), self._write_marker, self.groups.end_transaction
+        )
         self._clock = clock
-        self._placed: dict[str, int] = {}
+        self._loading: dict[str, float] = {}  # until when, by group
+        self._orphans: set[str] = set()  # groups that wait for a broker to live
         self._timer: asyncio.TimerHandle | None = None
 
     def now_ms(self) -> int:
@@ -78,8 +83,11 @@ class ClusterState:
 
     def timers_changed(self) -> None:
         """Set the alarm to the next deadline of the coordinators."""
+        deadlines = [self.transactions.deadline, self.groups.deadline, *self._loading.values()]
+        deadline = min((one for one in deadlines if one is not None), default=None)
+        if self._timer is not None and self._timer.when() == deadline:
+            return
         self.stop_timers()
-        deadline = self.transactions.deadline
         if deadline is not None:
             self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
 
@@ -89,7 +97,13 @@ class ClusterState:
             self._timer = None
 
     def _tick(self) -> None:
-        self.transactions.tick(self.now())
+        self._timer = None
+        now = self.now()
+        for group_id in [group_id for group_id, until in self._loading.items() if until <= now]:
+            del self._loading[group_id]
+            self.groups.load(group_id, now)
+        self.transactions.tick(now)
+        self.groups.tick(now)
         self.timers_changed()
 
     # Brokers
@@ -106,6 +120,9 @@ class ClusterState:
         self.nodes[node_id].alive = True
         for partition in self._partitions():
             partition.broker_came(node_id)
+        orphans, self._orphans = self._orphans, set()
+        for key in sorted(orphans):
+            self._hand_over(key)
 
     def broker_left(self, node_id: int) -> None:
         node = self.nodes[node_id]
@@ -113,6 +130,8 @@ class ClusterState:
         node.sessions.clear()
         for partition in self._partitions():
             partition.broker_left(node_id, self.alive)
+        for key in self.coordinators.keys_of(node_id):
+            self._hand_over(key)
 
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self.topics.by_name.values() for partition in topic.partitions]
@@ -135,6 +154,11 @@ class ClusterState:
             replicas = replication_factor or len(topic.partitions[0].replicas)
             self.place_partition(topic, [ids[(index + replica) % len(ids)] for replica in range(replicas)])
 
+    def delete_topic(self, name: str) -> None:
+        """Forget a topic, and what groups have committed for it."""
+        self.topics.remove(name)
+        self.groups.forget_topic(name)
+
     def place_partition(self, topic: Topic, replicas: list[int]) -> None:
         """Add the next partition of a topic on these brokers; the first living one leads."""
         partition = Partition(len(topic.partitions), replicas)
@@ -155,34 +179,34 @@ class ClusterState:
         partition.log.append(batch, partition.leader_epoch)
         partition.wake()
 
-    def _end_offsets(self, group_id: str, producer_id: int, committed: bool) -> None:
-        """End the part of a transaction that is a group's offsets: none has any while no coordinator keeps them."""
-
     # Coordinators
 
     def coordinator_of(self, key: str) -> int:
         """Return the broker that coordinates a group or a transactional id. Raises Refusal."""
-        alive = self.alive
-        if not alive:
-            raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        placed = self._placed.get(key)
-        if placed in alive:
-            return placed
-        return alive[abs(_java_hash(key)) % _COORDINATOR_PARTITIONS % len(alive)]
+        return self.coordinators.of(key)
 
     def check_coordinator(self, key: str, node_id: int) -> None:
         """Raise Refusal where this broker does not coordinate ``key``."""
-        if self.coordinator_of(key) != node_id:
-            raise Refusal(ErrorCode.NOT_COORDINATOR, f"{key!r} is coordinated by broker {self.coordinator_of(key)}")
+        coordinator = self.coordinators.of(key)
+        if coordinator != node_id:
+            raise Refusal(ErrorCode.NOT_COORDINATOR, f"{key!r} is coordinated by broker {coordinator}")
 
-    def place_coordinator(self, key: str, node_id: int) -> None:
-        self._placed[key] = node_id
+    def move_coordinator(self, key: str, node_id: int, loading: float = 0.0) -> None:
+        """Let a broker coordinate a group or a transactional id; it needs ``loading`` seconds to know the group."""
+        self.coordinators.place(key, node_id)
+        self._hand_over(key, loading)
 
-
-def _java_hash(text: str) -> int:
-    """Return String.hashCode, by which Kafka finds the coordinator's partition."""
-    value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
-    return value if value < 1 << 31 else value - (1 << 32)
+    def _hand_over(self, key: str, loading: float = 0.0) -> None:
+        """Let whoever waits at the coordinator before know that it is none, and the new one read the log."""
+        self._loading.pop(key, None)
+        self.groups.unload(key)
+        if not self.alive:
+            self._orphans.add(key)
+            return
+        self.coordinators.of(key)  # it is settled now, so that it is known whose death concerns the key
+        if loading > 0:
+            self.groups.begin_loading(key)
+            self._loading[key] = self.now() + loading
+        else:
+            self.groups.load(key, self.now())
+        self.timers_changed()

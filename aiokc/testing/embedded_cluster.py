@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from ..records import NewRecord, encode_batch, open_batch, split_batches
-from ..types import RawRecord
+from ..types import RawRecord, TopicPartition
 from ..wire import Request
 from .apis import versions_of
 from .broker import Broker
@@ -154,14 +154,14 @@ class Cluster:
 
     @on_loop
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and all that is in it."""
-        self._state.topics.remove(name)
+        """Delete a topic, all that is in it, and what groups have committed for it."""
+        self._state.delete_topic(name)
 
     @on_loop
     def recreate_topic(self, name: str) -> None:
         """Delete a topic and create an empty one of the same name and shape: its id is another one."""
         old = self._state.topics.named(name)
-        self._state.topics.remove(name)
+        self._state.delete_topic(name)
         new = self._state.create_topic(name, 0, config=old.config)
         for partition in old.partitions:
             self._state.place_partition(new, partition.replicas)
@@ -199,6 +199,18 @@ class Cluster:
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """Return the offset that the next record gets."""
         return self._partition(topic, partition).log.end_offset
+
+    # Groups
+
+    @on_loop
+    def members(self, group: str) -> list[str]:
+        """Return the member ids of a group, the first one to have joined first; none if there is no such group."""
+        return self._state.groups.members(group)
+
+    @on_loop
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """Return the offsets that a group has committed; those of a transaction once it is over."""
+        return {TopicPartition(*place): offset for place, offset in self._state.groups.committed(group).items()}
 
     # Faults
 
@@ -248,18 +260,33 @@ class Cluster:
         return self._state.coordinator_of(key)
 
     @on_loop
-    def move_coordinator(self, key: str, *, to: int | None = None) -> int:
-        """Let another broker (``to``, or the next one) coordinate a group or a transactional id; return which."""
+    def move_coordinator(self, key: str, *, to: int | None = None, loading: float = 0.0) -> int:
+        """Let another broker (``to``, or the next one) coordinate a group or a transactional id; return which.
+
+        A group goes on where it was stable last; requests that wait are answered NOT_COORDINATOR. For ``loading``
+        seconds the new coordinator says COORDINATOR_LOAD_IN_PROGRESS.
+        """
         others = [node for node in self._state.alive if node != self._state.coordinator_of(key)]
         target = to if to is not None else others[0] if others else self._state.coordinator_of(key)
-        self._state.place_coordinator(key, target)
+        self._state.move_coordinator(key, target, loading)
         return target
+
+    @on_loop
+    def expire_member(self, group: str, member: str | None = None) -> str:
+        """Let a member's session end now, as if it had been silent for too long; return its member id.
+
+        ``member`` is a member id, a group instance id or a client id; without one it is the first that joined.
+        Raises LookupError where there is no such member.
+        """
+        expired = self._state.groups.expire_member(group, member, self._state.now())
+        self._state.timers_changed()
+        return expired
 
     @on_loop
     def take_down(self, node_id: int) -> None:
         """Let a broker die: its connections break, nobody listens at its port, the next replicas lead."""
-        self._state.broker_left(node_id)
         self._brokers[node_id].close()
+        self._state.broker_left(node_id)
 
     @on_loop
     def bring_up(self, node_id: int) -> None:

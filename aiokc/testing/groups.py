@@ -21,7 +21,7 @@ from .group_attendance import Attendance
 from .group_committing import Committing
 from .group_fetching import Fetching
 from .group_joining import Joining
-from .group_offsets_store import GroupOffsets
+from .group_offsets_store import GroupOffsets, Place
 from .loaded_groups import GroupCall, LoadedGroups, TopicLookup
 from .messages.describing import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, OffsetDeleteRequest
 from .messages.txn import TxnOffsetCommitRequest
@@ -97,15 +97,26 @@ class Groups:
         group = self._groups.by_id.get(group_id)
         return list(group.members) if group is not None else []
 
-    def expire_member(self, group_id: str, member_id: str, now: float) -> None:
-        """Let a member's session end now. Raises KeyError: there is no such member."""
+    def committed(self, group_id: str) -> dict[Place, int]:
+        """Return the offsets that are committed."""
+        return {place: one.offset for place, one in self._offsets.of(group_id).items()}
+
+    def expire_member(self, group_id: str, member: str | None, now: float) -> str:
+        """Let the session of a member end now: the one with this member id, instance id or client id, or the first.
+
+        Return its member id. Raises LookupError: there is no such member.
+        """
         self.tick(now)
-        group = self._groups.by_id[group_id]
-        if member_id not in group.members:
-            raise KeyError(
-                f"group {group_id!r} has the members {', '.join(group.members) or 'none'}, not {member_id!r}"
-            )
-        self._groups.rebalances.expire(group, member_id)
+        group = self._groups.by_id.get(group_id)
+        members = list(group.members.values()) if group is not None else []
+        found = next(
+            (one for one in members if member in (None, one.member_id, one.group_instance_id, one.client_id)), None
+        )
+        if group is None or found is None:
+            known = ", ".join(one.member_id for one in members) or "none"
+            raise LookupError(f"group {group_id!r} has no member {member or 'at all'!r}; its members: {known}")
+        self._groups.rebalances.expire(group, found.member_id)
+        return found.member_id
 
     def unload(self, group_id: str) -> None:
         """Let the coordinator lose a group: until ``load`` everybody hears NOT_COORDINATOR, who is parked too."""

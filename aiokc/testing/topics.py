@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..error_codes import ErrorCode
+from ..wire.primitives import NO_UUID
 from .refusal import Refusal
 from .topic_log import TopicLog
 
@@ -132,3 +133,20 @@ class Topics:
         if not 0 <= index < len(topic.partitions):
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {index}")
         return topic.partitions[index]
+
+    # What the group coordinator asks
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic that has this id, None where none has."""
+        topic = self.by_id.get(topic_id)
+        return topic.name if topic is not None else None
+
+    def id_of(self, name: str) -> UUID:
+        """Return the id of a topic; zero where there is none of that name."""
+        topic = self.by_name.get(name)
+        return topic.topic_id if topic is not None else NO_UUID
+
+    def has_partition(self, name: str, index: int) -> bool:
+        """Whether there is this partition."""
+        topic = self.by_name.get(name)
+        return topic is not None and 0 <= index < len(topic.partitions)

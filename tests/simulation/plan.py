@@ -7,12 +7,6 @@ from random import Random
 from typing import Final
 
 from aiokc.config import ConsumerOptions
-from aiokc.testing.apis import HANDLERS
-from aiokc.wire.messages.group import JoinGroupRequest
-
-from .bridge import build
-
-build()
 
 #: Faults that any world can have, and those that only mean something to a group.
 FAULTS: Final = (
@@ -95,7 +89,6 @@ def draw(seed: int, *, group: bool | None = None) -> Plan:
     random = Random(seed)
     in_group = random.random() < 0.75
     in_group = in_group if group is None else group
-    in_group = in_group and JoinGroupRequest in HANDLERS
     seconds = random.uniform(10, 40)
     brokers = random.choice((1, 2, 3, 3))
     topics = {f"t{number}": random.randint(1, 4) for number in range(random.choice((1, 1, 1, 2)))}

@@ -11,11 +11,8 @@ from aiokc.testing import Cluster
 from aiokc.testing.virtual_loop import VirtualLoop
 from aiokc.wire.messages.group import HeartbeatRequest
 
-from .bridge import build
-
 
 def test_an_hour_of_heartbeats() -> None:
-    build()
     loop = VirtualLoop(Random(1))
 
     async def main() -> tuple[int, float]:

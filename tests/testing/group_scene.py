@@ -9,12 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 from uuid import UUID
 
-import pytest
-
 from aiokc.error_codes import ErrorCode
 from aiokc.testing.messages.describing import DescribedGroup, DescribeGroupsRequest
 from aiokc.testing.messages.topic_admin import CreatableTopic, CreateTopicsRequest
-from aiokc.testing.rebalances import GroupSettings
 from aiokc.wire import encode
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from aiokc.wire.messages.embedded import ConsumerProtocolSubscription
@@ -37,7 +34,6 @@ from aiokc.wire.messages.offsets import (
     OffsetCommitRequestTopic,
 )
 
-from .group_server import running_groups
 from .wire_client import WireClient, connected
 
 #: What a coordinator says that is not ready yet.
@@ -265,26 +261,19 @@ async def answered(task: asyncio.Task[Any]) -> object:
     return task.result().error_code if done else PARKED
 
 
-#: For a fixture: our coordinator, then a real Kafka.
-BOTH: Final = ["model", pytest.param("kafka", marks=pytest.mark.kafka)]
 _TOPIC: Final = f"groups-{uuid.uuid4().hex[:8]}"
 
 
 @asynccontextmanager
-async def open_scene(request: pytest.FixtureRequest, group: str) -> AsyncIterator[Scene]:
-    """Open a scene at the one of BOTH that the fixture is called with; its coordinator is ready."""
-    async with AsyncExitStack() as stack:
-        if request.param == "kafka":
-            bootstrap = request.getfixturevalue("kafka").bootstrap
-        else:
-            served = await stack.enter_async_context(running_groups(GroupSettings(group_min_session_timeout_ms=1000)))
-            topic_id = served.create_topic(_TOPIC, 2)
-            bootstrap = served.bootstrap
-        scene = Scene(bootstrap, group, _TOPIC)
-        stack.push_async_callback(scene.close)
+async def open_scene(bootstrap: str, group: str) -> AsyncIterator[Scene]:
+    """Open a scene at a broker; the group's coordinator is ready."""
+    scene = Scene(bootstrap, group, _TOPIC)
+    try:
         await scene.open()
-        scene.topic_id = await _create_topic(scene.admin) if request.param == "kafka" else topic_id
+        scene.topic_id = await _create_topic(scene.admin)
         yield scene
+    finally:
+        await scene.close()
 
 
 async def _create_topic(admin: Actor) -> UUID:

@@ -24,27 +24,32 @@ _BUSY = NOT_YET | {ErrorCode.CONCURRENT_TRANSACTIONS}
 class Transaction:
     """One transaction of a producer of its own, to which a group's offsets belong."""
 
-    def __init__(self, actor: Actor) -> None:
+    def __init__(self, actor: Actor, timeout_ms: int = 60_000) -> None:
         self._actor = actor
+        self._timeout_ms = timeout_ms
         self._name = f"transaction-{uuid.uuid4().hex}"
 
     async def begin(self) -> None:
         find = FindCoordinatorRequest(key_type=1, coordinator_keys=[self._name])
         while (await self._actor.ask(find, 4)).coordinators[0].error_code in NOT_YET:
             pass
-        initial = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=60_000)
+        initial = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=self._timeout_ms)
         while (answer := await self._actor.ask(initial, 4)).error_code in _BUSY:
             pass
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-        await self._until_done(AddOffsetsToTxnRequest(**self._identity(), group_id=self._actor.scene.group), 3)
+        assert await self.add_offsets() == 0
 
     def _identity(self) -> dict[str, Any]:
         return {"transactional_id": self._name, "producer_id": self.producer_id, "producer_epoch": self.epoch}
 
-    async def _until_done(self, request: Any, version: int) -> None:
+    async def add_offsets(self) -> int:
+        """Let the group's offsets be part of the transaction; return the error code."""
+        return await self._until_ready(AddOffsetsToTxnRequest(**self._identity(), group_id=self._actor.scene.group), 3)
+
+    async def _until_ready(self, request: Any, version: int) -> int:
         while (answer := await self._actor.ask(request, version)).error_code in _BUSY:
             pass
-        assert answer.error_code == 0
+        return int(answer.error_code)
 
     async def commit_offset(self, offset: int = 1, metadata: str = "", partition: int = 0, **changes: Any) -> int:
         """Commit an offset that becomes one when the transaction is committed; return the error code."""
@@ -63,7 +68,7 @@ class Transaction:
         return int(answer.topics[0].partitions[0].error_code)
 
     async def end(self, *, committed: bool) -> None:
-        await self._until_done(EndTxnRequest(**self._identity(), committed=committed), 3)
+        assert await self._until_ready(EndTxnRequest(**self._identity(), committed=committed), 3) == 0
 
 
 async def commit_in_transaction(actor: Actor, **changes: Any) -> int:

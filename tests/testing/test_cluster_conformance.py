@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.records import Codec, ControlType, NewRecord, control_type, encode_batch, split_batches
-from aiokc.testing import Cluster
 from aiokc.testing.api_keys import ApiKey
 from aiokc.testing.apis import REQUESTS, versions_of
-from aiokc.testing.kafka import LocalKafka
 from aiokc.testing.kafka_jars import KAFKA_VERSION
 from aiokc.testing.messages.producing import (
     InitProducerIdRequest,
@@ -53,33 +50,12 @@ from aiokc.wire.messages.offsets import (
     OffsetForLeaderTopic,
 )
 
+from .conftest import Kafka
 from .wire_client import WireClient, connected
 
 NO_ID = UUID(int=0)
 #: Near that of the markers: a real broker begins a new segment for a record that is a week younger than the first.
 _NOW = int(time.time() * 1000)
-
-
-class Kafka(Protocol):
-    """What both have."""
-
-    @property
-    def bootstrap(self) -> str: ...
-    def create_topic(self, name: str, partitions: int = 1) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def running_cluster() -> Iterator[Cluster]:
-    with Cluster(auto_create_topics_enable=False).in_thread() as cluster:
-        yield cluster
-
-
-@pytest.fixture(params=["cluster", pytest.param("kafka", marks=pytest.mark.kafka)])
-def either(request: pytest.FixtureRequest) -> Kafka:
-    """The cluster, then a real Kafka."""
-    name = "running_cluster" if request.param == "cluster" else "kafka"
-    found: Cluster | LocalKafka = request.getfixturevalue(name)
-    return found
 
 
 @pytest.fixture

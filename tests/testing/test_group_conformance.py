@@ -1,8 +1,8 @@
-"""Every request in every state of a group, to our coordinator and to a real Kafka: both give the answers below."""
+"""Every request in every state of a group, to the cluster and to a real Kafka: both give the answers below."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import pytest
@@ -18,7 +18,7 @@ from aiokc.testing.messages.describing import (
 from aiokc.wire import Request
 from aiokc.wire.messages.group import MemberIdentity
 
-from .group_scene import BOTH, PARKED, Actor, Scene, answered, open_scene
+from .group_scene import PARKED, Actor, Scene, answered
 from .group_transactions import commit_in_transaction
 
 Action: TypeAlias = Callable[[Scene, Actor, Actor], Awaitable[object]]
@@ -261,12 +261,6 @@ CELLS: Final[dict[str, tuple[Action, tuple[object, ...]]]] = {
     "list-classic": (lambda s, a, b: _listed(s, ["Stable"], ["CLASSIC"]), (None, None, None, None, "Stable")),
     "list-consumer": (lambda s, a, b: _listed(s, ["Stable"], ["consumer"]), (None,) * 5),
 }
-
-
-@pytest.fixture(params=BOTH)
-async def scene(request: pytest.FixtureRequest, topic_name: str) -> AsyncIterator[Scene]:
-    async with open_scene(request, topic_name) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -16,6 +16,7 @@ from aiokc.testing.messages.txn import (
     TxnOffsetCommitRequestTopic,
 )
 from aiokc.testing.rebalances import GroupSettings
+from aiokc.testing.topics import Partition, Topic, Topics
 from aiokc.wire import Request
 from aiokc.wire.messages.group import (
     HeartbeatRequest,
@@ -36,8 +37,7 @@ from aiokc.wire.messages.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-
-from .group_server import TopicNames
+from aiokc.wire.primitives import NO_UUID
 
 GROUP, TOPIC = "group", "topic"
 JOIN_TIMEOUT = 300.0  # of a new member
@@ -47,8 +47,8 @@ class Coordinator:
     """The coordinator, and its time."""
 
     def __init__(self, **settings: Any) -> None:
-        topics = TopicNames()
-        topics.by_name[TOPIC] = (topics.id_of(TOPIC), 1)
+        topics = Topics()
+        topics.add(Topic(TOPIC, NO_UUID, [Partition(0, [1])]))
         self.groups = Groups(
             Random(1), GroupSettings(**{"group_initial_rebalance_delay_ms": 1000} | settings), topics=topics
         )
@@ -220,11 +220,14 @@ def test_a_heartbeat_counts_in_a_rebalance() -> None:
 def test_a_member_is_expired_by_hand() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.stable()
-    coordinator.groups.expire_member(GROUP, follower.member_id, coordinator.now)
+    assert coordinator.groups.expire_member(GROUP, follower.member_id, coordinator.now) == follower.member_id
     assert coordinator.groups.members(GROUP) == [leader.member_id]
     assert coordinator.heartbeat(follower) == ErrorCode.UNKNOWN_MEMBER_ID
-    with pytest.raises(KeyError, match="has the members"):
+    with pytest.raises(LookupError, match=f"no member {follower.member_id!r}; its members: {leader.member_id}"):
         coordinator.groups.expire_member(GROUP, follower.member_id, coordinator.now)
+    assert coordinator.groups.expire_member(GROUP, "app", coordinator.now) == leader.member_id  # by its client id
+    with pytest.raises(LookupError, match="its members: none"):
+        coordinator.groups.expire_member("other", None, coordinator.now)
 
 
 # The size of a group (KIP-389)

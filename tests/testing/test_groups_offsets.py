@@ -1,8 +1,7 @@
-"""The offsets of a group at our coordinator and at a real Kafka: what was committed is what is fetched."""
+"""The offsets of a group at the cluster and at a real Kafka: what was committed is what is fetched."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
@@ -28,16 +27,10 @@ from aiokc.wire.messages.offsets import (
 )
 from aiokc.wire.primitives import NO_UUID
 
-from .group_scene import BOTH, Scene, open_scene
+from .group_scene import Scene
 from .group_transactions import Transaction
 
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
-
-
-@pytest.fixture(params=BOTH)
-async def scene(request: pytest.FixtureRequest, topic_name: str) -> AsyncIterator[Scene]:
-    async with open_scene(request, topic_name) as opened:
-        yield opened
 
 
 async def _fetch(scene: Scene, version: int = 9, *, all_topics: bool = False, **options: Any) -> Any:

@@ -1,23 +1,14 @@
-"""What happens to groups and their members one thing after the other: the same at our coordinator and a real Kafka."""
+"""What happens to groups and their members one thing after the other: the same at the cluster and a real Kafka."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.testing.messages.describing import DeleteGroupsRequest
 from aiokc.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, MemberIdentity, SyncGroupResponse
 
-from .group_scene import BOTH, PARKED, Actor, Scene, answered, open_scene, subscription
-
-
-@pytest.fixture(params=BOTH)
-async def scene(request: pytest.FixtureRequest, topic_name: str) -> AsyncIterator[Scene]:
-    async with open_scene(request, topic_name) as opened:
-        yield opened
+from .group_scene import PARKED, Actor, Scene, answered, subscription
 
 
 async def _until_code(actor: Actor, code: ErrorCode) -> None:

@@ -1,24 +1,14 @@
-"""Static members (KIP-345) at our coordinator and at a real Kafka."""
+"""Static members (KIP-345) at the cluster and at a real Kafka."""
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
-
-import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.wire.messages.group import JoinGroupResponse, MemberIdentity, SyncGroupResponse
 
-from .group_scene import BOTH, PARKED, Actor, Scene, answered, open_scene
+from .group_scene import PARKED, Actor, Scene, answered
 from .group_transactions import commit_in_transaction
 
 FENCED = ErrorCode.FENCED_INSTANCE_ID
-
-
-@pytest.fixture(params=BOTH)
-async def scene(request: pytest.FixtureRequest, topic_name: str) -> AsyncIterator[Scene]:
-    async with open_scene(request, topic_name) as opened:
-        yield opened
 
 
 async def _reborn(scene: Scene) -> Actor:
