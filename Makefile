@@ -2,6 +2,7 @@
 #
 #   make demo         see it work, with a real Kafka and a real Spark (a minute or two)
 #   make test         checks and tests; make test-long adds the long ones; make lint only checks
+#   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
 #   make bench        measure it beside other clients
 #   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6")
 #   make clean        back to what was cloned
@@ -28,12 +29,14 @@ export PYSPARK_PYTHON := $(VENV_PYTHON)
 export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
 export AIOKC_KAFKA_HOME ?= $(CURDIR)/.kafka
 ARGS ?=
+N ?= 1000
+SEED ?=
 
 # The tests of records once more, for whoever has no extension. Not where ARGS asked for some tests only.
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/test_record_contract.py)
 
-.PHONY: help setup jars demo lint test test-long bench kafka clean
+.PHONY: help setup jars demo lint test test-long simulate bench kafka clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -69,6 +72,9 @@ test: lint jars
 test-long: lint jars
 	@echo "== tests, the long ones too" && $(VENV_PYTHON) -m pytest $(ARGS)
 	@$(OTHER_DECODER)
+
+simulate: $(READY)
+	@$(VENV_PYTHON) -m tests.simulation $(if $(SEED),--seed $(SEED),-n $(N)) $(ARGS)
 
 bench: jars
 	@$(VENV_PYTHON) -m benchmarks $(ARGS)

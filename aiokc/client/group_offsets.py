@@ -92,7 +92,8 @@ class GroupOffsets:
         A function is asked for the offsets when its turn has come: what it says is never older than what was stored
         by then.
 
-        So an older commit that has to be repeated never overtakes, and undoes, a newer one. What can be retried is,
+        So an older commit that has to be repeated never overtakes, and undoes, a newer one (but for what lies in a
+        connection that was given up: the broker may read that whenever it gets there). What can be retried is,
         until ``timeout`` (then RequestTimedOut tells the last reason), or not at all without ``retry``. Raises
         CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever
         ``before_each_attempt`` raises. After an error, some of the offsets may be stored.

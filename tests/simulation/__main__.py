@@ -1,16 +1,65 @@
-"""python -m tests.simulation: many worlds from seeds, with progress; or one of them again, with its history."""
+"""python -m tests.simulation: many worlds from seeds, with progress; or one of them again, with its history.
+
+The exit code is 0 where every seed is good, 1 where one failed, 130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from typing import Final
+from typing import Final, TextIO
 
 from .planted_bugs import PLANTED_BUGS
-from .runner import Verdict, judged
+from .runner import Twist, Verdict, judged
 
-_PROGRESS_SECONDS: Final = 2.0
+_TERMINAL_SECONDS: Final = 0.5
+_PLAIN_SECONDS: Final = 10.0
+
+
+class Progress:
+    """How far it is: one line that changes on a terminal, elsewhere a plain line now and then."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        self.done = 0
+        self.failed: list[Verdict] = []
+        self._total = total
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._began = self._shown = time.monotonic()
+
+    def add(self, verdict: Verdict) -> None:
+        """One seed more; one that failed is printed."""
+        self.done += 1
+        if verdict.kinds:
+            self.failed.append(verdict)
+            self._clear()
+            print(verdict.text, flush=True)
+        now = time.monotonic()
+        if now - self._shown >= (_TERMINAL_SECONDS if self._terminal else _PLAIN_SECONDS):
+            self._shown = now
+            self._say(self._line, end="" if self._terminal else "\n")
+
+    def end(self) -> None:
+        """The last line; and all that failed once more, where it may have scrolled away."""
+        self._clear()
+        self._say(self._line, end="\n")
+        if self.failed:
+            seeds = " ".join(str(verdict.seed) for verdict in self.failed)
+            self._say(f"these failed: {seeds}", end="\n")
+
+    @property
+    def _line(self) -> str:
+        pace = self.done / max(time.monotonic() - self._began, 1e-3) * 60
+        return f"{self.done} of {self._total} seeds, {pace:.0f} a minute, {len(self.failed)} failed"
+
+    def _clear(self) -> None:
+        if self._terminal:
+            self._say("", end="")
+
+    def _say(self, text: str, *, end: str) -> None:
+        begin = "\r\x1b[K" if self._terminal else ""  # over the line that is there
+        print(f"{begin}{text}", end=end, file=self._stream, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -20,14 +69,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them (default: %(default)s)")
     parser.add_argument("--jobs", type=int, help="processes (default: one for each core)")
     parser.add_argument("--bug", choices=sorted(PLANTED_BUGS), help="with this bug planted in the client")
+    parser.add_argument("--impatient", action="store_true", help="users cancel nearly every call")
     options = parser.parse_args(arguments)
+    twist = Twist(options.bug, options.impatient)
     if options.seed is not None:
-        return _replay(options.seed, options.bug)
-    return _run_many(options.first, options.n, options.jobs, options.bug)
+        return _replay(options.seed, twist)
+    return _run_many(range(options.first, options.first + options.n), options.jobs, twist)
 
 
-def _replay(seed: int, bug: str | None) -> int:
-    (verdict,) = judged([seed], jobs=1, bug=bug, whole_history=True)
+def _replay(seed: int, twist: Twist) -> int:
+    (verdict,) = judged([seed], jobs=1, twist=twist, whole_history=True)
     print(verdict.plan)
     print("\n".join(verdict.history))
     print(verdict.text if verdict.kinds else f"seed {seed} is good")
@@ -35,19 +86,16 @@ def _replay(seed: int, bug: str | None) -> int:
     return 1 if verdict.kinds else 0
 
 
-def _run_many(first: int, count: int, jobs: int | None, bug: str | None) -> int:
-    began = shown = time.monotonic()
-    failed: list[Verdict] = []
-    for number, verdict in enumerate(judged(range(first, first + count), jobs=jobs, bug=bug), start=1):
-        if verdict.kinds:
-            failed.append(verdict)
-            print(verdict.text, flush=True)
-        now = time.monotonic()
-        if now - shown >= _PROGRESS_SECONDS or number == count:
-            shown = now
-            pace = number / (now - began) * 60
-            print(f"{number} of {count} seeds, {pace:.0f} a minute, {len(failed)} failed", file=sys.stderr, flush=True)
-    return 1 if failed else 0
+def _run_many(seeds: range, jobs: int | None, twist: Twist) -> int:
+    progress = Progress(len(seeds), sys.stderr)
+    try:
+        for verdict in judged(seeds, jobs=jobs, twist=twist):
+            progress.add(verdict)
+    except KeyboardInterrupt:
+        progress.end()
+        return 130
+    progress.end()
+    return 1 if progress.failed else 0
 
 
 if __name__ == "__main__":

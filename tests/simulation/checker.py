@@ -10,7 +10,7 @@ unowned         a member got records of a partition that is not its own
 double owner    two members of one generation's group had the same partition
 zombie          a member that is out of the group went on handing out records for too long
 over-commit     an offset was committed although a record before it was not handled
-regression      a committed offset fell
+regression      a committed offset fell, not by a commit that its member had given up
 zombie commit   a commit was accepted for a partition that the committing member did not own in its generation
 stuck, leak, error   reported by the world itself
 """
@@ -217,7 +217,7 @@ class Checker:
         if last >= 0 and partition.log.offsets[last] not in partition.handled:
             self._found("over-commit", f"{what}, and {partition.log.offsets[last]} was not handled")
         fell = partition.committed is not None and event.offset < partition.committed
-        if fell and event.member not in self._uncertain:
+        if fell and not event.late and event.member not in self._uncertain:
             self._found("regression", f"{what}, it was at {partition.committed}")
         if event.generation >= 0:
             owned = self._assigned.get((event.member, event.generation))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -54,6 +54,14 @@ class Handled:
 
 
 @dataclass(frozen=True, slots=True)
+class CutShort:
+    """A call for records (getmany, getone, or a step of the iterator) was cancelled: it returned nothing."""
+
+    member: str
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
 class Crashed:
     member: str
 
@@ -83,12 +91,17 @@ class Disowned:
 
 @dataclass(frozen=True, slots=True)
 class CommitStored:
-    """The coordinator accepted an offset."""
+    """The coordinator accepted an offset. ``late``: the member had given up the connection by which it came.
+
+    What lies in a connection that its client has closed is still read: after a timeout the member repeats the commit
+    over another one, goes on to a newer commit, and only then does the broker come to the first. No client can help it.
+    """
 
     member: str
     generation: int
     partition: TopicPartition
     offset: int
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +158,7 @@ Event: TypeAlias = (
     | Sought
     | Delivered
     | Handled
+    | CutShort
     | Crashed
     | Joining
     | Assigned
@@ -193,7 +207,9 @@ def _shown(event: Event) -> str:
     if isinstance(event, Assigned):
         mine = ", ".join(map(str, sorted(event.partitions)))
         return f"Assigned({event.member}, generation {event.generation}: {mine})"
-    values: Iterable[Any] = (getattr(event, name) for name in event.__slots__)
+    if isinstance(event, CommitStored) and event.late:
+        return f"late {_shown(replace(event, late=False))}"
+    values: Iterable[Any] = (value for name in event.__slots__ if (value := getattr(event, name)) is not False)
     return f"{type(event).__name__}({', '.join(map(str, values))})"
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 from aiokc.core.subscription import Subscription
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.apis import HANDLERS, Handler
-from aiokc.testing.call import Call
+from aiokc.testing.exchange import Exchange
 from aiokc.testing.virtual_hosts import LOCALHOST, current_host
 from aiokc.types import TopicPartition
 from aiokc.wire import Response, decode
@@ -23,16 +22,7 @@ from .history import Assigned, Claimed, CommitStored, Disowned, History, Joining
 @contextmanager
 def observed(history: History) -> Iterator[None]:
     """Write down claims, joins, assignments and stored commits."""
-    with ExitStack() as stack:
-        stack.enter_context(_claims_observed(history))
-        for request_class, observe in (
-            (JoinGroupRequest, _joining),
-            (SyncGroupRequest, _assigned),
-            (HeartbeatRequest, _beaten),
-            (OffsetCommitRequest, _committed),
-        ):
-            if request_class in HANDLERS:
-                stack.enter_context(_handler_observed(history, request_class, observe))
+    with _claims_observed(history), _answers_observed(history):
         yield
 
 
@@ -56,29 +46,23 @@ def _claims_observed(history: History) -> Iterator[None]:
 
 
 @contextmanager
-def _handler_observed(history: History, request_class: Any, observe: Any) -> Iterator[None]:
-    original: Handler = HANDLERS[request_class]
+def _answers_observed(history: History) -> Iterator[None]:
+    original = Exchange.handle
 
-    async def handle(call: Call[Any]) -> Response | None:
-        if observe is _joining:
-            _joining(history, call)
-            return await original(call)
-        response = await original(call)
-        observe(history, call, response)
+    async def handle(self: Exchange) -> Response | None:
+        if isinstance(self.request, JoinGroupRequest):
+            history.add(Joining(self.call.client_id))
+        response = await original(self)
+        observe = _OBSERVERS.get(type(self.request))
+        if observe is not None and response is not None:
+            observe(history, self, response)
         return response
 
-    HANDLERS[request_class] = handle
-    try:
+    with replaced(Exchange, "handle", handle):
         yield
-    finally:
-        HANDLERS[request_class] = original
 
 
-def _joining(history: History, call: Call[JoinGroupRequest]) -> None:
-    history.add(Joining(call.client_id))
-
-
-def _assigned(history: History, call: Call[SyncGroupRequest], response: Any) -> None:
+def _assigned(history: History, exchange: Exchange, response: Any) -> None:
     if response.error_code != ErrorCode.NONE:
         return
     raw = memoryview(response.assignment)
@@ -88,16 +72,16 @@ def _assigned(history: History, call: Call[SyncGroupRequest], response: Any) -> 
         partitions = frozenset(
             TopicPartition(topic.topic, index) for topic in assignment.assigned_partitions for index in topic.partitions
         )
-    history.add(Assigned(call.client_id, call.request.generation_id, partitions))
+    history.add(Assigned(exchange.call.client_id, exchange.request.generation_id, partitions))
 
 
-def _beaten(history: History, call: Call[HeartbeatRequest], response: Any) -> None:
+def _beaten(history: History, exchange: Exchange, response: Any) -> None:
     if response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
-        history.add(Disowned(call.client_id))
+        history.add(Disowned(exchange.call.client_id))
 
 
-def _committed(history: History, call: Call[OffsetCommitRequest], response: Any) -> None:
-    request: Any = call.request
+def _committed(history: History, exchange: Exchange, response: Any) -> None:
+    call, request = exchange.call, exchange.request
     codes = {
         (topic.name or topic.topic_id, partition.partition_index): partition.error_code
         for topic in response.topics
@@ -109,4 +93,18 @@ def _committed(history: History, call: Call[OffsetCommitRequest], response: Any)
         for partition in topic.partitions:
             if codes[topic.name or topic.topic_id, partition.partition_index] == ErrorCode.NONE:
                 tp = TopicPartition(name, partition.partition_index)
-                history.add(CommitStored(call.client_id, generation, tp, partition.committed_offset))
+                offset, late = partition.committed_offset, _given_up(exchange)
+                history.add(CommitStored(call.client_id, generation, tp, offset, late=late))
+
+
+def _given_up(exchange: Exchange) -> bool:
+    """Whether the client had closed the connection by which a request came, before it was handled."""
+    line: Any = exchange._line
+    return bool(line._transport.peer.is_closing())
+
+
+_OBSERVERS: Final[dict[type[Any], Callable[[History, Exchange, Any], None]]] = {
+    SyncGroupRequest: _assigned,
+    HeartbeatRequest: _beaten,
+    OffsetCommitRequest: _committed,
+}

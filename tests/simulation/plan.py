@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from aiokc.config import ConsumerOptions
+
+#: How a member asks for records: in batches, or one by one.
+Reads: TypeAlias = Literal["getmany", "getone", "iterator"]
+READS: Final[tuple[Reads, ...]] = ("getmany", "getone", "iterator")
 
 #: Faults that any world can have, and those that only mean something to a group.
 FAULTS: Final = (
@@ -38,6 +42,7 @@ class MemberPlan:
     end: str  # "stop", "crash" (its connections break), "vanish" (they are silent)
     seed: int
     options: ConsumerOptions
+    reads: Reads
     max_records: int
     poll_timeout_ms: int | None
     work: tuple[float, float]  # seconds for each batch
@@ -112,6 +117,15 @@ def draw(seed: int, *, group: bool | None = None) -> Plan:
     )
 
 
+def impatient(plan: Plan) -> Plan:
+    """The same world with much to read, by users who cancel nearly every call at an arbitrary await."""
+    members = tuple(
+        replace(member, cancels=0.95, work=(0.0, 0.01), slow=0.0, max_records=min(member.max_records, 10))
+        for member in plan.members
+    )
+    return replace(plan, members=members, batches=plan.batches * 4)
+
+
 def _member(random: Random, name: str, seconds: float, group: bool, read_committed: bool) -> MemberPlan:
     starts = 0.0 if random.random() < 0.5 else random.uniform(0, seconds * 0.8)
     stays = random.random() < 0.5 or not group
@@ -119,13 +133,14 @@ def _member(random: Random, name: str, seconds: float, group: bool, read_committ
     quick = random.random() < 0.7
     options = _options(random, group, auto_commit=group and (not by_hand or random.random() < 0.2))
     options["isolation_level"] = "read_committed" if read_committed else "read_uncommitted"
-    return MemberPlan(
+    plan = MemberPlan(
         name=name,
         starts=starts,
         lasts=None if stays else random.uniform(0.5, seconds),
         end=random.choice(("stop", "stop", "crash", "vanish")),
         seed=random.getrandbits(32),
         options=options,
+        reads="getmany",
         max_records=random.choice((1, 3, 10, 500)),
         poll_timeout_ms=random.choice((None, 0, 100, 1000)),
         work=(0.0, 0.01) if quick else (0.01, 0.5),
@@ -134,6 +149,8 @@ def _member(random: Random, name: str, seconds: float, group: bool, read_committ
         cancels=random.choice((0.0, 0.1, 0.4)),
         seeks=0.0 if group else random.choice((0.0, 0.05)),
     )
+    # Drawn apart, and so nothing else that is drawn from a seed depends on it.
+    return replace(plan, reads=Random(f"{plan.seed} reads").choice(("getmany", *READS)))
 
 
 def _options(random: Random, group: bool, *, auto_commit: bool) -> ConsumerOptions:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
+import signal
 import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -12,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from .history import replaced_item
-from .plan import draw
+from .history import CutShort, replaced_item
+from .plan import draw, impatient
 from .planted_bugs import PLANTED_BUGS, planted
 from .world import run
 
@@ -22,14 +24,36 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True)
+class Twist:
+    """What is done to a world that was drawn from a seed: a bug of `PLANTED_BUGS`, users who cancel (`impatient`)."""
+
+    bug: str | None = None
+    impatient: bool = False
+
+    @property
+    def options(self) -> list[str]:
+        """It, on the command line."""
+        return [*(["--bug", self.bug] if self.bug else []), *(["--impatient"] if self.impatient else [])]
+
+
+_PLAIN: Final = Twist()
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """What came of one seed. ``kinds`` are the anomalies' names; ``plan`` and ``history`` are for reading."""
+    """What came of one seed. ``kinds`` are the anomalies' names; ``plan`` and ``history`` are for reading.
+
+    ``again`` is what to add to a command line to see it again; ``cut_short`` counts the calls for records that were
+    cancelled.
+    """
 
     seed: int
     kinds: tuple[str, ...]
     anomalies: tuple[str, ...]
     digest: str
     rounds: int
+    cut_short: int
+    again: str
     plan: str
     history: tuple[str, ...]
 
@@ -38,19 +62,21 @@ class Verdict:
         """The first anomalies, and how to see them again."""
         shown = [f"  {anomaly}" for anomaly in self.anomalies[:_SHOWN]]
         more = [f"  ... {len(self.anomalies) - _SHOWN} more"] if len(self.anomalies) > _SHOWN else []
-        replay = f"  again: python -m tests.simulation --seed {self.seed}"
+        replay = f"  again, and the same (history {self.digest or 'unknown'}): python -m tests.simulation {self.again}"
         return "\n".join([f"seed {self.seed} failed", *shown, *more, replay])
 
 
-def judge(seed: int, *, bug: str | None = None, whole_history: bool = False) -> Verdict:
-    """Run one world in this process, with a planted bug if one is named."""
-    group = PLANTED_BUGS[bug].group if bug is not None else None
-    plan = draw(seed, group=group)
+def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> Verdict:
+    """Run one world in this process."""
+    again = shlex.join(["--seed", str(seed), *twist.options])
+    plan = draw(seed, group=PLANTED_BUGS[twist.bug].group if twist.bug is not None else None)
+    if twist.impatient:
+        plan = impatient(plan)
     try:
-        with planted(bug):
+        with planted(twist.bug):
             outcome = run(plan)
     except Exception:
-        return Verdict(seed, ("error",), (traceback.format_exc(),), "", 0, plan.text, ())
+        return Verdict(seed, ("error",), (traceback.format_exc(),), "", 0, 0, again, plan.text, ())
     anomalies = outcome.anomalies
     return Verdict(
         seed,
@@ -58,17 +84,19 @@ def judge(seed: int, *, bug: str | None = None, whole_history: bool = False) -> 
         tuple(map(str, anomalies)),
         outcome.history.digest,
         outcome.rounds,
+        sum(isinstance(event, CutShort) for _, event in outcome.history),
+        again,
         plan.text,
         tuple(outcome.history.lines()) if whole_history else (),
     )
 
 
 def judged(
-    seeds: Iterable[int], *, jobs: int | None = None, bug: str | None = None, whole_history: bool = False
+    seeds: Iterable[int], *, jobs: int | None = None, twist: Twist = _PLAIN, whole_history: bool = False
 ) -> Iterator[Verdict]:
     """Yield the verdict of each seed, in order, from as many processes as there are cores."""
     with _workers(jobs) as pool:
-        work = partial(judge, bug=bug, whole_history=whole_history)
+        work = partial(judge, twist=twist, whole_history=whole_history)
         yield from pool.map(work, seeds, chunksize=_CHUNK)
 
 
@@ -83,7 +111,7 @@ def first_catch(bug: str, most_seeds: int) -> Verdict | None:
     """The first seed whose world shows a planted bug, as one of the anomalies that it should cause."""
     expected, first = PLANTED_BUGS[bug].kinds, PLANTED_BUGS[bug].first
     for seed in range(first, first + most_seeds):
-        verdict = judge(seed, bug=bug)
+        verdict = judge(seed, twist=Twist(bug))
         if expected & set(verdict.kinds):
             return verdict
     return None
@@ -92,8 +120,15 @@ def first_catch(bug: str, most_seeds: int) -> Verdict | None:
 @contextmanager
 def _workers(jobs: int | None) -> Iterator[ProcessPoolExecutor]:
     with replaced_item(os.environ, "PYTHONHASHSEED", "0"):
-        pool = ProcessPoolExecutor(jobs or os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
+        pool = ProcessPoolExecutor(
+            jobs or os.cpu_count(), mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts_alone
+        )
         try:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _leave_interrupts_alone() -> None:
+    """A Ctrl-C reaches every process; the one that shows the progress ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

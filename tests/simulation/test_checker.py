@@ -130,6 +130,12 @@ def test_who_does_not_know_what_became_of_his_commit_may_commit_less() -> None:
     assert kinds(*begun, Uncertain("n"), CommitStored("m", 1, T, 1)) == ["regression"]
 
 
+def test_a_commit_over_a_connection_that_was_given_up_may_come_late() -> None:
+    begun = [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 2)]
+    assert kinds(*begun, CommitStored("m", 1, T, 1, late=True)) == []
+    assert kinds(*begun, CommitStored("m", 1, T, 3, late=True)) == ["over-commit"]
+
+
 def test_an_open_transaction_is_not_read() -> None:
     opened, settled = Opened(T, 1, 3), Settled(T, 1, 3)
     assert kinds(*owned("m", 1), opened, got("m", 0)) == []

@@ -13,7 +13,7 @@ from aiokc.errors import KafkaError
 from aiokc.testing.virtual_loop import VirtualLoop
 from aiokc.types import RawRecord, TopicPartition
 
-from .history import Delivered, Failure, Handled, History, Sought, Uncertain
+from .history import CutShort, Delivered, Failure, Handled, History, Sought, Uncertain
 from .plan import MemberPlan
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class User:
             offset = random.randrange(max(1, self.positions()[tp]))
             consumer.seek(tp, offset)
             self._history.add(Sought(plan.name, tp, offset))
-        batch = await self._call(consumer.getmany(timeout_ms=plan.poll_timeout_ms, max_records=plan.max_records))
+        batch = await self._read(consumer)
         if not batch and plan.poll_timeout_ms == 0:
             await asyncio.sleep(0.01)
         if not batch:
@@ -121,6 +121,19 @@ class User:
             self._history.add(Handled(plan.name, tp, records[-1].offset + 1))
         if random.random() < plan.commits:
             await self._commit(consumer)
+
+    async def _read(self, consumer: Consumer) -> Mapping[TopicPartition, Sequence[RawRecord]]:
+        """The next records, by the member's way to ask for them."""
+        plan = self.plan
+        try:
+            if plan.reads == "getmany":
+                getmany = consumer.getmany(timeout_ms=plan.poll_timeout_ms, max_records=plan.max_records)
+                return await self._call(getmany)
+            record = await self._call(consumer.getone() if plan.reads == "getone" else consumer.__anext__())
+        except Interrupted:
+            self._history.add(CutShort(plan.name, plan.reads))
+            raise
+        return {TopicPartition(record.topic, record.partition): [record]}
 
     def _deliver(self, batch: Mapping[TopicPartition, Sequence[RawRecord]]) -> None:
         for tp, records in batch.items():

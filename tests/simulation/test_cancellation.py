@@ -1,0 +1,33 @@
+"""Calls for records that are cancelled at arbitrary awaits, among rebalances and faults: the checker sees no trace."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from .plan import READS, draw, impatient
+from .runner import Twist, judge, judged
+
+IMPATIENT = Twist(impatient=True)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("cancellations", "block"), [(5_000, 20), pytest.param(100_000, 100, marks=pytest.mark.long)])
+def test_a_cancelled_call_loses_repeats_and_commits_nothing(cancellations: int, block: int) -> None:
+    done = 0
+    for first in count(0, block):
+        for verdict in judged(range(first, first + block), twist=IMPATIENT):
+            assert not verdict.kinds, verdict.text
+            done += verdict.cut_short
+        if done >= cancellations:
+            break
+
+
+def test_all_ways_to_read_are_among_them() -> None:
+    assert {member.reads for seed in range(20) for member in impatient(draw(seed)).members} == set(READS)
+
+
+@pytest.mark.parametrize("bug", ["skip a batch on cancel", "commit early"])
+def test_they_would_show_a_bug(bug: str) -> None:
+    assert any(judge(seed, twist=Twist(bug, impatient=True)).kinds for seed in range(10))
