@@ -127,7 +127,8 @@ class ConsumerConfig(ClientConfig):
 
     group_id               None: no group; the consumer then reads all partitions of the topics it subscribes to
     group_instance_id      makes the member static (KIP-345)
-    partition_assignment_strategy   names of assignors, the preferred one first: "range", "roundrobin", "sticky"
+    partition_assignment_strategy   names of assignors, the preferred one first: "range", "roundrobin", "sticky",
+                           "cooperative-sticky"; members cooperate (KIP-429) where all of them can
     max_poll_records       the most records that one getmany() returns
     enable_auto_commit     commit, every auto_commit_interval_ms, what *earlier* calls returned
     auto_offset_reset      where to start without a committed offset: "earliest", "latest", or "none" (an error)
@@ -139,7 +140,7 @@ class ConsumerConfig(ClientConfig):
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     max_poll_records: int = 500
-    partition_assignment_strategy: Sequence[str] = ("range", "roundrobin")
+    partition_assignment_strategy: Sequence[str] = ("range", "cooperative-sticky")
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     auto_offset_reset: AutoOffsetReset = "latest"

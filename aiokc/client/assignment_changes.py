@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
-from ..core.group_protocol import Assign, Lost, MemberToken, Released, Revoke
+from ..core.group_protocol import Assign, Lost, Released, Revoke
 from ..core.subscription import Mode, Subscription
 from ..types import TopicPartition
 from .auto_commit import AutoCommit
@@ -51,8 +51,8 @@ class AssignmentChanges:
             self.user_moved.notify()
         self._added.notify()
 
-    async def run(self, member: Callable[[], MemberToken], released: Callable[[Released], None]) -> None:
-        """Carry out changes for ever. ``member`` says who this is now; ``released`` is told what was given up."""
+    async def run(self, released: Callable[[Released], None]) -> None:
+        """Carry out changes for ever. ``released`` is told what was given up, in the tick in which it is."""
         while True:
             while not self._queue:
                 await self._added.wait()
@@ -63,7 +63,7 @@ class AssignmentChanges:
                 case Lost():
                     await self._lose(change, released)
                 case Assign():
-                    await self._assign(change, member())
+                    await self._assign(change)
 
     async def _revoke(self, change: Revoke, released: Callable[[Released], None]) -> None:
         """First nothing more is handed out, then the user finishes what he holds, then that is committed."""
@@ -86,13 +86,14 @@ class AssignmentChanges:
         logger.warning("group %r: lost %s: %s", self._group_id, _shown(change.partitions), change.reason)
         released(Released(change.step))
 
-    async def _assign(self, change: Assign, member: MemberToken) -> None:
+    async def _assign(self, change: Assign) -> None:
+        """What is held goes on as it is, what is added comes behind it."""
         subscription = self._subscription
-        wanted = subscription.topics if subscription.mode is Mode.TOPICS else frozenset()
-        if change.member != member or not all(tp.topic in wanted for tp in change.partitions):
-            return  # overtaken, by a loss or by the user: the machine knows, and a release follows in the queue
-        subscription.replace(change.partitions)
-        subscription.unblock(change.partitions)
+        if subscription.mode is not Mode.TOPICS or any(isinstance(later, Lost) for later in self._queue):
+            return  # overtaken, by the user or by a loss: the machine knows, and a release follows in the queue
+        added = [tp for tp in change.added if tp.topic in subscription.topics]
+        subscription.replace([*subscription.assigned, *added])
+        subscription.unblock(tp for tp in change.partitions if tp.topic in subscription.topics)
         logger.info("group %r: %s reads %s", self._group_id, change.member, _shown(change.partitions))
         self._changed.notify()
 

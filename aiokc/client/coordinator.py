@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ConsumerConfig
-from ..core.assignors import assignors
+from ..core.assignors import assignors, common_protocol
 from ..core.backoff import Backoff
 from ..core.cluster import Cluster
 from ..core.group_messages import ClassicGroup
@@ -111,6 +111,7 @@ class Coordinator:
             max_poll_interval=config.max_poll_interval_ms / 1e3,
             polls=self._polls,
             backoff=backoff(),
+            protocol=common_protocol(self._group.assignors),
             group_instance_id=config.group_instance_id,
         )
         self.moved = Signal()
@@ -232,7 +233,7 @@ class Coordinator:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                tasks.start_soon(self._changes.run, lambda: self._machine.member, self._feed)
+                tasks.start_soon(self._changes.run, self._feed)
                 tasks.start_soon(self._watch_metadata)
                 if self._auto_commit is not None:
                     tasks.start_soon(self._auto_commit.run)
@@ -267,8 +268,10 @@ class Coordinator:
 
     def _perform(self, effect: Effect, tasks: TaskGroup) -> None:
         match effect:
-            case Revoke() | Lost() | Assign():
+            case Revoke() | Lost():
                 self._exchange.cancel()
+                self._changes.add(effect)
+            case Assign():
                 self._changes.add(effect)
             case SendJoin():
                 self._begin(self._requests.join, effect, tasks)

@@ -7,9 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final, TypeAlias
 
 from ..types import TopicPartition
+
+
+class RebalanceProtocol(IntEnum):
+    """How members rebalance (KIP-429): EAGER ones give up everything first, COOPERATIVE ones only what they must."""
+
+    EAGER = 0
+    COOPERATIVE = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +62,14 @@ class Assignor:
 
     ``assign`` runs in the group's leader: it gets the partition counts of the topics that exist and what each member
     said when it joined, and returns the partitions of every member. ``user_data`` runs in each member that joins: what
-    it returns for the member's last assignment is what the leader finds in MemberSubscription.user_data.
+    it returns for the member's last assignment is what the leader finds in MemberSubscription.user_data. ``protocols``
+    are those that its assignments are right for: a cooperative one gives nobody what another member still owns.
     """
 
     name: str
     assign: Callable[[PartitionCounts, Members], GroupAssignment]
     user_data: Callable[[Claim], bytes | None] = no_user_data
+    protocols: frozenset[RebalanceProtocol] = frozenset({RebalanceProtocol.EAGER})
 
 
 def subscribed(counts: PartitionCounts, members: Members) -> list[str]:

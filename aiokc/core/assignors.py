@@ -12,9 +12,17 @@ from itertools import cycle
 
 from ..errors import ConfigError
 from ..types import TopicPartition
-from .assignment import Assignor, GroupAssignment, Members, PartitionCounts, java_order, subscribed
-from .sticky import assign_sticky
-from .sticky_claims import sticky_user_data
+from .assignment import (
+    Assignor,
+    GroupAssignment,
+    Members,
+    PartitionCounts,
+    RebalanceProtocol,
+    java_order,
+    subscribed,
+)
+from .sticky import assign_cooperative_sticky, assign_sticky
+from .sticky_claims import cooperative_user_data, sticky_user_data
 
 
 def assign_range(counts: PartitionCounts, members: Members) -> GroupAssignment:
@@ -55,6 +63,7 @@ ASSIGNORS: Mapping[str, Assignor] = {
         Assignor("range", assign_range),
         Assignor("roundrobin", assign_roundrobin),
         Assignor("sticky", assign_sticky, sticky_user_data),
+        Assignor("cooperative-sticky", assign_cooperative_sticky, cooperative_user_data, frozenset(RebalanceProtocol)),
     )
 }
 
@@ -62,6 +71,18 @@ ASSIGNORS: Mapping[str, Assignor] = {
 def assignors(names: Iterable[str]) -> tuple[Assignor, ...]:
     """Return the assignors of ``partition_assignment_strategy`` in its order. Raises ConfigError for an unknown one."""
     return tuple(_assignor(name) for name in names)
+
+
+def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
+    """Return how a member with these assignors rebalances, as in Java: the newest way that is right for all of them.
+
+    So a group gets from "range" to "cooperative-sticky" without a stop: first all members list both, and stay eager;
+    once they do, one after the other drops "range", and cooperates.
+    """
+    shared = frozenset.intersection(*(assignor.protocols for assignor in assignors))
+    if not shared:
+        raise ConfigError("partition_assignment_strategy: its assignors have no rebalance protocol in common")
+    return max(shared)
 
 
 def _assignor(name: str) -> Assignor:

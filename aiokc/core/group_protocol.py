@@ -55,9 +55,10 @@ class IllegalTransition(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Stop handing out ``partitions``, commit, give them up, answer Released.
+    """Stop handing out ``partitions``, commit, give them up, answer Released. All others are read on.
 
-    ``wait``: first wait for the user to come back from the records that he holds.
+    ``wait``: first wait for the user to come back from the records of them that he holds. A Revoke that follows
+    before the answer holds all of these partitions, and ends this one.
     """
 
     step: int
@@ -67,7 +68,10 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``partitions`` belong to others by now: drop them without a commit, answer Released. Ends a Revoke under way."""
+    """``partitions``, all that are held, belong to others by now: drop them without a commit, answer Released.
+
+    Ends a Revoke under way, and makes an Assign that is not carried out yet pointless.
+    """
 
     step: int
     partitions: tuple[TopicPartition, ...]
@@ -76,10 +80,15 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Read ``partitions`` from here on."""
+    """Read ``partitions`` from here on. Those of them that are not ``added`` are held already, and go on untouched.
+
+    The partitions held before are all among them: what was taken away went by Revoke or Lost. ``member`` is who got
+    them; where it has joined again since (a cooperative member keeps what it has), they are still its own.
+    """
 
     member: MemberToken
     partitions: tuple[TopicPartition, ...]
+    added: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +201,13 @@ class Subscribed:
 @dataclass(frozen=True, slots=True)
 class Polled:
     """The user asked for records again after ``max_poll_interval`` had been over (else the PollClock is enough)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enforced:
+    """The user wants the group to assign anew. While it does, that is no news."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +327,7 @@ Refusal: TypeAlias = Rebalancing | IdentityLost | CoordinatorLost | NotNow | Fat
 Event: TypeAlias = (
     Subscribed
     | Polled
+    | Enforced
     | Leave
     | Tick
     | PartitionsCounted

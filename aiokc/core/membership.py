@@ -1,11 +1,15 @@
-"""Membership in a group by the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup), eager rebalancing.
+"""Membership in a group by the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup).
 
-member_states.py says which events can happen in which state and where they can lead; everything else raises. Two
-rules explain most of what follows:
+member_states.py says which events can happen in which state and where they can lead; everything else raises. What is
+held while all this goes on, and what has to go when, is in holdings.py. Three rules explain most of what follows:
 
 A rebalance waits for its members, so a member that still has something to hand over (REVOKING) goes on with its
 heartbeats until it really asks to join; while the JoinGroup is parked the coordinator needs none; from its answer on
 it does again.
+
+Whatever a member says that it owns, it says with the newest generation that it was told of: a leader believes no
+older one. So an assignment that is out of date when it arrives can be passed over: what it gave was never taken, and
+what it took away is still claimed.
 
 Only the coordinator's own word takes partitions away (IdentityLost). A broken connection or a coordinator that moved
 says nothing about the membership: look for the coordinator, keep the generation.
@@ -20,7 +24,7 @@ from typing import Final
 from ..error_codes import ErrorCode
 from ..errors import CommitFailed, broker_error
 from ..types import TopicPartition
-from .assignment import NO_CLAIM, Claim
+from .assignment import RebalanceProtocol
 from .backoff import Backoff
 from .group_protocol import (
     Alive,
@@ -29,6 +33,7 @@ from .group_protocol import (
     Computed,
     CoordinatorLost,
     Effect,
+    Enforced,
     Event,
     Fail,
     Fatal,
@@ -59,6 +64,7 @@ from .group_protocol import (
     Tick,
 )
 from .heartbeats import Heartbeats
+from .holdings import Holdings
 from .member_states import (
     ASSIGNING,
     FAILED,
@@ -89,18 +95,18 @@ class Membership:
         max_poll_interval: float,
         polls: PollClock,
         backoff: Backoff,
+        protocol: RebalanceProtocol = RebalanceProtocol.EAGER,
         group_instance_id: str | None = None,
     ) -> None:
         self.state = UNJOINED
         self.member = MemberToken(group_instance_id=group_instance_id)
+        self._held = Holdings(protocol)
         self._heartbeats = Heartbeats(heartbeat_interval, session_timeout, backoff)
         self._max_poll_interval = max_poll_interval
         self._polls = polls
         self._backoff = backoff
         self._topics: frozenset[str] = frozenset()
         self._joined_topics: frozenset[str] = frozenset()
-        self._owned: tuple[TopicPartition, ...] = ()
-        self._last_assignment = NO_CLAIM
         self._step = 0
         self._closing = False
         self._stopped_polling = False
@@ -140,7 +146,10 @@ class Membership:
         return self._stopped_polling
 
     def commit_token(self) -> MemberToken:
-        if self._in_generation and self.state in STABLE | REVOKING:
+        # A coordinator that waits for the members to join still takes commits of the generation before: what a
+        # cooperative member keeps is not waited for at its revocation, so its commits go on meanwhile.
+        keeps = self.state is JOINING and bool(self._held.owned)
+        if self._in_generation and (self.state in STABLE | REVOKING or keeps):
             return self.member
         if self._in_generation:
             raise broker_error(
@@ -184,7 +193,7 @@ class Membership:
         match event:
             case Tick():
                 return self._on_tick(now)
-            case Subscribed() | Polled() | Leave() | PartitionsCounted():
+            case Subscribed() | Polled() | Enforced() | Leave() | PartitionsCounted():
                 return self._on_wish(event, now)
             case Released() | Left() | Computed() | Joined() | MemberIdRequired() | Synced():
                 return self._on_progress(event, now)
@@ -200,7 +209,7 @@ class Membership:
             return self._join()
         return self._heartbeats.due(self.member, now) if self._beats else []
 
-    def _on_wish(self, event: Subscribed | Polled | Leave | PartitionsCounted, now: float) -> list[Effect]:
+    def _on_wish(self, event: Subscribed | Polled | Enforced | Leave | PartitionsCounted, now: float) -> list[Effect]:
         match event:
             case Subscribed():
                 self._topics = event.topics
@@ -208,12 +217,13 @@ class Membership:
             case Polled():
                 self._stopped_polling = False
                 return self._proceed(now) if self.state is UNJOINED else []
+            case Enforced():
+                return self._rebalance(event.reason, now)
             case PartitionsCounted():
                 self._counts = event.counts
-                if self.state is not STABLE or not self._counts_differ:
+                if not self._counts_differ:
                     return []
-                self._join_reason = "the partitions of the group's topics changed"
-                return self._give_up(now)
+                return self._rebalance("the partitions of the group's topics changed", now)
             case Leave():
                 return self._on_leave(now)
 
@@ -222,17 +232,14 @@ class Membership:
     ) -> list[Effect]:
         match event:
             case Released():
-                self._owned = ()
-                return self._proceed(now) if self.state is REVOKING else []
+                return self._on_released(now)
             case Left():
                 self._enter(LEFT)
                 return []
             case Joined():
                 return self._on_joined(event, now)
             case MemberIdRequired():
-                had_none = not self.member.member_id
-                self.member = MemberToken(-1, event.member_id, self.member.group_instance_id)
-                return self._join() if had_none else self._join_later(now)
+                return self._on_member_id_required(event, now)
             case Computed():
                 self._counts = self._assigned_counts = event.counts
                 self._enter(SYNCING)
@@ -252,7 +259,7 @@ class Membership:
                 return self._on_rebalancing(event.sent, now)
             case IdentityLost():
                 self._forget_identity(event.reason, keep_member_id=event.keep_member_id)
-                return self._join_again(now) if self.state is JOINING else self._lose(now)
+                return self._lose(now)
             case CoordinatorLost():
                 return [ForgetCoordinator(event.node_id), *self._try_later(event.sent, now)]
             case NotNow():
@@ -270,7 +277,7 @@ class Membership:
         if self.state is STABLE and self._topics != self._joined_topics:
             return self._give_up(now)
         if self.state in JOINING | ASSIGNING | SYNCING and not self._topics:
-            return self._proceed(now)
+            return self._give_up(now)
         return []  # the next JoinGroup says it
 
     def _on_leave(self, now: float) -> list[Effect]:
@@ -293,26 +300,50 @@ class Membership:
 
     # Giving up what is held
 
+    def _rebalance(self, reason: str, now: float) -> list[Effect]:
+        """The group is to assign anew: no news to a member that is on its way to that."""
+        if self.state is not STABLE:
+            return []
+        self._join_reason = reason
+        return self._give_up(now)
+
     def _give_up(self, now: float, *, wait: bool = True) -> list[Effect]:
-        if not self._owned:
-            return self._proceed(now)
+        """Release what cannot be kept on the way to where the user wants to be, and then go there."""
+        going = self._held.not_to_be_kept(frozenset() if self._closing else self._topics)
+        return self._release(going, wait=wait) if going else self._proceed(now)
+
+    def _release(self, partitions: tuple[TopicPartition, ...], *, wait: bool = True) -> list[Effect]:
+        self._held.release(partitions)
         self._enter(REVOKING)
-        return [Revoke(self._step, self._owned, wait)]
+        return [Revoke(self._step, partitions, wait)]
 
     def _lose(self, now: float) -> list[Effect]:
-        if not self._owned:
+        owned = self._held.owned
+        if not owned:
             return self._proceed(now)
+        self._held.release(owned)
         self._enter(REVOKING)
-        return [Lost(self._step, self._owned, self._why_outside)]
+        return [Lost(self._step, owned, self._why_outside)]
+
+    def _on_released(self, now: float) -> list[Effect]:
+        promised = self._held.released()
+        if self.state is not REVOKING:
+            return []
+        assigned: list[Effect] = []
+        if promised is not None and self._topics == self._joined_topics:
+            assigned = [Assign(self.member, promised, self._held.take(promised))]
+        return [*assigned, *self._give_up(now)]
 
     def _fail(self, event: Fatal) -> list[Effect]:
         farewell = self._goodbye(f"it failed: {event.error}")
         self._enter(FAILED)
-        lost: list[Effect] = [Lost(self._step, self._owned, self._why_outside)] if self._owned else []
+        owned = self._held.owned
+        self._held.release(owned)
+        lost: list[Effect] = [Lost(self._step, owned, self._why_outside)] if owned else []
         return [*lost, *farewell, Fail(event.error)]
 
     def _proceed(self, now: float) -> list[Effect]:
-        """Nothing is held: go where the user wants to be."""
+        """What must go has gone: go where the user wants to be."""
         if self._closing:
             is_known = self.member.member_id and self.member.group_instance_id is None
             self._enter(LEAVING if is_known else LEFT)
@@ -352,7 +383,16 @@ class Membership:
         self._enter(JOINING)
         self._asked = True
         self._joined_topics = self._topics
-        return [SendJoin(self._step, self.member, self._topics, self._owned, self._join_reason, self._last_assignment)]
+        return [SendJoin(self._step, self.member, self._topics, self._held.owned, self._join_reason, self._held.last)]
+
+    def _on_member_id_required(self, event: MemberIdRequired, now: float) -> list[Effect]:
+        had_none = not self.member.member_id
+        if self._held.owned:
+            self._forget_identity("the coordinator did not know it any more")
+        self.member = MemberToken(-1, event.member_id, self.member.group_instance_id)
+        if self._held.owned:
+            return self._lose(now)
+        return self._join() if had_none else self._join_later(now)
 
     def _on_joined(self, event: Joined, now: float) -> list[Effect]:
         self.member = MemberToken(event.generation_id, event.member_id, self.member.group_instance_id)
@@ -369,26 +409,27 @@ class Membership:
 
     def _on_synced(self, event: Synced, now: float) -> list[Effect]:
         if self._topics != self._joined_topics or self._counts_differ:
-            return self._join_again(now)  # what was assigned is out of date already
+            return self._give_up(now)  # what was assigned is out of date already
         if any(tp.topic not in self._topics for tp in event.partitions):
             self._join_reason = "the assignment holds topics that this member does not subscribe to"
             return self._join_later(now)
-        self._owned = event.partitions
-        self._last_assignment = Claim(event.partitions, self.member.generation_id)
-        self._enter(STABLE)
         self._prompt_joins = _PROMPT_JOINS
         self._backoff.reset()
-        return [Assign(self.member, self._owned)]
+        taken_away = self._held.assigned(event.partitions, self.member.generation_id)
+        if taken_away:
+            self._join_reason = f"gave up {len(taken_away)} partitions, which the next assignment can hand on"
+            effects = self._release(taken_away)
+            self._held.promise(event.partitions)
+            return effects
+        self._enter(STABLE)
+        return [Assign(self.member, event.partitions, self._held.take(event.partitions))]
 
     def _on_rebalancing(self, sent: Sent | ComputeAssignment, now: float) -> list[Effect]:
         if isinstance(sent, SendHeartbeat):
             self._heartbeats.answered(sent, now)
         elif not isinstance(sent, SentCommit):
             return self._join_again(now)
-        if self.state is not STABLE:
-            return []
-        self._join_reason = "the group is rebalancing"
-        return self._give_up(now)
+        return self._rebalance("the group is rebalancing", now)
 
     def _try_later(self, sent: Sent, now: float) -> list[Effect]:
         if isinstance(sent, SendJoin | SendSync):

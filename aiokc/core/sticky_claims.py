@@ -85,6 +85,11 @@ def sticky_user_data(claim: Claim) -> bytes | None:
     return encode(message, StickyAssignorUserData.max_version)
 
 
+def cooperative_user_data(claim: Claim) -> bytes | None:
+    """Return what a member with ``cooperative-sticky`` sends along, for leaders that know no KIP-792."""
+    return encode(CooperativeStickyAssignorUserData(generation=claim.generation_id), 0)
+
+
 def sticky_claim(member: MemberSubscription) -> Claim:
     """What a member of a ``sticky`` group claims. It says so in its user data: it owns nothing when it joins.
 

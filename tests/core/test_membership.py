@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from aiokc.core.assignment import MemberSubscription
+from aiokc.core.assignment import MemberSubscription, RebalanceProtocol
 from aiokc.core.backoff import Backoff
 from aiokc.core.group_protocol import (
     Alive,
@@ -14,6 +14,7 @@ from aiokc.core.group_protocol import (
     Computed,
     CoordinatorLost,
     Effect,
+    Enforced,
     Event,
     Fail,
     Fatal,
@@ -57,7 +58,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 class Member:
     """A membership machine, its clock, and short ways to bring it somewhere."""
 
-    def __init__(self, instance_id: str | None = None) -> None:
+    def __init__(self, instance_id: str | None = None, protocol: RebalanceProtocol = RebalanceProtocol.EAGER) -> None:
         self.now = 1_000.0
         self.polls = PollClock()
         self.machine = Membership(
@@ -66,6 +67,7 @@ class Member:
             max_poll_interval=MAX_POLL,
             polls=self.polls,
             backoff=Backoff(BACKOFF, 1.0, Random(1), jitter=0.0),
+            protocol=protocol,
             group_instance_id=instance_id,
         )
 
@@ -98,7 +100,7 @@ class Member:
     def stable(self, *partitions: TopicPartition, generation: int = 1) -> Member:
         sync = self.sync(generation)
         wanted = partitions or (T0, T1)
-        assert self.feed(Synced(sync.step, wanted)) == [Assign(self.token, wanted)]
+        assert self.feed(Synced(sync.step, wanted)) == [Assign(self.token, wanted, wanted)]
         return self
 
     def leading(self, counts: dict[str, int] | None = None) -> Member:
@@ -141,7 +143,7 @@ def test_a_first_join_goes_through_member_id_required_at_once_and_ends_with_an_a
     assert again.member.member_id == "m-1"
     [sync] = member.feed(Joined(again.step, 1, "m-1", "leader", "range"))
     assert sync == SendSync(again.step + 1, MemberToken(1, "m-1"), "range", {})
-    assert member.feed(Synced(again.step + 1, (T0,))) == [Assign(MemberToken(1, "m-1"), (T0,))]
+    assert member.feed(Synced(again.step + 1, (T0,))) == [Assign(MemberToken(1, "m-1"), (T0,), (T0,))]
     assert member.machine.state is State.STABLE
 
 
@@ -315,6 +317,17 @@ def test_a_commit_that_meets_a_rebalance_makes_the_member_join() -> None:
     member = Member().stable()
     [revoke] = member.feed(Rebalancing(SentCommit(member.token)))
     assert isinstance(revoke, Revoke)
+
+
+def test_enforcing_a_rebalance_is_a_rejoin_with_its_reason_and_no_news_during_one() -> None:
+    member = Member().stable(T0)
+    [revoke] = member.feed(Enforced("the weights changed"))
+    assert isinstance(revoke, Revoke)
+    assert member.feed(Enforced("again")) == []
+    [join] = member.feed(Released(revoke.step))
+    assert isinstance(join, SendJoin)
+    assert join.reason == "the weights changed"
+    assert member.feed(Enforced("again")) == []
 
 
 # Losing the identity

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aiokc.core.assignment import MemberSubscription
+from aiokc.core.assignment import MemberSubscription, RebalanceProtocol
 from aiokc.core.backoff import Backoff
 from aiokc.core.group_protocol import (
     Alive,
@@ -19,6 +19,7 @@ from aiokc.core.group_protocol import (
     Computed,
     CoordinatorLost,
     Effect,
+    Enforced,
     Event,
     Fail,
     Fatal,
@@ -57,13 +58,17 @@ from aiokc.types import TopicPartition
 SESSION, INTERVAL, MAX_POLL = 10.0, 3.0, 30.0
 
 
-def new_membership(polls: PollClock, instance_id: str | None = None) -> Membership:
+EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
+
+
+def new_membership(polls: PollClock, protocol: RebalanceProtocol = EAGER, instance_id: str | None = None) -> Membership:
     return Membership(
         session_timeout=SESSION,
         heartbeat_interval=INTERVAL,
         max_poll_interval=MAX_POLL,
         polls=polls,
         backoff=Backoff(0.1, 1.0, Random(0)),
+        protocol=protocol,
         group_instance_id=instance_id,
     )
 
@@ -77,12 +82,13 @@ class MemberRules(RuleBasedStateMachine):
     """A membership machine between a user without a plan, and coordinators of which every one answers as it likes."""
 
     instance_id: str | None = None
+    protocol = EAGER
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
         self.polls = PollClock()
-        self.machine = new_membership(self.polls, self.instance_id)
+        self.machine = new_membership(self.polls, self.protocol, self.instance_id)
         self.sent: list[Effect | SentCommit] = []
         self.held: set[TopicPartition] = set()
         self.release: Revoke | Lost | None = None  # the newest one, until its Released
@@ -93,7 +99,8 @@ class MemberRules(RuleBasedStateMachine):
     def feed(self, event: Event) -> list[Effect]:
         before = self.machine.state
         if isinstance(event, Released) and self.release is not None and event.step == self.release.step:
-            self.held, self.release = set(), None
+            self.held -= set(self.release.partitions)
+            self.release = None
         effects = self.machine.on(event, self.now)
         if effects or self.machine.state is not before:
             assert self.machine.state in NEXT[before][type(event)]
@@ -105,18 +112,27 @@ class MemberRules(RuleBasedStateMachine):
     def check(self, effect: Effect) -> None:
         match effect:
             case Assign():
-                assert not self.held, "assigned before the last assignment was given up"
+                assert self.held <= set(effect.partitions), "taken away without a release"
+                assert set(effect.added) == set(effect.partitions) - self.held, "assigned again without a release"
+                assert not self.held or self.protocol is COOPERATIVE
                 assert self.release is None
                 assert effect.member == self.machine.member == self.generation
                 self.held = set(effect.partitions)
             case Revoke() | Lost():
-                assert set(effect.partitions) == self.held != set(), "revoked what is not held, or twice"
+                going = set(effect.partitions)
+                assert going
+                assert going <= self.held, "revoked what is not held, or twice"
+                assert going == self.held or (self.protocol is COOPERATIVE and isinstance(effect, Revoke))
+                assert self.release is None or going >= set(self.release.partitions), "forgot an earlier release"
                 assert not isinstance(self.release, Lost), "what is lost cannot be given up any more"
                 assert isinstance(effect, Lost) or self.release is None or not effect.wait
                 assert isinstance(effect, Lost) == (self.machine.member.generation_id < 0), "who may still commit?"
                 self.release = effect
             case SendJoin():
-                assert not self.held, "an eager member joins with empty hands"
+                assert not self.held or self.protocol is COOPERATIVE, "an eager member joins with empty hands"
+                assert set(effect.owned) == self.held
+                assert self.release is None
+                assert not self.held or effect.member.generation_id >= 0, "a claim without a generation"
                 assert effect.member.member_id == self.machine.member.member_id
             case SendHeartbeat() | SendSync():
                 assert effect.member == self.machine.member == self.generation, "an old generation"
@@ -132,6 +148,10 @@ class MemberRules(RuleBasedStateMachine):
                 pass
 
     # The user and the clock
+
+    @rule()
+    def enforce_rebalance(self) -> None:
+        self.feed(Enforced("the user says so"))
 
     @rule(topics=some_topics)
     def subscribe(self, topics: frozenset[str]) -> None:
@@ -163,6 +183,7 @@ class MemberRules(RuleBasedStateMachine):
             return
         assert token == self.generation
         assert token.generation_id >= 0
+        assert self.held or self.machine.state is State.STABLE
         self.sent.append(SentCommit(token))
 
     @precondition(lambda self: self.release is not None)
@@ -232,7 +253,7 @@ class MemberRules(RuleBasedStateMachine):
     @invariant()
     def a_release_is_waited_for_only_while_something_is_held(self) -> None:
         if self.release is not None:
-            assert self.held
+            assert self.held >= set(self.release.partitions)
             assert self.machine.state in State.REVOKING | State.FAILED | State.LEFT
 
     @invariant()
@@ -240,6 +261,12 @@ class MemberRules(RuleBasedStateMachine):
         if self.machine.state in State.FAILED | State.LEFT | State.UNJOINED:
             assert self.machine.deadline == float("inf")
             assert self.machine.member.generation_id == -1
+
+    @invariant()
+    def whoever_holds_something_is_bound_by_the_poll_interval(self) -> None:
+        bound = self.machine.state in State.JOINING | State.ASSIGNING | State.SYNCING | State.STABLE
+        if self.held and bound:
+            assert self.machine.deadline <= self.polls.last + MAX_POLL
 
     @invariant()
     def the_user_is_told_of_a_failure(self) -> None:
@@ -275,24 +302,41 @@ class StaticMemberRules(MemberRules):
     instance_id = "instance"
 
 
+class CooperativeMemberRules(MemberRules):
+    protocol = COOPERATIVE
+
+
+class StaticCooperativeMemberRules(StaticMemberRules):
+    protocol = COOPERATIVE
+
+
 # Each run takes a few ms; the shared machine may be slow all the same.
-_SETTINGS = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+_SETTINGS = settings(max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
 TestMember = MemberRules.TestCase
-TestMember.settings = _SETTINGS
 TestStaticMember = StaticMemberRules.TestCase
-TestStaticMember.settings = _SETTINGS
+TestCooperativeMember = CooperativeMemberRules.TestCase
+TestStaticCooperativeMember = StaticCooperativeMemberRules.TestCase
+for _case in (TestMember, TestStaticMember, TestCooperativeMember, TestStaticCooperativeMember):
+    _case.settings = _SETTINGS
 
 
 # Every pair of state and event: it leads where the table says, or is refused and changes nothing.
 
 
-def _into(state: State) -> Membership:
+def _into(state: State, protocol: RebalanceProtocol) -> Membership:
+    """A member in ``state``: a cooperative one with a partition where it can have one."""
     polls = PollClock()
-    machine = new_membership(polls)
+    machine = new_membership(polls, protocol)
     if state is State.UNJOINED:
         return machine
     [join] = machine.on(Subscribed(frozenset("a")), 0.0)
     assert isinstance(join, SendJoin)
+    if protocol is COOPERATIVE and state in State.JOINING | State.ASSIGNING | State.SYNCING:
+        machine.on(Joined(join.step, 1, "m", "other", "range"), 0.0)
+        machine.on(Synced(machine._step, (TopicPartition("a", 0),)), 0.0)
+        [join] = machine.on(Enforced("the user says so"), 0.0)
+        assert isinstance(join, SendJoin)
+        assert join.owned
     if state is State.JOINING:
         return machine
     leader = "m" if state is State.ASSIGNING else "other"
@@ -310,7 +354,7 @@ def _into(state: State) -> Membership:
     machine.on(Synced(machine._step, (TopicPartition("a", 0),)), 0.0)
     commit = SentCommit(machine.member)
     if state is State.REVOKING:
-        machine.on(Rebalancing(commit), 0.0)
+        machine.on(Subscribed(frozenset("b")), 0.0)
     if state is State.FAILED:
         machine.on(Fatal(commit, AssignmentFailed("fatal")), 0.0)
     return machine
@@ -323,9 +367,19 @@ def _current(machine: Membership) -> Sent:
     return SendJoin(machine._step, machine.member, frozenset("a"), (), "")
 
 
+def _answer(machine: Membership) -> Sent:
+    """The same, where a step of its own is waited for: heartbeats say nothing to a member that joins."""
+    return (
+        SendJoin(machine._step, machine.member, frozenset("a"), (), "")
+        if machine.state is State.JOINING
+        else (_current(machine))
+    )
+
+
 EVENTS: dict[type[Event], Callable[[Membership], Event]] = {
     Subscribed: lambda _: Subscribed(frozenset("a")),
     Polled: lambda _: Polled(),
+    Enforced: lambda _: Enforced("the user says so"),
     Leave: lambda _: Leave(),
     Tick: lambda _: Tick(),
     PartitionsCounted: lambda _: PartitionsCounted({"a": 2}),
@@ -336,18 +390,19 @@ EVENTS: dict[type[Event], Callable[[Membership], Event]] = {
     Synced: lambda m: Synced(m._step, ()),
     Alive: lambda m: Alive(SendHeartbeat(1, m.member)),
     Left: lambda m: Left(m._step),
-    Rebalancing: lambda m: Rebalancing(_current(m)),
-    IdentityLost: lambda m: IdentityLost(_current(m), "evicted"),
-    CoordinatorLost: lambda m: CoordinatorLost(_current(m), 1),
-    NotNow: lambda m: NotNow(_current(m)),
-    Fatal: lambda m: Fatal(_current(m), AssignmentFailed("fatal")),
+    Rebalancing: lambda m: Rebalancing(_answer(m)),
+    IdentityLost: lambda m: IdentityLost(_answer(m), "evicted"),
+    CoordinatorLost: lambda m: CoordinatorLost(_answer(m), 1),
+    NotNow: lambda m: NotNow(_answer(m)),
+    Fatal: lambda m: Fatal(_answer(m), AssignmentFailed("fatal")),
 }
 
 
+@pytest.mark.parametrize("protocol", RebalanceProtocol, ids=lambda protocol: protocol.name)
 @pytest.mark.parametrize("state", State, ids=str)
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-def test_every_event_in_every_state(state: State, kind: type[Event]) -> None:
-    machine = _into(state)
+def test_every_event_in_every_state(state: State, kind: type[Event], protocol: RebalanceProtocol) -> None:
+    machine = _into(state, protocol)
     assert machine.state is state
     event = EVENTS[kind](machine)
     if kind in NEXT[state]:
