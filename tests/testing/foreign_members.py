@@ -1,0 +1,260 @@
+"""Members of groups, of several clients: each reads in a thread of its own until it is told to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+import aiokafka
+import confluent_kafka
+
+import aiokc
+import aiokc.errors
+from aiokc.types import TopicPartition
+
+with warnings.catch_warnings():  # it reads its schemas in a way that Python 3.11 deprecates
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
+
+_SECONDS: Final = 30.0
+_POLL_MS: Final = 100
+_SESSION_MS: Final = 6_000
+_HEARTBEAT_MS: Final = 100
+
+Assignment = frozenset[TopicPartition]
+
+
+class Witness:
+    """What the members of a group have read, and what they hold."""
+
+    def __init__(self) -> None:
+        self.holdings: dict[str, Assignment] = {}
+        self.errors: list[BaseException] = []
+        self._values: set[bytes] = set()
+        self._changed = threading.Condition()
+
+    def saw(self, member: str, values: Collection[bytes], holding: Assignment | None) -> None:
+        """A member tells what it got, and what is assigned to it; None: it has left."""
+        with self._changed:
+            self._values.update(values)
+            if holding is None:
+                self.holdings.pop(member, None)
+            else:
+                self.holdings[member] = holding
+            self._changed.notify_all()
+
+    def failed(self, error: BaseException) -> None:
+        with self._changed:
+            self.errors.append(error)
+            self._changed.notify_all()
+
+    def until_shared(self, partitions: Collection[TopicPartition], members: Collection[str]) -> None:
+        """Wait until these members, and no other, hold all partitions, each its own share."""
+        share = len(partitions) // len(members)
+
+        def shared() -> bool:
+            held = [one for holding in self.holdings.values() for one in holding]
+            even = all(len(holding) == share for holding in self.holdings.values())
+            return set(self.holdings) == set(members) and even and sorted(held) == sorted(partitions)
+
+        self._until(shared, lambda: f"{sorted(members)} should share it all; they hold {self.holdings}")
+
+    def until_read(self, values: Collection[bytes]) -> None:
+        """Wait until all of these have been read."""
+        self._until(
+            lambda: self._values.issuperset(values),
+            lambda: f"nobody read {sorted(set(values) - self._values)[:5]}; they hold {self.holdings}",
+        )
+
+    def _until(self, happened: Callable[[], bool], else_say: Callable[[], str]) -> None:
+        with self._changed:
+            in_time = self._changed.wait_for(lambda: bool(self.errors) or happened(), _SECONDS)
+        if self.errors:
+            raise self.errors[0]
+        assert in_time, else_say()
+
+
+class ForeignMember(ABC):
+    """A member of the group, from ``start()`` to ``leave()``. It commits after each poll what it got."""
+
+    def __init__(self, name: str, bootstrap: str, group: str, topic: str, witness: Witness) -> None:
+        self.name = name
+        self.bootstrap, self.group, self.topic = bootstrap, group, topic
+        self._witness = witness
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def leave(self) -> None:
+        """Close the consumer, and return once it is closed."""
+        self._leaving.set()
+        self._thread.join(_SECONDS)
+        assert not self._thread.is_alive(), f"{self.name} does not close"
+        self._witness.saw(self.name, (), None)
+
+    def _live(self) -> None:
+        try:
+            self.consume()
+        except BaseException as error:
+            self._witness.failed(error)
+
+    @abstractmethod
+    def consume(self) -> None:
+        """Read until ``leaving``."""
+
+    @property
+    def leaving(self) -> bool:
+        return self._leaving.is_set()
+
+    def saw(self, values: Collection[bytes], holding: Collection[Any]) -> None:
+        """Tell the witness."""
+        held = frozenset(TopicPartition(one.topic, one.partition) for one in holding)
+        self._witness.saw(self.name, values, held)
+
+
+class ConfluentMember(ForeignMember):
+    """confluent-kafka, that is librdkafka."""
+
+    strategy = "range"
+
+    def consume(self) -> None:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": self.group,
+                "client.id": self.name,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": _SESSION_MS,
+                "heartbeat.interval.ms": _HEARTBEAT_MS,
+                "partition.assignment.strategy": self.strategy,
+            }
+        )
+        consumer.subscribe([self.topic])
+        try:
+            while not self.leaving:
+                messages = [one for one in consumer.consume(50, _POLL_MS / 1000) if one.error() is None]
+                self._commit(consumer)
+                self.saw([one.value() or b"" for one in messages], consumer.assignment())
+        finally:
+            consumer.close()
+
+    def _commit(self, consumer: Any) -> None:
+        try:
+            consumer.commit(asynchronous=False)  # all that was consumed, what could not be committed before too
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() not in _REBALANCED:  # whoever has the partition now reads it again
+                raise
+
+
+_REBALANCED: Final = {
+    confluent_kafka.KafkaError.ILLEGAL_GENERATION,
+    confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS,
+    confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID,
+    confluent_kafka.KafkaError._ASSIGNMENT_LOST,
+    confluent_kafka.KafkaError._NO_OFFSET,
+}
+
+
+class CooperativeMember(ConfluentMember):
+    """The same, with incremental rebalances (KIP-429)."""
+
+    strategy = "cooperative-sticky"
+
+
+class KafkaPythonMember(ForeignMember):
+    """kafka-python."""
+
+    def consume(self) -> None:
+        consumer = kafka.KafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            client_id=self.name,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+        )
+        try:
+            while not self.leaving:
+                batches = consumer.poll(timeout_ms=_POLL_MS)
+                try:
+                    if batches:
+                        consumer.commit()
+                except (kafka.errors.CommitFailedError, kafka.errors.RebalanceInProgressError):
+                    pass  # whoever has the partition now reads it again
+                self.saw([record.value for batch in batches.values() for record in batch], consumer.assignment())
+        finally:
+            consumer.close()
+
+
+class AsyncMember(ForeignMember):
+    """A client for asyncio, in a loop of its own."""
+
+    def consume(self) -> None:
+        asyncio.run(self.consume_async())
+
+    @abstractmethod
+    async def consume_async(self) -> None:
+        """Read until ``leaving``."""
+
+
+class AiokafkaMember(AsyncMember):
+    """aiokafka."""
+
+    async def consume_async(self) -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            client_id=self.name,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+        )
+        await consumer.start()
+        try:
+            while not self.leaving:
+                batches = await consumer.getmany(timeout_ms=_POLL_MS)
+                try:
+                    if batches:
+                        await consumer.commit()
+                except (aiokafka.errors.CommitFailedError, aiokafka.errors.RebalanceInProgressError):
+                    pass  # whoever has the partition now reads it again
+                self.saw([record.value for batch in batches.values() for record in batch], consumer.assignment())
+        finally:
+            await consumer.stop()
+
+
+class AiokcMember(AsyncMember):
+    """aiokc."""
+
+    async def consume_async(self) -> None:
+        consumer = aiokc.Consumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            client_id=self.name,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+        )
+        async with consumer:
+            while not self.leaving:
+                batches = await consumer.getmany(timeout_ms=_POLL_MS)
+                try:
+                    if batches:
+                        await consumer.commit()
+                except (aiokc.errors.CommitFailed, aiokc.errors.RebalanceInProgress):
+                    pass  # whoever has the partition now reads it again
+                values = [bytes(record.value or b"") for batch in batches.values() for record in batch]
+                self.saw(values, consumer.assignment())
