@@ -8,6 +8,8 @@ from uuid import UUID
 
 K_co = TypeVar("K_co", covariant=True)
 V_co = TypeVar("V_co", covariant=True)
+K = TypeVar("K")
+V = TypeVar("V")
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -238,6 +240,55 @@ def raw_record(
     fields = _Fields(topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch)
     fields.__class__ = _Record  # the same layout: from here on it is sealed
     return fields  # type: ignore[return-value]
+
+
+class _End(NamedTuple):
+    """How far the records of one partition reach, and which claim on the partition they were read under."""
+
+    next_offset: int
+    leader_epoch: int | None
+    claim: int
+
+
+class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
+    """What one getmany() returned: the records of each partition, in the order of their offsets.
+
+    commit() takes it as it is: then exactly this batch is stored as processed, without partitions deleted from it.
+    """
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ends: dict[TopicPartition, _End] = {}
+
+    def add(
+        self,
+        tp: TopicPartition,
+        records: list[ConsumerRecord[K, V]],
+        next_offset: int,
+        leader_epoch: int | None,
+        claim: int,
+    ) -> None:
+        """Hold these records too. For the consumer that makes a batch, not for its user."""
+        self[tp] = records
+        self._ends[tp] = _End(next_offset, leader_epoch, claim)
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where to read on behind this batch: what commit() stores for it (KIP-1094)."""
+        return {tp: OffsetAndMetadata(end.next_offset, "", end.leader_epoch) for tp, end in self._held()}
+
+    @property
+    def claims(self) -> dict[TopicPartition, int]:
+        """By which claim each partition was held; another assignment of the same partition is another claim."""
+        return {tp: end.claim for tp, end in self._held()}
+
+    def _held(self) -> list[tuple[TopicPartition, _End]]:
+        return [(tp, end) for tp, end in self._ends.items() if tp in self]
+
+
+RawRecords: TypeAlias = ConsumerRecords[bytes | None, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)

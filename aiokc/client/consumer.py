@@ -13,14 +13,18 @@ from ..errors import ConfigError, ConsumerClosed
 from ..types import (
     EARLIEST,
     LATEST,
+    ConsumerRecords,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RawRecord,
+    RawRecords,
     TopicInfo,
     TopicPartition,
 )
+from .commits_unwaited import OnCommitted
 from .polling import SingleUser
 from .reading import Reading
+from .user_commits import Committable
 
 # How many records getone() and the iterator decode at a time.
 _DECODE_AHEAD = 500
@@ -60,13 +64,16 @@ class Consumer:
         """
         await self._reading.start(timeout=self._seconds(timeout_ms))
 
-    async def stop(self, *, timeout_ms: int = 30_000) -> None:
-        """Commit (with enable_auto_commit) what earlier calls returned, leave the group, close. Ends in ``timeout_ms``.
+    async def stop(self, *, timeout_ms: int = 30_000, leave: bool | None = None) -> None:
+        """Fetch no more, finish commits, commit (with enable_auto_commit) what earlier calls returned, leave, close.
 
-        What the last call returned is not committed: only the user knows whether it is processed; commit() it first.
+        Ends in ``timeout_ms``. What the last call returned is not committed: stop() is called on success, on failure
+        and by other tasks, and only the user knows whether that batch is processed; commit() it first, or use
+        ``async with``. ``leave`` says whether the group is told at once (KIP-1092); None: only by a dynamic member.
+
         A getmany() that waits in another task raises ConsumerClosed. A second call does nothing.
         """
-        await self._reading.stop(timeout=timeout_ms / 1e3)
+        await self._reading.stop(timeout=timeout_ms / 1e3, leave_group=leave)
 
     async def __aenter__(self) -> Consumer:
         await self.start()
@@ -75,6 +82,8 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None and self._user.was_this_task:
+            self._reading.subscription.release()  # a block that ends without an exception is done with its last batch
         await self.stop()
 
     # What to read
@@ -119,12 +128,12 @@ class Consumer:
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int | None = None, max_records: int | None = None
-    ) -> dict[TopicPartition, list[RawRecord]]:
+    ) -> RawRecords:
         """Return the next records (of ``partitions``, else of all), at least one, at most ``max_records``.
 
         ``timeout_ms``: None waits for records, 0 looks once; {} is returned when it is over. ``max_records`` is
-        max_poll_records unless given. Calling it says that what earlier calls returned is processed. Raises UsageError
-        where one of ``partitions`` is not assigned, or not any more.
+        max_poll_records unless given. Calling it says that what earlier calls returned is processed. commit() takes
+        what it returns. Raises UsageError where one of ``partitions`` is not assigned, or not any more.
         """
         most = self.config.max_poll_records if max_records is None else max_records
         if most < 1:
@@ -153,7 +162,7 @@ class Consumer:
 
     async def _poll(
         self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, decode: int, most: int
-    ) -> dict[TopicPartition, list[RawRecord]]:
+    ) -> RawRecords:
         """Hand out records. From the last await to the return nothing can be cancelled: positions move in between."""
         reading = self._reading
         only = frozenset(partitions) or None
@@ -162,6 +171,7 @@ class Consumer:
             while True:
                 await self._user.give_way()
                 reading.check(only)
+                reading.run_callbacks()
                 await reading.fetcher.decode(decode, only, enough=most)
                 batch = reading.fetcher.take(most, only)
                 if batch:
@@ -172,7 +182,7 @@ class Consumer:
                 left = None if deadline is None else deadline - asyncio.get_running_loop().time()
                 if left is not None and left <= 0:
                     await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others
-                    return {}
+                    return ConsumerRecords()
                 await reading.changed.wait(left)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -223,25 +233,30 @@ class Consumer:
 
     async def commit(
         self,
-        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        offsets: Committable = None,
         *,
         timeout_ms: int | None = None,
     ) -> None:
         """Store, for the group, these offsets: each the *next* one to read. None: all that was returned so far.
 
+        What one getmany() returned can be given as it is: then that batch is stored, whatever was returned since.
+
         Retries what can be retried until ``timeout_ms``. Raises CommitFailed where the group has gone on without this
-        member, MemberFenced, AuthorizationFailed, and UsageError without a group_id.
+        member or given a partition to another one in between, RebalanceInProgress while it assigns anew (after both,
+        go on polling), MemberFenced, AuthorizationFailed, and UsageError without a group_id.
         """
-        wanted: dict[TopicPartition, OffsetAndMetadata] | None = None
-        if offsets is not None:
-            wanted = {
-                TopicPartition(*tp): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-                for tp, offset in offsets.items()
-            }
-            negative = next((tp for tp, offset in wanted.items() if offset.offset < 0), None)
-            if negative is not None:
-                raise ConfigError(f"cannot commit a negative offset for {negative}")
-        await self._reading.commit(wanted, timeout=self._seconds(timeout_ms))
+        await self._reading.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
+
+    def commit_soon(self, offsets: Committable = None, on_done: OnCommitted | None = None) -> None:
+        """Send a commit without waiting for it: after those called for before, once, and never again (commitAsync).
+
+        ``on_done(offsets, error)`` is called by a later call of this consumer in its task (getmany, getone, the
+        iterator, commit, commit_soon, stop): in the order of the calls, and all before a later commit() or stop()
+        returns. ``error`` is None where they are stored, else what commit() would raise. Without a callback an error is
+        logged. What ``on_done`` raises, that later call raises. Calls that come faster than the coordinator answers
+        share one request, and its outcome.
+        """
+        self._reading.group("commit_soon()").commit_soon(offsets, on_done)
 
     async def committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None

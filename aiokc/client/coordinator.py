@@ -54,6 +54,7 @@ from .group_offsets import GroupOffsets, Offsets
 from .group_requests import ClassicRequests
 from .metadata import Metadata
 from .signal import Signal
+from .turns import Turn
 
 logger = logging.getLogger("aiokc.group")
 
@@ -168,10 +169,28 @@ class Coordinator:
             self._auto_commit.hurry()  # for what assign() has left; a member commits what it leaves by itself
 
     async def commit(self, offsets: Offsets, *, timeout: float, retry: bool = True) -> None:
-        """All of ``offsets`` are stored. Raises as GroupOffsets.commit does, and what made the membership fail."""
+        """All of ``offsets`` are stored. Raises as ``committer`` and GroupOffsets.commit do."""
+        await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry)
+
+    def committer(self) -> MemberToken | None:
+        """Who a commit that is called for now comes from; None: from outside of the group.
+
+        Raises CommitFailed, RebalanceInProgress, and what made the membership fail.
+        """
         if self.error is not None:
             raise self.error
-        member = self._machine.commit_token() if self._is_member else None
+        return self._machine.commit_token() if self._is_member else None
+
+    async def commit_as(
+        self,
+        member: MemberToken | None,
+        offsets: Offsets,
+        *,
+        timeout: float,
+        retry: bool = True,
+        turn: Turn | None = None,
+    ) -> None:
+        """All of ``offsets`` are stored, for ``member`` and for nobody who has come after it."""
         try:
             stored = await self.offsets.commit(
                 offsets,
@@ -180,6 +199,7 @@ class Coordinator:
                 topic_ids=self._topic_id,
                 retry=retry,
                 before_each_attempt=partial(self._check_member, member),
+                turn=turn,
             )
         except BrokerError as error:
             if member is not None and error.code in _ABOUT_THE_MEMBER:
@@ -196,16 +216,17 @@ class Coordinator:
         """Return what the group has committed for each of ``partitions``. Raises as GroupOffsets.fetch does."""
         return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self._topic_id)
 
-    async def leave(self, timeout: float) -> None:
+    async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
         """Commit for the last time (with enable_auto_commit), hand over the partitions, leave the group.
 
-        Ends within ``timeout`` seconds, whatever the brokers do. A static member says nothing to the group.
+        Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group``: whether the group is told (KIP-1092);
+        None: by a dynamic member it is, by a static one not.
         """
         self._changes.commit_timeout = timeout / 2  # and the other half for the LeaveGroup
         with anyio.move_on_after(timeout):
             if self._auto_commit is not None and self._subscription.mode is not Mode.TOPICS:
                 await self._auto_commit.flush(timeout=timeout / 2, retry=True)
-            self._feed(Leave())
+            self._feed(Leave(leave_group))
             while self._tasks is not None and not self._machine.has_left:
                 await self.moved.wait()
 

@@ -32,7 +32,7 @@ from ..errors import (
 )
 from ..net.pool import Pool
 from ..records import NATIVE, RecordReader
-from ..types import RawRecord, TopicPartition
+from ..types import ConsumerRecords, RawRecords, TopicPartition
 from ..wire.messages.fetch import FetchResponse
 from .metadata import Metadata
 from .signal import Signal
@@ -78,6 +78,7 @@ class Fetcher:
         self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes))
         self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how much that may bring
         self._short_of_room = False
+        self._closed = False
         self._taken = False  # since the last plan
         self._opening: dict[int, asyncio.Future[RecordReader | None]] = {}
         self._backoffs: dict[int, Backoff] = {}
@@ -94,10 +95,14 @@ class Fetcher:
                 now = loop.time()
                 self._buffer.forget_stale(self._subscription)
                 retry: float | None = None
-                if not self._busy or self._metadata.cluster.brokers.keys() - self._busy.keys():
+                if not self._closed and (not self._busy or self._metadata.cluster.brokers.keys() - self._busy.keys()):
                     self._send(tasks, now)
                     retry = self._subscription.next_retry(now)
                 await self.wake.wait(None if retry is None else retry - now)
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._closed = True
 
     def _send(self, tasks: TaskGroup, now: float) -> None:
         planned = plan_fetches(
@@ -283,12 +288,12 @@ class Fetcher:
         """Whether records wait to be decoded: they may have come while ``decode`` gave way to other tasks."""
         return any(buffer.undecoded for buffer, _ in self._buffer.servable(self._subscription, only))
 
-    def take(self, count: int, only: Collection[TopicPartition] | None = None) -> dict[TopicPartition, list[RawRecord]]:
+    def take(self, count: int, only: Collection[TopicPartition] | None = None) -> RawRecords:
         """Hand out what is decoded: positions advance here, in the same tick in which the records are returned.
 
         Raises the error of a partition only where nothing else could be handed out (F7).
         """
-        batch: dict[TopicPartition, list[RawRecord]] = {}
+        batch: RawRecords = ConsumerRecords()
         failed: list[PartitionBuffer] = []
         drained = False
         for buffer, position in self._buffer.servable(self._subscription, only):
@@ -296,9 +301,10 @@ class Fetcher:
                 break
             records, after = buffer.take(count)
             if records:
-                batch[buffer.tp] = records
+                epoch = records[-1].leader_epoch
+                batch.add(buffer.tp, records, after, epoch, position.claim)
                 count -= len(records)
-                self._subscription.hand_out(buffer.tp, after, records[-1].leader_epoch)
+                self._subscription.hand_out(buffer.tp, after, epoch)
                 self._subscription.move_to_end(buffer.tp)
             elif buffer.undecoded:
                 continue

@@ -27,6 +27,7 @@ from ..net.pool import Pool
 from ..types import OffsetAndMetadata, TopicPartition
 from ..wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from .coordinator_lookup import CoordinatorLookup
+from .turns import Turn, Turns
 
 T = TypeVar("T")
 FindTopicId: TypeAlias = Callable[[str], UUID | None]
@@ -38,6 +39,10 @@ Offsets: TypeAlias = (
 # After these the coordinator is looked up anew.
 _NOT_THE_COORDINATOR: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
+)
+# After these the topic may have moved, or be another one of the same name.
+_TOPIC_NOT_KNOWN: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
 # The group has gone on without the member whose offsets these are.
 _OUTSIDE_THE_GROUP: Final = frozenset(
@@ -75,7 +80,7 @@ class GroupOffsets:
         self._group_id = group_id
         self._request_metadata = request_metadata
         self._random = random
-        self._commits = asyncio.Lock()
+        self.turns = Turns()
 
     async def commit(
         self,
@@ -86,14 +91,16 @@ class GroupOffsets:
         topic_ids: FindTopicId = _no_topic_id,
         retry: bool = True,
         before_each_attempt: Callable[[], None] | None = None,
+        turn: Turn | None = None,
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """All of ``offsets`` are stored, and returned. Commits go out in the order of their calls, one at a time.
 
-        A function is asked for the offsets when its turn has come: what it says is never older than what was stored
-        by then.
-
         So an older commit that has to be repeated never overtakes, and undoes, a newer one (but for what lies in a
-        connection that was given up: the broker may read that whenever it gets there). What can be retried is,
+        connection that was given up: the broker may read that whenever it gets there). A ``turn`` that was taken
+        earlier stands for the time of the call. A function is asked for the offsets when the turn has come: what it
+        says is never older than what was stored by then.
+
+        What can be retried is,
         until ``timeout`` (then RequestTimedOut tells the last reason), or not at all without ``retry``. Raises
         CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever
         ``before_each_attempt`` raises. After an error, some of the offsets may be stored.
@@ -110,7 +117,7 @@ class GroupOffsets:
             if remaining:
                 raise self._commit_error(member, {tp: codes[tp] for tp in remaining})
 
-        async with self._turn(deadline, timeout):
+        async with self._turn(deadline, timeout, turn):
             wanted = offsets() if callable(offsets) else offsets
             remaining.update(wanted)
             if remaining:
@@ -188,7 +195,7 @@ class GroupOffsets:
         found = set(codes)
         if found & _NOT_THE_COORDINATOR:
             self.lookup.forget(node_id)
-        if ErrorCode.UNKNOWN_TOPIC_ID in found and self._request_metadata is not None:
+        if found & _TOPIC_NOT_KNOWN and self._request_metadata is not None:
             self._request_metadata()
 
     # Errors
@@ -215,19 +222,19 @@ class GroupOffsets:
     # Time
 
     @asynccontextmanager
-    async def _turn(self, deadline: float, timeout: float) -> AsyncIterator[None]:
+    async def _turn(self, deadline: float, timeout: float, turn: Turn | None) -> AsyncIterator[None]:
+        turn = turn or self.turns.take()
         try:
-            async with asyncio.timeout_at(deadline):
-                await self._commits.acquire()
-        except TimeoutError as error:
-            raise RequestTimedOut(
-                f"commit for group {self._group_id!r} not sent within {timeout:.3g} s: "
-                "an earlier one is still being tried"
-            ) from error
-        try:
+            try:
+                await turn.wait(deadline)
+            except TimeoutError as error:
+                raise RequestTimedOut(
+                    f"commit for group {self._group_id!r} not sent within {timeout:.3g} s: "
+                    "an earlier one is still being tried"
+                ) from error
             yield
         finally:
-            self._commits.release()
+            turn.end()
 
     async def _retried(
         self, attempt: Callable[[float], Awaitable[T]], deadline: float, what: str, retry: bool = True

@@ -17,6 +17,7 @@ class SingleUser:
 
     def __init__(self) -> None:
         self._user: asyncio.Task[object] | None = None
+        self._last_user: asyncio.Task[object] | None = None
         self._last_turn = 0.0
 
     def __enter__(self) -> None:
@@ -31,7 +32,12 @@ class SingleUser:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._user = None
+        self._user, self._last_user = None, self._user
+
+    @property
+    def was_this_task(self) -> bool:
+        """Whether the last call of those was this task's: then what it returned is in this task's hands."""
+        return self._last_user is asyncio.current_task() and self._user is None
 
     async def give_way(self) -> None:
         """Let other tasks run if this one has had the loop for its turn."""

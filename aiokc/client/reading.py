@@ -12,8 +12,7 @@ import anyio
 from ..config import ConsumerConfig
 from ..core.positions import PositionState
 from ..core.subscription import Mode, Subscription
-from ..error_codes import ErrorCode
-from ..errors import CommitFailed, ConsumerClosed, RequestTimedOut, UsageError
+from ..errors import ConsumerClosed, RequestTimedOut, UsageError
 from ..types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
 from .coordinator import Coordinator
@@ -22,6 +21,7 @@ from .link import ClusterLink, known_error
 from .position_finder import RESET_TIMESTAMPS, PositionFinder
 from .signal import Signal
 from .supervisor import Driver
+from .user_commits import UserCommits
 
 
 class Reading:
@@ -46,9 +46,12 @@ class Reading:
         )
         self._moved = Signal()  # the assignment or a position changed
         self.coordinator: Coordinator | None = None
+        self._commits: UserCommits | None = None
         self._everything: AllPartitions | None = None
         if config.group_id is not None:
             self.coordinator = Coordinator(config, link.pool, link.metadata, self.subscription, self._moved, random)
+            self._commits = UserCommits(config, self.subscription, self.coordinator)
+            self._commits.unwaited.reported.followed_by(self.changed)
         else:
             self._everything = AllPartitions(link.metadata, self.subscription)
             self._everything.assigned.followed_by(self._moved)
@@ -76,26 +79,39 @@ class Reading:
         drivers: list[Driver] = [self.fetcher.run, self.finder.run]
         if self.coordinator is not None:
             drivers.append(self.coordinator.run)
+        if self._commits is not None:
+            drivers.append(self._commits.unwaited.run)
         if self._everything is not None:
             drivers.append(self._everything.run)
         await self.link.start(drivers, timeout=timeout)
 
-    async def stop(self, *, timeout: float) -> None:
+    async def stop(self, *, timeout: float, leave_group: bool | None) -> None:
         """Leave the group, then end the background; the first has ``timeout`` seconds, the second needs no network."""
         if not self.link.running:
             await self.link.stop()
-            return
+            return self.run_callbacks()
         self._stopping = True
+        self.fetcher.close()
         self.changed.notify()  # a getmany() that waits in another task ends now
         try:
-            if self.coordinator is not None and self.link.background.error is None:
+            if self._commits is not None and self.link.background.error is None:
                 with anyio.move_on_after(timeout):
-                    await self.coordinator.leave(timeout)
+                    await self._leave(self._commits, timeout, leave_group)
         finally:
             with anyio.CancelScope(shield=True):
                 await self.link.stop()
+            if self._commits is not None:
+                self._commits.unwaited.close()
             self.subscription.unsubscribe()
             self.changed.notify()
+        self.run_callbacks()
+
+    async def _leave(self, commits: UserCommits, timeout: float, leave_group: bool | None) -> None:
+        """First what is under way, with half of the time; then the last commit and the group, with what is left."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        await commits.unwaited.settled(loop.time() + timeout / 2)
+        await commits.coordinator.leave(deadline - loop.time(), leave_group)
 
     @property
     def stopped(self) -> bool:
@@ -223,30 +239,19 @@ class Reading:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return await self.committed(partitions, timeout=self._config.request_timeout_ms / 1e3)
 
-    async def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata] | None, *, timeout: float) -> None:
-        coordinator = self._group("commit()")
-        wanted = self.subscription.consumed() if offsets is None else offsets
-        taken = self.subscription.taken_from_user
-        if offsets is not None:
-            by_group = self.subscription.mode is Mode.TOPICS
-            taken = frozenset(wanted.keys() - self.subscription.assigned) if by_group else frozenset()
-        if taken:
-            raise CommitFailed(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"{', '.join(map(str, sorted(taken)))} not assigned to this consumer any more, and nothing was "
-                "committed: who reads them next gets these records again",
-            )
-        if wanted:
-            await coordinator.commit(wanted, timeout=timeout)
-
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        coordinator = self._group("committed()")
-        return await coordinator.committed(partitions, timeout=timeout)
+        return await self.group("committed()").coordinator.committed(partitions, timeout=timeout)
 
-    def _group(self, call: str) -> Coordinator:
-        self.check()
-        if self.coordinator is None:
+    def group(self, call: str) -> UserCommits:
+        """Return what commits. It goes on until the group is left: stop() lets nothing be lost."""
+        self.link.check()
+        if self._commits is None:
             raise UsageError(f"{call} needs a group: give the consumer a group_id")
-        return self.coordinator
+        return self._commits
+
+    def run_callbacks(self) -> None:
+        """Run those of commit_soon() that are due. What one raises is raised, and the rest is for the next call."""
+        if self._commits is not None:
+            self._commits.unwaited.run_callbacks()

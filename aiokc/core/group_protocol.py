@@ -142,7 +142,7 @@ class SendHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class SendLeave:
-    """Tell the coordinator that this dynamic member is gone, and answer Left, however that ends."""
+    """Tell the coordinator that this member is gone, and answer Left, however that ends."""
 
     step: int
     member: MemberToken
@@ -212,7 +212,9 @@ class Enforced:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The consumer stops."""
+    """The consumer stops. ``leave_group``: whether it says so to the group; None: only a dynamic member does."""
+
+    leave_group: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

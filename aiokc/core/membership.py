@@ -109,6 +109,7 @@ class Membership:
         self._joined_topics: frozenset[str] = frozenset()
         self._step = 0
         self._closing = False
+        self._says_goodbye = group_instance_id is None
         self._stopped_polling = False
         self._why_outside = "it has not joined its group yet"
         # joining
@@ -225,7 +226,7 @@ class Membership:
                     return []
                 return self._rebalance("the partitions of the group's topics changed", now)
             case Leave():
-                return self._on_leave(now)
+                return self._on_leave(event, now)
 
     def _on_progress(
         self, event: Released | Left | Computed | Joined | MemberIdRequired | Synced, now: float
@@ -280,8 +281,10 @@ class Membership:
             return self._give_up(now)
         return []  # the next JoinGroup says it
 
-    def _on_leave(self, now: float) -> list[Effect]:
+    def _on_leave(self, event: Leave, now: float) -> list[Effect]:
         self._closing = True
+        if event.leave_group is not None:
+            self._says_goodbye = event.leave_group
         if self.state in LEAVING | LEFT:
             return []
         if self.state is FAILED:
@@ -345,8 +348,7 @@ class Membership:
     def _proceed(self, now: float) -> list[Effect]:
         """What must go has gone: go where the user wants to be."""
         if self._closing:
-            is_known = self.member.member_id and self.member.group_instance_id is None
-            self._enter(LEAVING if is_known else LEFT)
+            self._enter(LEAVING if self.member.member_id and self._says_goodbye else LEFT)
             return self._goodbye("the consumer is being closed")
         if not self._topics or self._stopped_polling:
             farewell = [] if self._stopped_polling else self._goodbye("the consumer unsubscribed from all topics")
@@ -358,10 +360,13 @@ class Membership:
         return self._join_again(now)
 
     def _goodbye(self, reason: str) -> list[Effect]:
-        """A dynamic member says that it goes. A static one never does: it may be back before it is missed (KIP-345)."""
+        """A dynamic member says that it goes. A static one does not, unless its user asks for it (KIP-345, KIP-1092).
+
+        It may be back before it is missed.
+        """
         member = self.member
         self._forget_identity(reason)
-        if not member.member_id or member.group_instance_id is not None:
+        if not member.member_id or not self._says_goodbye:
             return []
         return [SendLeave(self._step, member, reason)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from ..types import OffsetAndMetadata
@@ -21,7 +21,8 @@ class PartitionPosition:
     """One assigned partition.
 
     ``token`` names this claim and everything asked on its behalf: it changes with every assignment, seek and reset,
-    so that an answer which carries an old one is dropped, whatever it says and however late it comes.
+    so that an answer which carries an old one is dropped, whatever it says and however late it comes. ``claim`` is the
+    first of them: the same for as long as the partition stays assigned.
 
     ``position`` is the next offset to hand out; ``released`` the next offset after all that *earlier* calls handed
     out. While the user holds records (``held``) the two go separate ways, a seek included: only what he is done with
@@ -43,6 +44,10 @@ class PartitionPosition:
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     log_start_offset: int | None = None
+    claim: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.claim = self.token
 
     @property
     def fetchable(self) -> bool:

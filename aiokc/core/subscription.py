@@ -165,6 +165,12 @@ class Subscription:
         """The partitions that were given up while the user held records of them: those will be delivered again."""
         return frozenset(self._taken)
 
+    def given_up(self, claims: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+        """Those of ``claims`` that do not hold any more, even where the partition has come back since."""
+        return frozenset(
+            tp for tp, claim in claims.items() if tp not in self._assigned or self._assigned[tp].claim != claim
+        )
+
     def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
         """Everything of ``tp`` below ``position`` is in the user's hands from here on."""
         self[tp].hand_out(position, leader_epoch)

@@ -16,6 +16,8 @@ from aiokc.client.group_offsets import GroupOffsets
 from aiokc.client.metadata import Metadata
 from aiokc.client.reading import Reading
 from aiokc.client.supervisor import Supervisor
+from aiokc.client.turns import Turn
+from aiokc.client.user_commits import UserCommits
 from aiokc.core.fetch_buffer import FetchBuffer, PartitionBuffer
 from aiokc.core.group_protocol import IdentityLost, Rebalancing, Released, SendHeartbeat, SentCommit
 from aiokc.core.membership import Membership
@@ -169,7 +171,7 @@ async def _nothing_is_committed(self: Reading, partitions: Any) -> Mapping[Topic
 
 
 @asynccontextmanager
-async def _no_turns(self: GroupOffsets, deadline: float, timeout: float) -> AsyncIterator[None]:
+async def _no_turns(self: GroupOffsets, deadline: float, timeout: float, turn: Turn | None) -> AsyncIterator[None]:
     """An older commit that is repeated may overtake a newer one."""
     yield
 
@@ -191,12 +193,11 @@ async def _commit_under_the_newest_name(
 
 
 async def _commit_anything(
-    self: Reading, offsets: dict[TopicPartition, OffsetAndMetadata] | None, *, timeout: float
+    self: UserCommits, offsets: dict[TopicPartition, OffsetAndMetadata] | None, *, timeout: float
 ) -> None:
     """Partitions that were taken away in between are committed too."""
     remembered = self.__dict__.setdefault("remembered", {})
     remembered.update(self.subscription.consumed())
-    assert self.coordinator is not None
     await self.coordinator.commit(dict(remembered), timeout=timeout)
 
 
@@ -240,7 +241,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "let commits overtake each other": _bug("regression", (GroupOffsets, "_turn", _no_turns), group=True, first=25),
     "ignore the generation of a commit": _bug(
         "zombie commit, regression, over-commit",
-        (Reading, "commit", _commit_anything),
+        (UserCommits, "commit", _commit_anything),
         (Coordinator, "commit", _commit_under_the_newest_name),
         group=True,
     ),

@@ -1,0 +1,101 @@
+"""The user's commits: which offsets they mean, whether the partitions are still his, and when his callbacks run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from ..config import ConsumerConfig
+from ..core.subscription import Mode, Subscription
+from ..error_codes import ErrorCode
+from ..errors import CommitFailed, ConfigError, KafkaError
+from ..types import ConsumerRecords, OffsetAndMetadata, TopicPartition
+from .commits_unwaited import OnCommitted, UnwaitedCommits
+from .coordinator import Coordinator
+
+#: What can be committed: next offsets by partition, what one getmany() returned, or (None) all that was returned.
+Committable: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata] | ConsumerRecords[Any, Any] | None
+
+
+class UserCommits:
+    """Commits in the order of their calls. ``unwaited`` has those that nobody waits for."""
+
+    def __init__(self, config: ConsumerConfig, subscription: Subscription, coordinator: Coordinator) -> None:
+        self.subscription = subscription
+        self.coordinator = coordinator
+        self.unwaited = UnwaitedCommits(
+            config.group_id or "", coordinator.offsets.turns, coordinator.commit_as, config.request_timeout_ms / 1e3
+        )
+
+    async def commit(self, what: Committable, *, timeout: float) -> None:
+        """It is stored, and every commit_soon() before is reported: whether this one succeeds or not."""
+        wanted = _offsets(what)
+        deadline = asyncio.get_running_loop().time() + timeout
+        try:
+            mine = self._mine(what, wanted)
+            if mine:
+                await self.coordinator.commit(mine, timeout=timeout)
+        except KafkaError:
+            await self._report(deadline)
+            raise
+        await self._report(deadline)
+
+    async def _report(self, deadline: float) -> None:
+        await self.unwaited.settled(deadline)
+        self.unwaited.run_callbacks()
+
+    def commit_soon(self, what: Committable, on_done: OnCommitted | None) -> None:
+        """It is sent after all commits before, once. Errors of Kafka's are the callback's, or the log's."""
+        wanted = _offsets(what)
+        if asyncio.iscoroutinefunction(on_done):
+            raise ConfigError("on_done must be a plain function: nobody would await a coroutine")
+        self.unwaited.run_callbacks()
+        try:
+            mine = self._mine(what, wanted)
+            member = self.coordinator.committer()
+        except KafkaError as error:
+            return self.unwaited.add(None, wanted or {}, on_done, failed=error)
+        self.unwaited.add(member, mine, on_done)
+
+    def _mine(
+        self, what: Committable, wanted: dict[TopicPartition, OffsetAndMetadata] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets to store. Raises CommitFailed for partitions that the group has taken since they were read."""
+        subscription = self.subscription
+        by_group = subscription.mode is Mode.TOPICS
+        if wanted is None:
+            taken = subscription.taken_from_user
+        elif isinstance(what, ConsumerRecords):
+            taken = subscription.given_up(what.claims) if by_group else frozenset()
+        else:
+            taken = frozenset(wanted.keys() - subscription.assigned) if by_group else frozenset()
+        if taken:
+            raise CommitFailed(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"{', '.join(map(str, sorted(taken)))} not assigned to this consumer any more, and nothing was "
+                "committed: who reads them next gets these records again",
+            )
+        return subscription.consumed() if wanted is None else wanted
+
+
+def _offsets(what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """Raises ConfigError for what is no offset."""
+    if what is None:
+        return None
+    if isinstance(what, ConsumerRecords):
+        return what.next_offsets
+    return {TopicPartition(*tp): _offset(tp, offset) for tp, offset in what.items()}
+
+
+def _offset(tp: TopicPartition, offset: object) -> OffsetAndMetadata:
+    if isinstance(offset, int) and not isinstance(offset, bool):
+        offset = OffsetAndMetadata(offset)
+    if not isinstance(offset, OffsetAndMetadata):
+        raise ConfigError(
+            f"cannot commit {type(offset).__name__} for {TopicPartition(*tp)}: give the next offset to read, as int or "
+            "OffsetAndMetadata, or the whole of what getmany() returned"
+        )
+    if offset.offset < 0:
+        raise ConfigError(f"cannot commit a negative offset for {TopicPartition(*tp)}")
+    return offset
