@@ -1,6 +1,6 @@
 # Everything runs from here, and nothing is installed outside of this folder: Python packages in .venv, Kafka in .kafka.
 #
-#   make demo         see it work, with a real Kafka and a real Spark (a minute or two)
+#   make demo         see it work: a group, and a real Spark, on brokers in Python   (BROKER=kafka: on a real Kafka)
 #   make test         checks and tests; make test-long adds the long ones; make lint only checks
 #   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
 #   make bench        measure it beside other clients
@@ -29,6 +29,8 @@ export PYSPARK_PYTHON := $(VENV_PYTHON)
 export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
 export AIOKC_KAFKA_HOME ?= $(CURDIR)/.kafka
 ARGS ?=
+# What the demo runs on: cluster (aiokc's own brokers) or kafka.
+BROKER ?= cluster
 N ?= 1000
 SEED ?=
 
@@ -57,8 +59,8 @@ $(READY):
 jars: $(READY)
 	@$(VENV_PYTHON) -m aiokc.testing.kafka --fetch
 
-demo: jars
-	@$(VENV_PYTHON) docs/demo $(ARGS)
+demo: $(if $(filter kafka,$(BROKER)),jars,$(READY))
+	@$(VENV_PYTHON) docs/demo --broker $(BROKER) $(ARGS)
 
 lint: $(READY)
 	@echo "== ruff" && $(VENV_PYTHON) -m ruff check . && $(VENV_PYTHON) -m ruff format --check .

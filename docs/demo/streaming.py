@@ -23,12 +23,12 @@ TABLE = "rides_per_minute"
 
 
 def missing() -> str | None:
-    """Return what Spark lacks on this machine, in one line; None where it can run."""
+    """Return what Spark lacks on this machine and how to get it, in one line; None where it can run."""
     if importlib.util.find_spec("pyspark") is None:
         return "PySpark is not installed: pip install 'aiokc[spark]'"
     java_home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=f"{java_home}/bin" if java_home else None) is None:
-        return "no java found: install a JDK 17 or newer, or set JAVA_HOME"
+        return "no java found: install a JDK 17 or newer (apt-get install openjdk-17-jdk-headless), or set JAVA_HOME"
     return None
 
 

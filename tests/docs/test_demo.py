@@ -1,9 +1,11 @@
-"""The parts of the demo that need no broker: its rides, its lines, and checks that do find what differs."""
+"""The demo: its rides, its lines, checks that do find what differs, and all of it on a machine without Java."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -140,3 +142,30 @@ def test_without_java_the_demo_says_so_in_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert re.search(r"no java found.*JDK 17", streaming.missing())
     assert "\n" not in streaming.missing()
+
+
+def test_without_java_the_demo_does_what_it_can_and_says_what_it_left_out(tmp_path: Path) -> None:
+    """No Kafka and no Spark: brokers in Python, and the group."""
+    environment = {name: value for name, value in os.environ.items() if name != "AIOKC_BOOTSTRAP"}
+    environment |= {"JAVA_HOME": str(tmp_path), "AIOKC_KAFKA_HOME": str(tmp_path / "none"), "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        [sys.executable, str(DEMO)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    said = ran.stdout.splitlines()
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
+    assert any(line.startswith("Broker: aiokc.testing.Cluster, 3 brokers in Python") for line in said)
+    assert [line[:4] for line in said if re.match("  (ok|NO) ", line)] == ["  ok"] * 3  # nothing of Spark
+    assert any(re.match("Spark: left out.*no java found: install a JDK 17", line) for line in said)
+    assert re.match(r"Done \(without Spark\), after \d+ s, on aiokc.testing.Cluster", said[-1])
+    assert list(tmp_path.iterdir()) == []  # no jars were fetched
+
+
+@pytest.mark.parametrize(("broker", "fetches"), [((), False), (("BROKER=cluster",), False), (("BROKER=kafka",), True)])
+def test_make_demo_needs_jars_for_a_real_kafka_only(broker: tuple[str, ...], fetches: bool) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("BROKER", "MAKEFLAGS")}
+    planned = subprocess.run(
+        ["make", "--dry-run", "demo", *broker], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert ("aiokc.testing.kafka --fetch" in planned.stdout) is fetches
+    assert f"docs/demo --broker {'kafka' if fetches else 'cluster'}" in planned.stdout
