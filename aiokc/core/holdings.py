@@ -7,10 +7,12 @@ the next assignment can hand it on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TypeAlias
 
 from ..types import TopicPartition
 from .assignment import NO_CLAIM, Claim, RebalanceProtocol
+
+Partitions: TypeAlias = tuple[TopicPartition, ...]
 
 
 class Holdings:
@@ -20,41 +22,40 @@ class Holdings:
     """
 
     def __init__(self, protocol: RebalanceProtocol) -> None:
-        self.owned: tuple[TopicPartition, ...] = ()
+        self.owned: Partitions = ()
         self.last = NO_CLAIM
         self.is_cooperative = protocol is RebalanceProtocol.COOPERATIVE
         self._going: frozenset[TopicPartition] = frozenset()
-        self._promised: tuple[TopicPartition, ...] | None = None
+        self._promised: Partitions | None = None
 
-    def not_to_be_kept(self, topics: frozenset[str]) -> tuple[TopicPartition, ...]:
+    def not_to_be_kept(self, topics: frozenset[str]) -> Partitions:
         """What has to go before a member that wants ``topics`` joins again; with no topics it joins no more."""
         if not self.is_cooperative:
             return self.owned
         return tuple(tp for tp in self.owned if tp.topic not in topics)
 
-    def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are about to go. Whatever was promised for after an earlier release is off."""
+    def release(self, partitions: Partitions, then: Partitions | None = None) -> None:
+        """``partitions`` are about to go; exactly ``then`` is promised for afterwards.
+
+        What was promised for after an earlier release is off.
+        """
         self._going = frozenset(partitions)
-        self._promised = None
+        self._promised = then
 
-    def promise(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """Once the release under way is over, exactly these are held."""
-        self._promised = partitions
-
-    def released(self) -> tuple[TopicPartition, ...] | None:
+    def released(self) -> Partitions | None:
         """The release under way is over. Return what was promised for then."""
         self.owned = tuple(tp for tp in self.owned if tp not in self._going)
         promised, self._promised = self._promised, None
         self._going = frozenset()
         return promised
 
-    def assigned(self, partitions: tuple[TopicPartition, ...], generation_id: int) -> tuple[TopicPartition, ...]:
+    def assigned(self, partitions: Partitions, generation_id: int) -> Partitions:
         """The group has given this member ``partitions``. Return what it must give up first: none that is eager."""
         self.last = Claim(partitions, generation_id)
         kept = frozenset(partitions)
         return tuple(tp for tp in self.owned if tp not in kept)
 
-    def take(self, partitions: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
+    def take(self, partitions: Partitions) -> Partitions:
         """Hold ``partitions`` from here on, and return those of them that are new."""
         before = frozenset(self.owned)
         self.owned = partitions

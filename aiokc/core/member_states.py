@@ -48,6 +48,8 @@ class State(Flag):
 
 UNJOINED, REVOKING, JOINING, ASSIGNING = State.UNJOINED, State.REVOKING, State.JOINING, State.ASSIGNING
 SYNCING, STABLE, LEAVING, LEFT, FAILED = State.SYNCING, State.STABLE, State.LEAVING, State.LEFT, State.FAILED
+#: Where the coordinator counts on hearing of it: from the answer to a JoinGroup on, until the next one.
+IN_GENERATION: Final = ASSIGNING | SYNCING | STABLE
 
 #: state -> event -> the states that it may lead to. What is not here cannot happen.
 NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {

@@ -18,12 +18,7 @@ says nothing about the membership: look for the coordinator, keep the generation
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Final
 
-from ..error_codes import ErrorCode
-from ..errors import CommitFailed, broker_error
-from ..types import TopicPartition
 from .assignment import RebalanceProtocol
 from .backoff import Backoff
 from .group_protocol import (
@@ -64,24 +59,11 @@ from .group_protocol import (
     Tick,
 )
 from .heartbeats import Heartbeats
-from .holdings import Holdings
-from .member_states import (
-    ASSIGNING,
-    FAILED,
-    JOINING,
-    LEAVING,
-    LEFT,
-    NEXT,
-    REVOKING,
-    STABLE,
-    SYNCING,
-    UNJOINED,
-    State,
-)
-
-# Joins in one rebalance that are sent without a pause: the first, and one each for REBALANCE_IN_PROGRESS from
-# SyncGroup and for an identity that the coordinator does not know any more. Whoever needs more is not in a hurry.
-_PROMPT_JOINS: Final = 3
+from .holdings import Holdings, Partitions
+from .identity import Identity
+from .join_pace import JoinPace
+from .leading import Leading
+from .member_states import IN_GENERATION, NEXT, State
 
 
 class Membership:
@@ -98,8 +80,8 @@ class Membership:
         protocol: RebalanceProtocol = RebalanceProtocol.EAGER,
         group_instance_id: str | None = None,
     ) -> None:
-        self.state = UNJOINED
-        self.member = MemberToken(group_instance_id=group_instance_id)
+        self.state = State.UNJOINED
+        self._identity = Identity(group_instance_id)
         self._held = Holdings(protocol)
         self._heartbeats = Heartbeats(heartbeat_interval, session_timeout, backoff)
         self._max_poll_interval = max_poll_interval
@@ -109,38 +91,31 @@ class Membership:
         self._joined_topics: frozenset[str] = frozenset()
         self._step = 0
         self._closing = False
-        self._says_goodbye = group_instance_id is None
         self._stopped_polling = False
-        self._why_outside = "it has not joined its group yet"
-        # joining
-        self._asked = False
-        self._retry_at = math.inf
-        self._prompt_joins = _PROMPT_JOINS
+        self._join_pace = JoinPace(backoff)
         self._join_reason = ""
         self._protocol_name = ""
-        # leading
-        self._watched: frozenset[str] = frozenset()
-        self._counts: Mapping[str, int] = {}
-        self._assigned_counts: Mapping[str, int] = {}
+        self._leading = Leading()
 
     # What the driver looks at
 
     @property
+    def member(self) -> MemberToken:
+        return self._identity.member
+
+    @property
     def deadline(self) -> float:
-        times = [self._poll_limit]
-        if self.state is JOINING and not self._asked:
-            times.append(self._retry_at)
-        if self._beats:
-            times.append(self._heartbeats.deadline)
-        return min(times)
+        join = self._join_pace.due if self.state is State.JOINING else math.inf
+        heartbeat = self._heartbeats.deadline if self._beats else math.inf
+        return min(self._poll_limit, join, heartbeat)
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        return self._watched
+        return self._leading.topics
 
     @property
     def has_left(self) -> bool:
-        return self.state is LEFT
+        return self.state is State.LEFT
 
     @property
     def needs_poll(self) -> bool:
@@ -149,25 +124,13 @@ class Membership:
     def commit_token(self) -> MemberToken:
         # A coordinator that waits for the members to join still takes commits of the generation before: what a
         # cooperative member keeps is not waited for at its revocation, so its commits go on meanwhile.
-        keeps = self.state is JOINING and bool(self._held.owned)
-        if self._in_generation and (self.state in STABLE | REVOKING or keeps):
-            return self.member
-        if self._in_generation:
-            raise broker_error(
-                ErrorCode.REBALANCE_IN_PROGRESS,
-                "the group is assigning its partitions anew, and nothing was committed: go on polling, then commit "
-                "what is still assigned",
-            )
-        raise CommitFailed(
-            ErrorCode.UNKNOWN_MEMBER_ID,
-            f"this consumer is outside its group ({self._why_outside}), so its partitions may have other readers by "
-            "now, and nothing was committed; the group will deliver these records again",
-        )
+        keeps = self.state is State.JOINING and bool(self._held.owned)
+        return self._identity.commit_token(is_valid=self.state in State.STABLE | State.REVOKING or keeps)
 
     # Events
 
     def on(self, event: Event, now: float) -> list[Effect]:
-        if self._is_stale(event):
+        if not self._identity.concerns(event, self._step, is_joining=self.state is State.JOINING):
             return []
         state = self.state
         targets = NEXT[state].get(type(event))
@@ -177,18 +140,6 @@ class Membership:
         if self.state not in targets:
             raise IllegalTransition(f"{state}, and became {self.state}", event)
         return effects
-
-    def _is_stale(self, event: Event) -> bool:
-        match event:
-            case Released() | Computed() | Joined() | MemberIdRequired() | Synced() | Left():
-                return event.step != self._step
-            case Alive() | Rebalancing() | IdentityLost() | CoordinatorLost() | NotNow() | Fatal():
-                if isinstance(event.sent, SendHeartbeat | SentCommit):
-                    # While it joins, the coordinator's answer to that decides, and nothing said before.
-                    return not self._in_generation or self.state is JOINING or event.sent.member != self.member
-                return event.sent.step != self._step
-            case _:
-                return False
 
     def _react(self, event: Event, now: float) -> list[Effect]:
         match event:
@@ -206,7 +157,7 @@ class Membership:
             self._polls.last = now
         if self._poll_limit <= now:
             return self._stop_polling(now)
-        if self.state is JOINING and not self._asked and self._retry_at <= now:
+        if self.state is State.JOINING and self._join_pace.due <= now:
             return self._join()
         return self._heartbeats.due(self.member, now) if self._beats else []
 
@@ -217,14 +168,13 @@ class Membership:
                 return self._on_subscribed(now)
             case Polled():
                 self._stopped_polling = False
-                return self._proceed(now) if self.state is UNJOINED else []
+                return self._proceed(now) if self.state is State.UNJOINED else []
             case Enforced():
                 return self._rebalance(event.reason, now)
             case PartitionsCounted():
-                self._counts = event.counts
-                if not self._counts_differ:
-                    return []
-                return self._rebalance("the partitions of the group's topics changed", now)
+                self._leading.counted(event.counts)
+                reason = "the partitions of the group's topics changed"
+                return self._rebalance(reason, now) if self._leading.out_of_date else []
             case Leave():
                 return self._on_leave(event, now)
 
@@ -235,15 +185,15 @@ class Membership:
             case Released():
                 return self._on_released(now)
             case Left():
-                self._enter(LEFT)
+                self._enter(State.LEFT)
                 return []
             case Joined():
                 return self._on_joined(event, now)
             case MemberIdRequired():
                 return self._on_member_id_required(event, now)
             case Computed():
-                self._counts = self._assigned_counts = event.counts
-                self._enter(SYNCING)
+                self._leading.assigned(event.counts)
+                self._enter(State.SYNCING)
                 return [SendSync(self._step, self.member, self._protocol_name, event.assignments)]
             case Synced():
                 return self._on_synced(event, now)
@@ -271,27 +221,24 @@ class Membership:
     # What the user wants
 
     def _on_subscribed(self, now: float) -> list[Effect]:
-        if self.state is UNJOINED:
+        if self.state is State.UNJOINED:
             self._join_reason = "the consumer subscribed"
             return self._proceed(now)
         self._join_reason = "the subscription changed"
-        if self.state is STABLE and self._topics != self._joined_topics:
-            return self._give_up(now)
-        if self.state in JOINING | ASSIGNING | SYNCING and not self._topics:
+        is_news = self.state is State.STABLE and self._topics != self._joined_topics
+        if is_news or (self.state in State.JOINING | IN_GENERATION and not self._topics):
             return self._give_up(now)
         return []  # the next JoinGroup says it
 
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
         self._closing = True
         if event.leave_group is not None:
-            self._says_goodbye = event.leave_group
-        if self.state in LEAVING | LEFT:
+            self._identity.may_leave = event.leave_group
+        if self.state is State.FAILED:
+            self._enter(State.LEFT)
+        is_loss = self.state is State.REVOKING and not self._identity.in_generation  # its Released comes without a wait
+        if is_loss or self.state in State.LEAVING | State.LEFT:
             return []
-        if self.state is FAILED:
-            self._enter(LEFT)
-            return []
-        if self.state is REVOKING and not self._in_generation:
-            return []  # a loss is under way, and Released comes without a wait
         return self._give_up(now, wait=False)
 
     def _stop_polling(self, now: float) -> list[Effect]:
@@ -305,7 +252,7 @@ class Membership:
 
     def _rebalance(self, reason: str, now: float) -> list[Effect]:
         """The group is to assign anew: no news to a member that is on its way to that."""
-        if self.state is not STABLE:
+        if self.state is not State.STABLE:
             return []
         self._join_reason = reason
         return self._give_up(now)
@@ -315,78 +262,67 @@ class Membership:
         going = self._held.not_to_be_kept(frozenset() if self._closing else self._topics)
         return self._release(going, wait=wait) if going else self._proceed(now)
 
-    def _release(self, partitions: tuple[TopicPartition, ...], *, wait: bool = True) -> list[Effect]:
-        self._held.release(partitions)
-        self._enter(REVOKING)
+    def _release(self, partitions: Partitions, wait: bool = True, then: Partitions | None = None) -> list[Effect]:
+        self._held.release(partitions, then)
+        self._enter(State.REVOKING)
         return [Revoke(self._step, partitions, wait)]
 
     def _lose(self, now: float) -> list[Effect]:
-        owned = self._held.owned
-        if not owned:
+        if not self._held.owned:
             return self._proceed(now)
+        self._enter(State.REVOKING)
+        return self._drop_all()
+
+    def _drop_all(self) -> list[Effect]:
+        owned = self._held.owned
         self._held.release(owned)
-        self._enter(REVOKING)
-        return [Lost(self._step, owned, self._why_outside)]
+        return [Lost(self._step, owned, self._identity.why_outside)] if owned else []
 
     def _on_released(self, now: float) -> list[Effect]:
         promised = self._held.released()
-        if self.state is not REVOKING:
+        if self.state is not State.REVOKING:
             return []
-        assigned: list[Effect] = []
-        if promised is not None and self._topics == self._joined_topics:
-            assigned = [Assign(self.member, promised, self._held.take(promised))]
-        return [*assigned, *self._give_up(now)]
+        if promised is None or self._topics != self._joined_topics:
+            return self._give_up(now)
+        return [Assign(self.member, promised, self._held.take(promised)), *self._give_up(now)]
 
     def _fail(self, event: Fatal) -> list[Effect]:
         farewell = self._goodbye(f"it failed: {event.error}")
-        self._enter(FAILED)
-        owned = self._held.owned
-        self._held.release(owned)
-        lost: list[Effect] = [Lost(self._step, owned, self._why_outside)] if owned else []
-        return [*lost, *farewell, Fail(event.error)]
+        self._enter(State.FAILED)
+        return [*self._drop_all(), *farewell, Fail(event.error)]
 
     def _proceed(self, now: float) -> list[Effect]:
         """What must go has gone: go where the user wants to be."""
         if self._closing:
-            self._enter(LEAVING if self.member.member_id and self._says_goodbye else LEFT)
+            self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
             return self._goodbye("the consumer is being closed")
         if not self._topics or self._stopped_polling:
             farewell = [] if self._stopped_polling else self._goodbye("the consumer unsubscribed from all topics")
-            self._enter(UNJOINED)
-            self._prompt_joins = _PROMPT_JOINS
+            self._enter(State.UNJOINED)
+            self._join_pace.rebalance_is_over()
             return farewell
-        if self.state is UNJOINED:
+        if self.state is State.UNJOINED:
             self._polls.last = now
         return self._join_again(now)
 
     def _goodbye(self, reason: str) -> list[Effect]:
-        """A dynamic member says that it goes. A static one does not, unless its user asks for it (KIP-345, KIP-1092).
-
-        It may be back before it is missed.
-        """
-        member = self.member
+        leave = [SendLeave(self._step, self.member, reason)] if self._identity.says_goodbye else []
         self._forget_identity(reason)
-        if not member.member_id or not self._says_goodbye:
-            return []
-        return [SendLeave(self._step, member, reason)]
+        return [*leave]
 
     # Joining
 
     def _join_again(self, now: float) -> list[Effect]:
-        if self._prompt_joins == 0:
-            return self._join_later(now)
-        self._prompt_joins -= 1
-        return self._join()
+        return self._join() if self._join_pace.at_once() else self._join_later(now)
 
     def _join_later(self, now: float) -> list[Effect]:
-        self._enter(JOINING)
-        self._asked = False
-        self._retry_at = now + self._backoff.next()
+        self._enter(State.JOINING)
+        self._join_pace.put_off(now)
         return []
 
     def _join(self) -> list[Effect]:
-        self._enter(JOINING)
-        self._asked = True
+        self._enter(State.JOINING)
+        self._join_pace.sent()
         self._joined_topics = self._topics
         return [SendJoin(self._step, self.member, self._topics, self._held.owned, self._join_reason, self._held.last)]
 
@@ -394,39 +330,37 @@ class Membership:
         had_none = not self.member.member_id
         if self._held.owned:
             self._forget_identity("the coordinator did not know it any more")
-        self.member = MemberToken(-1, event.member_id, self.member.group_instance_id)
+        self._identity.become(-1, event.member_id)
         if self._held.owned:
             return self._lose(now)
         return self._join() if had_none else self._join_later(now)
 
     def _on_joined(self, event: Joined, now: float) -> list[Effect]:
-        self.member = MemberToken(event.generation_id, event.member_id, self.member.group_instance_id)
+        self._identity.become(event.generation_id, event.member_id)
         self._protocol_name = event.protocol_name
         self._heartbeats.start(now)
         if event.leader_id != event.member_id:
-            self._watched = frozenset()
-            self._enter(SYNCING)
+            self._leading.end()
+            self._enter(State.SYNCING)
             return [SendSync(self._step, self.member, event.protocol_name, {})]
-        self._enter(ASSIGNING)
+        self._enter(State.ASSIGNING)
         task = ComputeAssignment(self._step, event.protocol_name, event.members, event.skip_assignment)
-        self._watched = task.topics
+        self._leading.begin(task.topics)
         return [task]
 
     def _on_synced(self, event: Synced, now: float) -> list[Effect]:
-        if self._topics != self._joined_topics or self._counts_differ:
+        if self._topics != self._joined_topics or self._leading.out_of_date:
             return self._give_up(now)  # what was assigned is out of date already
         if any(tp.topic not in self._topics for tp in event.partitions):
             self._join_reason = "the assignment holds topics that this member does not subscribe to"
             return self._join_later(now)
-        self._prompt_joins = _PROMPT_JOINS
+        self._join_pace.rebalance_is_over()
         self._backoff.reset()
         taken_away = self._held.assigned(event.partitions, self.member.generation_id)
         if taken_away:
             self._join_reason = f"gave up {len(taken_away)} partitions, which the next assignment can hand on"
-            effects = self._release(taken_away)
-            self._held.promise(event.partitions)
-            return effects
-        self._enter(STABLE)
+            return self._release(taken_away, then=event.partitions)
+        self._enter(State.STABLE)
         return [Assign(self.member, event.partitions, self._held.take(event.partitions))]
 
     def _on_rebalancing(self, sent: Sent | ComputeAssignment, now: float) -> list[Effect]:
@@ -437,35 +371,26 @@ class Membership:
         return self._rebalance("the group is rebalancing", now)
 
     def _try_later(self, sent: Sent, now: float) -> list[Effect]:
-        if isinstance(sent, SendJoin | SendSync):
-            return self._join_later(now)
         if isinstance(sent, SendHeartbeat):
             self._heartbeats.failed(sent, now)
-        return []
+        return self._join_later(now) if isinstance(sent, SendJoin | SendSync) else []
 
     # State
 
     @property
-    def _in_generation(self) -> bool:
-        return self.member.generation_id >= 0
-
-    @property
     def _beats(self) -> bool:
-        return self._in_generation and self.state in REVOKING | ASSIGNING | SYNCING | STABLE
+        return (
+            self._identity.in_generation
+            and self.state in State.REVOKING | State.ASSIGNING | State.SYNCING | State.STABLE
+        )
 
     @property
     def _poll_limit(self) -> float:
         """When the user must have polled: whoever joins or holds something for him is bound by it."""
-        if self.state in JOINING | ASSIGNING | SYNCING | STABLE or (
-            self.state is REVOKING and self._in_generation and not self._closing
-        ):
+        revoking = self.state is State.REVOKING and self._identity.in_generation and not self._closing
+        if revoking or self.state in State.JOINING | IN_GENERATION:
             return self._polls.last + self._max_poll_interval
         return math.inf
-
-    @property
-    def _counts_differ(self) -> bool:
-        """Whether this leader's assignment is out of date: only counts matter, a leader that moves is no reason."""
-        return bool(self._watched) and self._counts != self._assigned_counts
 
     def _enter(self, state: State) -> None:
         """From here on, answers to earlier steps are stale."""
@@ -473,7 +398,6 @@ class Membership:
         self._step += 1
 
     def _forget_identity(self, reason: str, *, keep_member_id: bool = False) -> None:
-        member_id = self.member.member_id if keep_member_id else ""
-        self.member = MemberToken(-1, member_id, self.member.group_instance_id)
-        self._why_outside = self._join_reason = reason
-        self._watched = frozenset()
+        self._identity.forget(reason, keep_member_id=keep_member_id)
+        self._join_reason = reason
+        self._leading.end()

@@ -1,0 +1,35 @@
+"""What the leader of a group watches: the partition counts that its assignment is based on, and those there are now.
+
+Only the leader does, and only counts matter to it: a partition whose leader or replicas change stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Leading:
+    """``topics`` are those of the whole group while this member leads it, and none else."""
+
+    def __init__(self) -> None:
+        self.topics: frozenset[str] = frozenset()
+        self._now: Mapping[str, int] = {}
+        self._assigned: Mapping[str, int] = {}
+
+    def begin(self, topics: frozenset[str]) -> None:
+        self.topics = topics
+
+    def end(self) -> None:
+        self.topics = frozenset()
+
+    def assigned(self, counts: Mapping[str, int]) -> None:
+        """This leader's newest assignment is based on ``counts``."""
+        self._now = self._assigned = counts
+
+    def counted(self, counts: Mapping[str, int]) -> None:
+        self._now = counts
+
+    @property
+    def out_of_date(self) -> bool:
+        """Whether the assignment of this leader fits the topics no more."""
+        return bool(self.topics) and self._now != self._assigned
