@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .client.client import Client
 from .client.consumer import Consumer
+from .client.rebalance_listener import RebalanceListener
 from .config import ClientConfig, ConsumerConfig
 from .error_codes import ErrorCode
 from .errors import KafkaError
@@ -47,6 +48,7 @@ __all__ = [
     "PartitionRecords",
     "RawRecord",
     "RawRecords",
+    "RebalanceListener",
     "TopicInfo",
     "TopicPartition",
 ]

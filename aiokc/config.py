@@ -58,6 +58,7 @@ class ConsumerOptions(ClientOptions, total=False):
     auto_commit_interval_ms: int
     auto_offset_reset: AutoOffsetReset
     allow_auto_create_topics: bool
+    exclude_internal_topics: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +133,7 @@ class ConsumerConfig(ClientConfig):
     max_poll_records       the most records that one getmany() returns
     enable_auto_commit     commit, every auto_commit_interval_ms, what *earlier* calls returned
     auto_offset_reset      where to start without a committed offset: "earliest", "latest", or "none" (an error)
+    exclude_internal_topics   a pattern matches no topic that Kafka keeps for itself
     """
 
     group_id: str | None = None
@@ -145,6 +147,7 @@ class ConsumerConfig(ClientConfig):
     auto_commit_interval_ms: int = 5_000
     auto_offset_reset: AutoOffsetReset = "latest"
     allow_auto_create_topics: bool = True
+    exclude_internal_topics: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

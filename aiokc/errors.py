@@ -8,6 +8,7 @@
     ├── ConnectionFailed (ConnectionError)  no connection could be made, or it broke; retriable
     │   └── NoBrokersAvailable              none of the addresses answered before the deadline
     ├── RequestTimedOut (TimeoutError)      no answer before the deadline; retriable
+    ├── ListenerTimedOut (TimeoutError)     a callback of the rebalance listener took too long, and was cancelled
     ├── AuthenticationFailed                the broker refused the credentials
     ├── UnsupportedVersion                  client and broker share no version of an API
     ├── MalformedResponse                   bytes from the network that are not Kafka's protocol
@@ -72,6 +73,10 @@ class RequestTimedOut(KafkaError, TimeoutError):
     """No answer came before the deadline."""
 
     retriable = True
+
+
+class ListenerTimedOut(KafkaError, TimeoutError):
+    """A callback of the user's RebalanceListener was not done in time, and was cancelled."""
 
 
 class AuthenticationFailed(KafkaError):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from ..core.group_protocol import Assign, Lost, Released, Revoke
-from ..core.subscription import Mode, Subscription
+from ..core.group_protocol import Assign, Lost, PollClock, Released, Revoke
+from ..core.subscription import Subscription
 from ..types import TopicPartition
 from .auto_commit import AutoCommit
+from .rebalance_listener import ListenerCalls, RebalanceListener
 from .signal import Signal
 
 logger = logging.getLogger("aiokc.group")
@@ -18,11 +21,26 @@ logger = logging.getLogger("aiokc.group")
 _SHOWN: Final = 20  # partitions that one log line names
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Queued:
+    """A change that waits for its turn: since when, and whom its end of partitions is to be told to.
+
+    The listener is the one at that time: who unsubscribes and subscribes anew, with another one, means the old one to
+    hear of what he had.
+    """
+
+    change: Revoke | Lost | Assign
+    since: float
+    listener: RebalanceListener | None
+
+
 class AssignmentChanges:
-    """Carries out Revoke, Lost and Assign in their order.
+    """Carries out Revoke, Lost and Assign in their order, and tells the user's listener of each.
 
     ``user_moved`` is to be notified when the user has come back from the records that he holds, or committed them;
-    ``changed`` is notified of every change of the assignment.
+    ``changed`` is notified of every change of the assignment. A callback ends within ``max_poll_interval`` seconds:
+    of the user's last poll while he is not waiting for records, because the group does without him then; and of the
+    beginning of the change, because the group waits no longer for a member.
     """
 
     def __init__(
@@ -32,6 +50,10 @@ class AssignmentChanges:
         changed: Signal,
         auto_commit: AutoCommit | None,
         commit_timeout: float,
+        *,
+        listener: ListenerCalls,
+        polls: PollClock,
+        max_poll_interval: float,
     ) -> None:
         self.user_moved = Signal()
         self.commit_timeout = commit_timeout
@@ -39,13 +61,19 @@ class AssignmentChanges:
         self._subscription = subscription
         self._changed = changed
         self._auto_commit = auto_commit
-        self._queue: deque[Revoke | Lost | Assign] = deque()
+        self._listener = listener
+        self._polls = polls
+        self._max_poll_interval = max_poll_interval
+        self._queue: deque[_Queued] = deque()
         self._added = Signal()
         self._newest_release: Revoke | Lost | None = None
+        self._announced: set[TopicPartition] = set()  # assigned, and nobody was told yet that they go
 
     def add(self, change: Revoke | Lost | Assign) -> None:
         """Carry this out after all others. A newer Revoke or Lost overrules the Revoke under way."""
-        self._queue.append(change)
+        self._queue.append(_Queued(change, asyncio.get_running_loop().time(), self._listener.listener))
+        if isinstance(change, Lost):
+            self._subscription.block(change.partitions)  # at once, whatever has to end before its turn
         if not isinstance(change, Assign):
             self._newest_release = change
             self.user_moved.notify()
@@ -56,17 +84,17 @@ class AssignmentChanges:
         while True:
             while not self._queue:
                 await self._added.wait()
-            change = self._queue.popleft()
-            match change:
+            queued = self._queue.popleft()
+            match queued.change:
                 case Revoke():
-                    await self._revoke(change, released)
+                    await self._revoke(queued.change, queued, released)
                 case Lost():
-                    await self._lose(change, released)
+                    await self._lose(queued.change, queued, released)
                 case Assign():
-                    await self._assign(change)
+                    await self._assign(queued.change, queued)
 
-    async def _revoke(self, change: Revoke, released: Callable[[Released], None]) -> None:
-        """First nothing more is handed out, then the user finishes what he holds, then that is committed."""
+    async def _revoke(self, change: Revoke, queued: _Queued, released: Callable[[Released], None]) -> None:
+        """First nothing more is handed out, then the user finishes what he holds, then that is committed, and told."""
         subscription = self._subscription
         subscription.block(change.partitions)
         partitions = frozenset(change.partitions)
@@ -76,33 +104,57 @@ class AssignmentChanges:
             await self._auto_commit.flush(timeout=self.commit_timeout, retry=True)
         if not self._is_newest(change):
             return  # a newer release is in the queue: nothing may be committed any more, or there is no time left
+        going = self._announced & partitions
+        if going or not partitions:
+            self._announced -= going  # so a loss that overtakes the callback is not told for them again
+            await self._listener.revoked(queued.listener, going, self._deadline(queued.since))
+        if not self._is_newest(change):
+            return  # what is queued gives up these partitions too, without a word to the listener
         self._drop(partitions)
         logger.info("group %r: revoked %s", self._group_id, _shown(change.partitions))
         released(Released(change.step))
 
-    async def _lose(self, change: Lost, released: Callable[[Released], None]) -> None:
+    async def _lose(self, change: Lost, queued: _Queued, released: Callable[[Released], None]) -> None:
         """Others may be reading these by now: a commit would overwrite theirs."""
+        going = self._announced.intersection(change.partitions)
+        self._announced -= going
         self._drop(frozenset(change.partitions))
         logger.warning("group %r: lost %s: %s", self._group_id, _shown(change.partitions), change.reason)
+        if going:
+            now = asyncio.get_running_loop().time()  # nobody waits for this: the member is outside its group
+            await self._listener.lost(queued.listener, going, now + self._max_poll_interval)
         released(Released(change.step))
 
-    async def _assign(self, change: Assign) -> None:
-        """What is held goes on as it is, what is added comes behind it."""
+    async def _assign(self, change: Assign, queued: _Queued) -> None:
+        """What is held goes on as it is. What is added comes behind it, and is read when the listener is done.
+
+        The positions of what is added are looked up meanwhile; a seek() of the listener wins over that.
+        """
         subscription = self._subscription
-        if subscription.mode is not Mode.TOPICS or any(isinstance(later, Lost) for later in self._queue):
+        if not subscription.by_topics or any(isinstance(later.change, Lost) for later in self._queue):
             return  # overtaken, by the user or by a loss: the machine knows, and a release follows in the queue
         added = [tp for tp in change.added if tp.topic in subscription.topics]
         subscription.replace([*subscription.assigned, *added])
-        subscription.unblock(tp for tp in change.partitions if tp.topic in subscription.topics)
+        subscription.block(added)
+        kept = set(change.partitions).difference(added)
+        subscription.unblock(tp for tp in kept if tp.topic in subscription.topics)
+        self._announced.update(added)
         logger.info("group %r: %s reads %s", self._group_id, change.member, _shown(change.partitions))
         self._changed.notify()
+        await self._listener.assigned(added, self._deadline(queued.since))
+        subscription.unblock(tp for tp in added if tp.topic in subscription.topics)
+        self._changed.notify()
+
+    def _deadline(self, since: float) -> float:
+        begin = since if self._polls.waiting else min(since, self._polls.last)
+        return begin + self._max_poll_interval
 
     def _is_newest(self, change: Revoke) -> bool:
         return self._newest_release is change
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
         subscription = self._subscription
-        if subscription.mode is Mode.TOPICS:  # else the user has unsubscribed, and what he assigned since is his
+        if subscription.by_topics:  # else the user has unsubscribed, and what he assigned since is his
             subscription.replace([tp for tp in subscription.assigned if tp not in partitions])
         subscription.forget(partitions)
         if self._auto_commit is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
 from random import Random
 from types import TracebackType
@@ -24,10 +25,12 @@ from ..types import (
 from .commits_unwaited import OnCommitted
 from .polling import SingleUser
 from .reading import Reading
+from .rebalance_listener import RebalanceListener
 from .user_commits import Committable
 
 # How many records getone() and the iterator decode at a time.
 _DECODE_AHEAD = 500
+_STOP_MS = 30_000
 
 
 class Consumer:
@@ -48,12 +51,22 @@ class Consumer:
     records is unbounded by default; it counts as polling. A cancelled call loses nothing.
     """
 
-    def __init__(self, *topics: str, config: ConsumerConfig | None = None, **options: Unpack[ConsumerOptions]) -> None:
+    def __init__(
+        self,
+        *topics: str | re.Pattern[str],
+        listener: RebalanceListener | None = None,
+        config: ConsumerConfig | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> None:
         self.config = configured(ConsumerConfig, config, cast(dict[str, Any], options))
         self._reading = Reading(self.config, Random())
         self._user = SingleUser()
-        if topics:
-            self.subscribe(topics)
+        if len(topics) == 1 and isinstance(topics[0], re.Pattern):
+            self.subscribe(topics[0], listener=listener)
+        elif topics:
+            self.subscribe(cast(tuple[str, ...], topics), listener=listener)
+        elif listener is not None:
+            raise ConfigError("a listener comes with the topics: give some, or give it to subscribe()")
 
     # Life cycle
 
@@ -64,16 +77,18 @@ class Consumer:
         """
         await self._reading.start(timeout=self._seconds(timeout_ms))
 
-    async def stop(self, *, timeout_ms: int = 30_000, leave: bool | None = None) -> None:
+    async def stop(self, *, timeout_ms: int = _STOP_MS, leave: bool | None = None) -> None:
         """Fetch no more, finish commits, commit (with enable_auto_commit) what earlier calls returned, leave, close.
 
         Ends in ``timeout_ms``. What the last call returned is not committed: stop() is called on success, on failure
         and by other tasks, and only the user knows whether that batch is processed; commit() it first, or use
         ``async with``. ``leave`` says whether the group is told at once (KIP-1092); None: only by a dynamic member.
 
+        The listener's on_partitions_revoked() is called before the group is left; what it raises is raised at the end.
         A getmany() that waits in another task raises ConsumerClosed. A second call does nothing.
         """
         await self._reading.stop(timeout=timeout_ms / 1e3, leave_group=leave)
+        self._reading.listener.raise_last_error()
 
     async def __aenter__(self) -> Consumer:
         await self.start()
@@ -84,20 +99,31 @@ class Consumer:
     ) -> None:
         if kind is None and self._user.was_this_task:
             self._reading.subscription.release()  # a block that ends without an exception is done with its last batch
-        await self.stop()
+        await self._reading.stop(timeout=_STOP_MS / 1e3, leave_group=None)
+        if error is None:  # else that one matters more, and those of the listener are in the log
+            self._reading.listener.raise_last_error()
 
     # What to read
 
-    def subscribe(self, topics: Iterable[str]) -> None:
+    def subscribe(self, topics: Iterable[str] | re.Pattern[str], *, listener: RebalanceListener | None = None) -> None:
         """Read these topics instead of those subscribed before; none at all is unsubscribe().
 
-        Raises UsageError after assign().
+        A compiled pattern means all topics whose whole name matches, in each new picture of the cluster: those that
+        are created later are found within metadata_max_age_ms. ``listener`` is told of the partitions that come and
+        go, in the place of the former one. Raises UsageError after assign(), and where names follow a pattern or a
+        pattern names, without unsubscribe() in between.
         """
+        if listener is not None and not isinstance(listener, RebalanceListener):
+            raise ConfigError(f"listener must be a RebalanceListener, not {type(listener).__name__}")
+        if isinstance(topics, re.Pattern):
+            if not isinstance(topics.pattern, str):
+                raise ConfigError(f"a pattern of topics must be made from str, not from bytes: {topics.pattern!r}")
+            return self._reading.subscribe(topics, listener)
         wanted = [topics] if isinstance(topics, str) else list(topics)
         if not all(type(topic) is str and topic.strip() for topic in wanted):
-            raise ConfigError(f"topics must be non-empty strings, not {wanted!r}")
+            raise ConfigError(f"topics must be non-empty strings, or one compiled pattern, not {wanted!r}")
         if wanted:
-            self._reading.subscribe(wanted)
+            self._reading.subscribe(wanted, listener)
         else:
             self._reading.unsubscribe()
 
@@ -113,11 +139,15 @@ class Consumer:
             self._reading.unsubscribe()
 
     def unsubscribe(self) -> None:
-        """Read nothing, and leave the group."""
+        """Read nothing, and leave the group: assignment() is empty at once, the rest is done in the background.
+
+        The listener's on_partitions_revoked() is called before the group is left; a commit() inside of it stores what
+        was returned.
+        """
         self._reading.unsubscribe()
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to."""
+        """The topics subscribed to; with a pattern, those that match it now."""
         return self._reading.subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -165,11 +195,13 @@ class Consumer:
     ) -> RawRecords:
         """Hand out records. From the last await to the return nothing can be cancelled: positions move in between."""
         reading = self._reading
+        reading.listener.refuse_inside("asking for records")
         only = frozenset(partitions) or None
         deadline = None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1e3
         with self._user, reading.polling(only):
             while True:
                 await self._user.give_way()
+                reading.listener.raise_error()  # before any record: he may have failed to seek
                 reading.check(only)
                 reading.run_callbacks()
                 await reading.fetcher.decode(decode, only, enough=most)

@@ -30,6 +30,7 @@ from ..core.group_protocol import (
     Leave,
     Lost,
     MemberToken,
+    NotNow,
     PartitionsCounted,
     PollClock,
     Polled,
@@ -43,7 +44,7 @@ from ..core.group_protocol import (
     Tick,
 )
 from ..core.membership import Membership
-from ..core.subscription import Mode, Subscription
+from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RequestTimedOut
 from ..net.pool import Pool
@@ -53,6 +54,8 @@ from .auto_commit import AutoCommit
 from .group_offsets import GroupOffsets, Offsets
 from .group_requests import ClassicRequests
 from .metadata import Metadata
+from .pattern_topics import PatternTopics
+from .rebalance_listener import ListenerCalls
 from .signal import Signal
 from .turns import Turn
 
@@ -90,6 +93,8 @@ class Coordinator:
         subscription: Subscription,
         changed: Signal,
         random: Random,
+        listener: ListenerCalls | None = None,
+        pattern: PatternTopics | None = None,
     ) -> None:
         if config.group_id is None:
             raise ConfigError("a group needs a group_id")
@@ -128,7 +133,19 @@ class Coordinator:
                 timeout=request_timeout,
                 backoff=backoff(),
             )
-        self._changes = AssignmentChanges(config.group_id, subscription, changed, self._auto_commit, request_timeout)
+        self._listener = listener or ListenerCalls(changed.notify)
+        self._pattern = pattern
+        self._pattern_max_age = config.retry_backoff_ms / 1e3
+        self._changes = AssignmentChanges(
+            config.group_id,
+            subscription,
+            changed,
+            self._auto_commit,
+            request_timeout,
+            listener=self._listener,
+            polls=self._polls,
+            max_poll_interval=config.max_poll_interval_ms / 1e3,
+        )
         self._tasks: TaskGroup | None = None
         self._exchange = anyio.CancelScope()  # the join, assignment or sync under way
         self._watched: frozenset[str] = frozenset()
@@ -163,8 +180,7 @@ class Coordinator:
 
     def subscription_changed(self) -> None:
         """To be called whenever the user has changed what he subscribes to, before anything else can happen."""
-        subscribed = self._subscription.mode is Mode.TOPICS
-        self._feed(Subscribed(self._subscription.topics if subscribed else frozenset()))
+        self._feed(Subscribed(self._subscription.topics))
         if self._auto_commit is not None and not self._is_member:
             self._auto_commit.hurry()  # for what assign() has left; a member commits what it leaves by itself
 
@@ -217,14 +233,15 @@ class Coordinator:
         return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self._topic_id)
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
-        """Commit for the last time (with enable_auto_commit), hand over the partitions, leave the group.
+        """Commit for the last time (with enable_auto_commit), tell the listener, hand over the partitions, leave.
 
         Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group``: whether the group is told (KIP-1092);
         None: by a dynamic member it is, by a static one not.
         """
-        self._changes.commit_timeout = timeout / 2  # and the other half for the LeaveGroup
+        self._changes.commit_timeout = timeout / 2
+        self._listener.end_by(asyncio.get_running_loop().time() + timeout * 3 / 4)  # the rest is for the LeaveGroup
         with anyio.move_on_after(timeout):
-            if self._auto_commit is not None and self._subscription.mode is not Mode.TOPICS:
+            if self._auto_commit is not None and not self._subscription.by_topics:
                 await self._auto_commit.flush(timeout=timeout / 2, retry=True)
             self._feed(Leave(leave_group))
             while self._tasks is not None and not self._machine.has_left:
@@ -233,7 +250,7 @@ class Coordinator:
     @property
     def _is_member(self) -> bool:
         """Whether commits must name the member: also after unsubscribe(), until the group is left."""
-        return self._subscription.mode is Mode.TOPICS or self.generation >= 0
+        return self._subscription.by_topics or self.generation >= 0
 
     def _check_member(self, member: MemberToken | None) -> None:
         """A commit names the generation of its caller. Once that is over, its partitions may have new owners."""
@@ -295,7 +312,7 @@ class Coordinator:
             case Assign():
                 self._changes.add(effect)
             case SendJoin():
-                self._begin(self._requests.join, effect, tasks)
+                self._begin(self._join, effect, tasks)
             case ComputeAssignment():
                 self._begin(self._compute, effect, tasks)
             case SendSync():
@@ -329,6 +346,12 @@ class Coordinator:
         if event is not None:
             self._feed(event)
 
+    async def _join(self, effect: SendJoin) -> Event:
+        """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""
+        if self._pattern is not None and await self._pattern.refresh(self._pattern_max_age, _METADATA_SECONDS):
+            return NotNow(effect)  # to join in a moment, with what has been found
+        return await self._requests.join(effect)
+
     # The leader's work
 
     async def _compute(self, task: ComputeAssignment) -> Event:
@@ -339,7 +362,7 @@ class Coordinator:
         def answered(cluster: Cluster) -> bool | None:
             """All topics exist, or a new answer says of each that it does not."""
             missing = [topic for topic in task.topics if topic not in cluster.topics]
-            asked = cluster.version > before and all(topic in cluster.errors for topic in missing)
+            asked = cluster.version > before and (cluster.complete or all(topic in cluster.errors for topic in missing))
             return not missing or asked or None
 
         try:
@@ -359,6 +382,7 @@ class Coordinator:
         self._watched = topics
         followed = self._metadata.followed
         if followed is not None:
-            own = (followed - self._borrowed) | self._subscription.topics
+            wanted = self._subscription.topics or {tp.topic for tp in self._subscription.assigned}
+            own = (followed - self._borrowed) | wanted
             self._borrowed = topics - own
             self._metadata.follow(own | topics)

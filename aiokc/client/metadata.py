@@ -54,6 +54,16 @@ class Metadata:
     def followed(self) -> frozenset[str] | None:
         return self._topics
 
+    @property
+    def refreshed_at(self) -> float:
+        """When the newest answer came, by the loop's clock."""
+        return self._last_refresh
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last refresh."""
+        return asyncio.get_running_loop().time() - self._last_refresh
+
     def request_update(self) -> None:
         """Somebody found the picture wrong (NOT_LEADER, a lost broker): refresh it, at most each retry_backoff_ms."""
         if not self._update_asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
@@ -12,13 +13,16 @@ import anyio
 from ..config import ConsumerConfig
 from ..core.positions import PositionState
 from ..core.subscription import Mode, Subscription
+from ..core.topic_pattern import TopicPattern
 from ..errors import ConsumerClosed, RequestTimedOut, UsageError
 from ..types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
 from .coordinator import Coordinator
 from .fetcher import Fetcher
 from .link import ClusterLink, known_error
+from .pattern_topics import PatternTopics
 from .position_finder import RESET_TIMESTAMPS, PositionFinder
+from .rebalance_listener import ListenerCalls, RebalanceListener
 from .signal import Signal
 from .supervisor import Driver
 from .user_commits import UserCommits
@@ -45,15 +49,20 @@ class Reading:
             reset_timestamp=RESET_TIMESTAMPS[config.auto_offset_reset],
         )
         self._moved = Signal()  # the assignment or a position changed
+        self.listener = ListenerCalls(self.changed.notify)
+        self._pattern = PatternTopics(link.metadata, self.subscription, self._topics_changed)
+        link.metadata.changed.followed_by(self._pattern.wake)
         self.coordinator: Coordinator | None = None
         self._commits: UserCommits | None = None
         self._everything: AllPartitions | None = None
         if config.group_id is not None:
-            self.coordinator = Coordinator(config, link.pool, link.metadata, self.subscription, self._moved, random)
+            self.coordinator = Coordinator(
+                config, link.pool, link.metadata, self.subscription, self._moved, random, self.listener, self._pattern
+            )
             self._commits = UserCommits(config, self.subscription, self.coordinator)
             self._commits.unwaited.reported.followed_by(self.changed)
         else:
-            self._everything = AllPartitions(link.metadata, self.subscription)
+            self._everything = AllPartitions(config, link.metadata, self.subscription, self.listener)
             self._everything.assigned.followed_by(self._moved)
             link.metadata.changed.followed_by(self._everything.wake)
         self.finder = PositionFinder(
@@ -76,7 +85,7 @@ class Reading:
         self.fetcher.arrived.followed_by(self.changed)
 
     async def start(self, *, timeout: float) -> None:
-        drivers: list[Driver] = [self.fetcher.run, self.finder.run]
+        drivers: list[Driver] = [self.fetcher.run, self.finder.run, self._pattern.run]
         if self.coordinator is not None:
             drivers.append(self.coordinator.run)
         if self._commits is not None:
@@ -87,6 +96,7 @@ class Reading:
 
     async def stop(self, *, timeout: float, leave_group: bool | None) -> None:
         """Leave the group, then end the background; the first has ``timeout`` seconds, the second needs no network."""
+        self.listener.refuse_inside("stop()")
         if not self.link.running:
             await self.link.stop()
             return self.run_callbacks()
@@ -94,9 +104,9 @@ class Reading:
         self.fetcher.close()
         self.changed.notify()  # a getmany() that waits in another task ends now
         try:
-            if self._commits is not None and self.link.background.error is None:
+            if self.link.background.error is None:
                 with anyio.move_on_after(timeout):
-                    await self._leave(self._commits, timeout, leave_group)
+                    await self._leave(timeout, leave_group)
         finally:
             with anyio.CancelScope(shield=True):
                 await self.link.stop()
@@ -106,12 +116,15 @@ class Reading:
             self.changed.notify()
         self.run_callbacks()
 
-    async def _leave(self, commits: UserCommits, timeout: float, leave_group: bool | None) -> None:
+    async def _leave(self, timeout: float, leave_group: bool | None) -> None:
         """First what is under way, with half of the time; then the last commit and the group, with what is left."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        await commits.unwaited.settled(loop.time() + timeout / 2)
-        await commits.coordinator.leave(deadline - loop.time(), leave_group)
+        if self._commits is not None:
+            await self._commits.unwaited.settled(loop.time() + timeout / 2)
+            await self._commits.coordinator.leave(deadline - loop.time(), leave_group)
+        if self._everything is not None:
+            await self._everything.leave(timeout)
 
     @property
     def stopped(self) -> bool:
@@ -120,7 +133,7 @@ class Reading:
     def check(self, only: frozenset[TopicPartition] | None = None) -> None:
         """Raise ConsumerClosed unless running, what ended the background, UsageError if one of ``only`` is not ours."""
         self.link.check()
-        if self._stopping:
+        if self._stopping and not self.listener.is_inside():
             raise ConsumerClosed("stopping: nothing more is handed out")
         for tp in only or ():
             self.subscription[tp]  # raises for one that is not assigned, or not any more
@@ -143,8 +156,14 @@ class Reading:
 
     # What is read
 
-    def subscribe(self, topics: Iterable[str]) -> None:
-        if self.subscription.subscribe(topics):
+    def subscribe(self, wanted: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None) -> None:
+        if isinstance(wanted, re.Pattern):
+            pattern = TopicPattern(wanted, exclude_internal=self._config.exclude_internal_topics)
+            is_change = self.subscription.subscribe_pattern(pattern)
+        else:
+            is_change = self.subscription.subscribe(wanted)
+        self.listener.listener = listener
+        if is_change:
             self._want_changed()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -153,15 +172,23 @@ class Reading:
 
     def unsubscribe(self) -> None:
         self.subscription.unsubscribe()
+        if self._everything is not None:
+            self._everything.unsubscribed()
         self._want_changed()
 
     def _want_changed(self) -> None:
-        topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
-        self.link.metadata.follow(topics)
+        if self.subscription.pattern is not None:
+            self.link.metadata.follow(None)
+        else:
+            self.link.metadata.follow(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
+        self._topics_changed()
+
+    def _topics_changed(self) -> None:
         if self.coordinator is not None:
             self.coordinator.subscription_changed()
         if self._everything is not None:
             self._everything.wake.notify()
+        self._pattern.wake.notify()
         self._moved.notify()
 
     def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from ..config import ConsumerConfig
-from ..core.subscription import Mode, Subscription
+from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
 from ..errors import CommitFailed, ConfigError, KafkaError
 from ..types import ConsumerRecords, OffsetAndMetadata, TopicPartition
@@ -63,7 +63,7 @@ class UserCommits:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets to store. Raises CommitFailed for partitions that the group has taken since they were read."""
         subscription = self.subscription
-        by_group = subscription.mode is Mode.TOPICS
+        by_group = subscription.by_topics
         if wanted is None:
             taken = subscription.taken_from_user
         elif isinstance(what, ConsumerRecords):

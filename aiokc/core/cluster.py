@@ -18,6 +18,7 @@ class Cluster:
     """Brokers, topics and leaders as of one Metadata response. ``version`` grows with each.
 
     ``errors`` holds, by topic, the error code that the last response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...).
+    ``complete``: the response was about all topics, so what is not in ``topics`` does not exist, or may not be seen.
     """
 
     version: int = 0
@@ -26,6 +27,7 @@ class Cluster:
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
+    complete: bool = False
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
         topic = self.topics.get(tp.topic)
@@ -92,6 +94,7 @@ def merge(
         brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
         topics=topics,
         errors=errors,
+        complete=complete,
     )
 
 

@@ -259,8 +259,11 @@ class Membership:
 
     def _give_up(self, now: float, *, wait: bool = True) -> list[Effect]:
         """Release what cannot be kept on the way to where the user wants to be, and then go there."""
-        going = self._held.not_to_be_kept(frozenset() if self._closing else self._topics)
-        return self._release(going, wait=wait) if going else self._proceed(now)
+        goal = frozenset() if self._closing else self._topics
+        going = self._held.not_to_be_kept(goal)
+        # An eager rebalance begins with a revocation, also of nothing: Java's members tell their listeners so.
+        begins = self.state is STABLE and bool(goal) and not self._held.is_cooperative
+        return self._release(going, wait=wait) if going or begins else self._proceed(now)
 
     def _release(self, partitions: Partitions, wait: bool = True, then: Partitions | None = None) -> list[Effect]:
         self._held.release(partitions, then)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from ..errors import UsageError
 from ..types import OffsetAndMetadata, TopicPartition
 from .positions import PartitionPosition, PositionState
+from .topic_pattern import TopicPattern
 
 _NOTHING: Mapping[TopicPartition, int] = MappingProxyType({})
 
@@ -19,24 +20,29 @@ class Mode(Enum):
 
     NONE = "nothing"
     TOPICS = "topics"
+    PATTERN = "pattern"
     PARTITIONS = "partitions"
 
 
 class Subscription:
     """The subscription and the assignment, in the order in which partitions are served.
 
-    Only this object says what is assigned. ``assignment_id`` grows with every change of the assigned set.
+    Only this object says what is assigned. ``assignment_id`` grows with every change of the assigned set. ``topics``
+    are those subscribed to: by name, or because ``pattern`` matched them in the newest picture of the cluster.
     """
 
     def __init__(self) -> None:
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
+        self.pattern: TopicPattern | None = None
+        self.is_matched = False  # whether ``topics`` are what the pattern matches, and not what it may match of before
         self.assignment_id = 0
         self._assigned: dict[TopicPartition, PartitionPosition] = {}
         self._tokens = count(1)
         self._held: set[TopicPartition] = set()
         self._taken: set[TopicPartition] = set()
         self._left: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._left_consumed: dict[TopicPartition, OffsetAndMetadata] = {}
 
     # What is wanted
 
@@ -46,13 +52,36 @@ class Subscription:
         What is assigned stays so until the group (or, without one, the metadata) gives a new assignment.
         """
         self._enter(Mode.TOPICS)
+        return self._want(topics)
+
+    def subscribe_pattern(self, pattern: TopicPattern) -> bool:
+        """Want the topics that match; return whether that is a change.
+
+        Until ``matched`` says which, these are those of the former ones that match.
+        """
+        self._enter(Mode.PATTERN)
+        if pattern == self.pattern:
+            return False
+        self.pattern, self.is_matched = pattern, False
+        self._want(topic for topic in self.topics if pattern.may_match(topic))
+        return True
+
+    def matched(self, topics: Iterable[str]) -> bool:
+        """These are the topics that match the pattern now; return whether that is news: the first time, or a change."""
+        is_first, self.is_matched = not self.is_matched, True
+        return self._want(topics) or is_first
+
+    def _want(self, topics: Iterable[str]) -> bool:
         wanted = frozenset(topics)
         changed = wanted != self.topics
         self.topics = wanted
-        for tp in self._assigned:
-            if tp.topic not in wanted:
-                self._assigned[tp].blocked = True  # nothing more of it is handed out, whoever still owns it
+        self.block([tp for tp in self._assigned if tp.topic not in wanted])  # whoever still owns them
         return changed
+
+    @property
+    def by_topics(self) -> bool:
+        """Whether topics are subscribed to, by name or by pattern: then the user has no say in the partitions."""
+        return self.mode in (Mode.TOPICS, Mode.PATTERN)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
         """Read exactly these partitions, without a group's say; return whether that is a change."""
@@ -63,20 +92,22 @@ class Subscription:
         """Want nothing and hold nothing."""
         self.mode = Mode.NONE
         self.topics = frozenset()
+        self.pattern, self.is_matched = None, False
         self._leave_for(())
 
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
         """Replace the assignment by the user's own wish: what may be committed of it stays so."""
-        committable = self.committable()
+        committable, consumed = self.committable(), self.consumed()
         changed = self.replace(partitions)
         self._left = {tp: offset for tp, offset in committable.items() if tp not in self._assigned}
+        self._left_consumed = {tp: offset for tp, offset in consumed.items() if tp not in self._assigned}
         return changed
 
     def _enter(self, mode: Mode) -> None:
         if self.mode not in (Mode.NONE, mode):
             raise UsageError(
-                f"the consumer already reads by {self.mode.value}: subscription to topics and assignment of "
-                "partitions are mutually exclusive; call unsubscribe() first"
+                f"the consumer already reads by {self.mode.value}: subscription to topics, subscription to a pattern "
+                "and assignment of partitions are mutually exclusive; call unsubscribe() first"
             )
         self.mode = mode
 
@@ -191,6 +222,8 @@ class Subscription:
         """A commit of ``offsets`` succeeded: what lies below them is processed, whoever still holds it."""
         for tp, offset in offsets.items():
             self._left.pop(tp, None)
+            if self._left_consumed.get(tp) == offset:
+                del self._left_consumed[tp]
             position = self._assigned.get(tp)
             if position is None:
                 continue
@@ -215,7 +248,13 @@ class Subscription:
         """The group has taken these over: nothing that was left of them may be committed any more."""
         for tp in partitions:
             self._left.pop(tp, None)
+            self._left_consumed.pop(tp, None)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What commit() without arguments stores: all that was handed out."""
+        """What commit() without arguments stores: all that was handed out.
+
+        After unsubscribe() that is of what he left by it, as long as it is his: until the group has taken it over.
+        """
+        if self.mode is Mode.NONE:
+            return dict(self._left_consumed)
         return {tp: offset for tp, p in self._assigned.items() if (offset := p.consumed()) is not None}

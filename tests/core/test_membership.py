@@ -271,11 +271,23 @@ def test_heartbeats_start_again_with_the_join_response() -> None:
     assert member.heartbeat().member == MemberToken(4, "m-1")
 
 
-def test_a_member_with_nothing_joins_at_once() -> None:
+def test_an_eager_rebalance_begins_with_a_revocation_even_of_nothing() -> None:
+    """Java's ConsumerCoordinator: an eager member calls onPartitionsRevoked at the start of each rebalance."""
     member = Member()
     member.feed(Synced(member.sync().step, ()))
-    [join] = member.feed(Rebalancing(member.heartbeat()))
+    [revoke] = member.feed(Rebalancing(member.heartbeat()))
+    assert isinstance(revoke, Revoke)
+    assert revoke.partitions == ()
+    [join] = member.feed(Released(revoke.step))
     assert isinstance(join, SendJoin)
+
+
+def test_who_goes_for_good_with_nothing_revokes_nothing() -> None:
+    for goodbye in (Leave(), Subscribed(frozenset())):
+        member = Member()
+        member.feed(Synced(member.sync().step, ()))
+        [leave] = member.feed(goodbye)
+        assert isinstance(leave, SendLeave)
 
 
 def test_only_changed_counts_make_the_leader_rebalance() -> None:

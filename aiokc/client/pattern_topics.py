@@ -1,0 +1,78 @@
+"""Following a pattern: which topics match it, in every new picture of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ..core.cluster import Cluster
+from ..core.subscription import Subscription
+from ..core.topic_pattern import TopicPattern
+from ..errors import RequestTimedOut
+from .metadata import Metadata
+from .signal import Signal
+
+logger = logging.getLogger("aiokc.metadata")
+
+
+class PatternTopics:
+    """Keeps the topics of a subscription by pattern equal to what the metadata show. ``changed`` is called after.
+
+    A picture that was asked for by topic names says nothing of new ones, so only complete ones count.
+    """
+
+    def __init__(self, metadata: Metadata, subscription: Subscription, changed: Callable[[], None]) -> None:
+        self.wake = Signal()
+        self._metadata = metadata
+        self._subscription = subscription
+        self._changed = changed
+        self._seen: tuple[Cluster, TopicPattern] | None = None
+
+    async def run(self) -> None:
+        """Follow the metadata for ever."""
+        while True:
+            if not await self._look():
+                await self.wake.wait()
+
+    async def refresh(self, max_age: float, timeout: float) -> bool:
+        """Look at topics as of now, at most ``max_age`` seconds ago; return whether the subscription has changed.
+
+        Where no broker answers within ``timeout``, it stays as it is.
+        """
+        if self._subscription.pattern is None:
+            return False
+        before, version = self._subscription.topics, self._metadata.cluster.version
+        if self._metadata.age > max_age or not self._metadata.cluster.complete:
+
+            def newer(cluster: Cluster) -> bool | None:
+                return (cluster.complete and cluster.version > version) or None
+
+            try:
+                await self._metadata.wait_for(newer, timeout, "the topics that match the pattern")
+            except RequestTimedOut as error:
+                logger.warning("joining with the topics that are known: %s", error)
+        await self._look()
+        return self._subscription.topics != before
+
+    async def _look(self) -> bool:
+        """Match the topics if there is news; return whether that was so. Gives way to others in between."""
+        cluster, pattern = self._metadata.cluster, self._subscription.pattern
+        if pattern is None or not cluster.complete:
+            return False
+        if self._seen is not None and self._seen[0] is cluster and self._seen[1] is pattern:
+            return False
+        steps = pattern.match(cluster.topics)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                topics: frozenset[str] = done.value
+                break
+            await asyncio.sleep(0)
+        if self._subscription.pattern is pattern and self._metadata.cluster is cluster:
+            self._seen = cluster, pattern
+            if self._subscription.matched(topics):
+                logger.info("topics that match %s: %s", pattern, ", ".join(sorted(topics)) or "none")
+                self._changed()
+        return True
