@@ -262,7 +262,7 @@ class Membership:
         goal = frozenset() if self._closing else self._topics
         going = self._held.not_to_be_kept(goal)
         # An eager rebalance begins with a revocation, also of nothing: Java's members tell their listeners so.
-        begins = self.state is STABLE and bool(goal) and not self._held.is_cooperative
+        begins = self.state is State.STABLE and bool(goal) and not self._held.is_cooperative
         return self._release(going, wait=wait) if going or begins else self._proceed(now)
 
     def _release(self, partitions: Partitions, wait: bool = True, then: Partitions | None = None) -> list[Effect]:
