@@ -18,6 +18,7 @@ from ..config import ConsumerConfig
 from ..core.assignors import assignors, common_protocol
 from ..core.backoff import Backoff
 from ..core.cluster import Cluster
+from ..core.group_machine import GroupMachine
 from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import (
     Assign,
@@ -26,7 +27,6 @@ from ..core.group_protocol import (
     Event,
     Fail,
     ForgetCoordinator,
-    GroupMachine,
     Leave,
     Lost,
     MemberToken,
@@ -58,6 +58,7 @@ from .pattern_topics import PatternTopics
 from .rebalance_listener import ListenerCalls
 from .signal import Signal
 from .turns import Turn
+from .watchdog import Watchdog
 
 logger = logging.getLogger("aiokc.group")
 
@@ -123,6 +124,7 @@ class Coordinator:
         self.moved = Signal()
         self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
         self._requests = ClassicRequests(self._group, self.offsets.lookup, request_timeout)
+        self._watchdog = Watchdog(self._group, self._polls, pool.options, request_timeout)
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
             self._auto_commit = AutoCommit(
@@ -173,6 +175,7 @@ class Coordinator:
 
     def polled(self) -> None:
         """The user asked for records. To be called after Subscription.release()."""
+        self._hear()  # before the clock says that all is well
         self._polls.last = asyncio.get_running_loop().time()
         if self._machine.needs_poll:
             self._feed(Polled())
@@ -193,6 +196,7 @@ class Coordinator:
 
         Raises CommitFailed, RebalanceInProgress, and what made the membership fail.
         """
+        self._hear()  # before anything is sent for a membership that is over
         if self.error is not None:
             raise self.error
         return self._machine.commit_token() if self._is_member else None
@@ -278,10 +282,12 @@ class Coordinator:
                 while self._metadata.cluster.version == 0:  # until then no address of any broker is known
                     await self._metadata.changed.wait()
                 self._polls.last = asyncio.get_running_loop().time()
+                self._watchdog.start(self._hear)
                 self.subscription_changed()
                 await self._keep_time()
         finally:
             self._tasks = None
+            self._watchdog.stop()
             self.moved.notify()  # leave() may wait for what will not happen any more
 
     async def _keep_time(self) -> None:
@@ -294,10 +300,23 @@ class Coordinator:
                 self._feed(Tick())
                 await asyncio.sleep(0)
 
-    def _feed(self, event: Event) -> None:
+    def _hear(self) -> None:
+        """Let the machine know what the watchdog has heard, if it has."""
+        if self._watchdog.has_heard:
+            self._feed()
+            if self._polls.waiting and self._machine.needs_poll:
+                self._feed(Polled())  # who waits for records polls all the time, and was only kept from it
+
+    def _feed(self, *events: Event) -> None:
         if self._tasks is None:
             return  # not running: run() will ask for all that it needs to know
-        for effect in self._machine.on(event, asyncio.get_running_loop().time()):
+        # Between the two calls of the watchdog it speaks for nobody. What it has heard while the loop was blocked is
+        # older than anything that the loop finds out now.
+        effects: list[Effect] = []
+        for event in (*self._watchdog.retract(), *events):
+            effects += self._machine.on(event, asyncio.get_running_loop().time())
+        self._watchdog.watch(self._machine.vigil, self.offsets.lookup.route())
+        for effect in effects:
             logger.debug("group %r: %s", self._group.group_id, effect)
             self._perform(effect, self._tasks)
         if self._machine.watched_topics != self._watched:

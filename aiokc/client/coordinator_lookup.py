@@ -21,7 +21,7 @@ from ..errors import (
     UnsupportedVersion,
     broker_error,
 )
-from ..net.connection import Connection
+from ..net.connection import Connection, Route
 from ..net.pool import Pool, Purpose
 from ..wire import Request, Response
 from ..wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
@@ -74,6 +74,10 @@ class CoordinatorLookup:
             raise RequestTimedOut(
                 f"no coordinator found for group {self._group_id!r} within {timeout:.3g} s{why}"
             ) from (self._last_error or error)
+
+    def route(self) -> Route | None:
+        """Return the way to the coordinator that was found last, also while it is looked up anew; None without one."""
+        return None if self._last_node_id is None else self._pool.route(self._last_node_id)
 
     def forget(self, node_id: int | None) -> None:
         """Look the coordinator up anew if it is still believed to be ``node_id`` (None: whichever it is)."""

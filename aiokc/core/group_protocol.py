@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from ..errors import KafkaError
 from ..types import TopicPartition
@@ -287,6 +287,13 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Unpolled:
+    """``max_poll_interval`` was over while the event loop was blocked, and ``member`` was taken out of the group."""
+
+    member: MemberToken
+
+
+@dataclass(frozen=True, slots=True)
 class Rebalancing:
     """The group assigns anew: join again under the same identity."""
 
@@ -340,42 +347,6 @@ Event: TypeAlias = (
     | Synced
     | Alive
     | Left
+    | Unpolled
     | Refusal
 )
-
-
-class GroupMachine(Protocol):
-    """A group membership: every decision of one protocol, without a socket and without a clock."""
-
-    def on(self, event: Event, now: float) -> list[Effect]:
-        """Take in what happened at ``now`` (monotonic seconds); return what to do, in order."""
-        ...
-
-    @property
-    def deadline(self) -> float:
-        """When the next Tick is due; infinity where nothing is."""
-        ...
-
-    @property
-    def member(self) -> MemberToken:
-        """Who this member is at the moment."""
-        ...
-
-    @property
-    def watched_topics(self) -> frozenset[str]:
-        """The topics whose partition counts it wants to hear of: those of the whole group, while it leads that."""
-        ...
-
-    @property
-    def has_left(self) -> bool:
-        """Whether Leave is done with."""
-        ...
-
-    @property
-    def needs_poll(self) -> bool:
-        """Whether it waits for a Polled, because the user had stopped asking for records."""
-        ...
-
-    def commit_token(self) -> MemberToken:
-        """Return whom a commit may come from now. Raises CommitFailed, or BrokerError with REBALANCE_IN_PROGRESS."""
-        ...

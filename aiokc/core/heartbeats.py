@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .backoff import Backoff
 from .group_protocol import Effect, ForgetCoordinator, MemberToken, SendHeartbeat
+from .vigil import Vigil, grace_of
 
 
 class Heartbeats:
@@ -31,6 +32,11 @@ class Heartbeats:
     def deadline(self) -> float:
         silence = self._last_answer + self._session_timeout
         return silence if self._unanswered is not None else min(silence, self._next)
+
+    def vigil(self, member: MemberToken, max_poll_interval: float) -> Vigil:
+        """Return what another one has to know to go on with these heartbeats."""
+        grace = grace_of(self._interval, self._session_timeout)
+        return Vigil(member, self._next, grace, self._interval, max_poll_interval)
 
     def due(self, member: MemberToken, now: float) -> list[Effect]:
         effects: list[Effect] = []

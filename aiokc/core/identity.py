@@ -21,6 +21,7 @@ from .group_protocol import (
     SendHeartbeat,
     SentCommit,
     Synced,
+    Unpolled,
 )
 
 
@@ -62,6 +63,8 @@ class Identity:
                     # While it joins, the coordinator's answer to that decides, and nothing said before.
                     return self.in_generation and not is_joining and event.sent.member == self.member
                 return event.sent.step == step
+            case Unpolled():
+                return self.in_generation and not is_joining and event.member == self.member
             case _:
                 return True
 

@@ -26,6 +26,7 @@ from .group_protocol import (
     Subscribed,
     Synced,
     Tick,
+    Unpolled,
 )
 
 
@@ -89,6 +90,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Enforced: ASSIGNING,
         PartitionsCounted: ASSIGNING,
         Tick: ASSIGNING | REVOKING | UNJOINED,
+        Unpolled: REVOKING | UNJOINED,
         Leave: REVOKING | LEAVING | LEFT,
     },
     SYNCING: {
@@ -104,6 +106,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Enforced: SYNCING,
         PartitionsCounted: SYNCING,
         Tick: SYNCING | REVOKING | UNJOINED,
+        Unpolled: REVOKING | UNJOINED,
         Leave: REVOKING | LEAVING | LEFT,
     },
     STABLE: {
@@ -118,6 +121,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Enforced: REVOKING | JOINING,
         PartitionsCounted: STABLE | REVOKING | JOINING,
         Tick: STABLE | REVOKING | UNJOINED,
+        Unpolled: REVOKING | UNJOINED,
         Leave: REVOKING | LEAVING | LEFT,
     },
     REVOKING: {
@@ -133,6 +137,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Enforced: REVOKING,
         PartitionsCounted: REVOKING,
         Tick: REVOKING,
+        Unpolled: REVOKING,
         Leave: REVOKING,
     },
     LEAVING: {

@@ -57,6 +57,7 @@ from .group_protocol import (
     Subscribed,
     Synced,
     Tick,
+    Unpolled,
 )
 from .heartbeats import Heartbeats
 from .holdings import Holdings, Partitions
@@ -64,6 +65,7 @@ from .identity import Identity
 from .join_pace import JoinPace
 from .leading import Leading
 from .member_states import IN_GENERATION, NEXT, State
+from .vigil import Vigil
 
 
 class Membership:
@@ -110,6 +112,10 @@ class Membership:
         return min(self._poll_limit, join, heartbeat)
 
     @property
+    def vigil(self) -> Vigil | None:
+        return self._heartbeats.vigil(self.member, self._max_poll_interval) if self._beats else None
+
+    @property
     def watched_topics(self) -> frozenset[str]:
         return self._leading.topics
 
@@ -145,6 +151,8 @@ class Membership:
         match event:
             case Tick():
                 return self._on_tick(now)
+            case Unpolled():
+                return self._stop_polling(now)
             case Subscribed() | Polled() | Enforced() | Leave() | PartitionsCounted():
                 return self._on_wish(event, now)
             case Released() | Left() | Computed() | Joined() | MemberIdRequired() | Synced():

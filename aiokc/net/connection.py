@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ..config import Resolve
 from ..core.handshake import Greeting, SaslStep, handshake
@@ -35,7 +35,8 @@ def _software_version() -> str:
         return "source"  # imported from a checkout that was never installed
 
 
-_SOFTWARE: Final = ("aiokc", _software_version())
+#: What brokers are told of who asks (KIP-511): name and version.
+SOFTWARE: Final = ("aiokc", _software_version())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,14 @@ class ConnectionOptions:
     resolve: Resolve | None = None
     ssl: ssl.SSLContext | None = None
     sasl: SaslStep | None = None
+
+
+class Route(NamedTuple):
+    """The way to a broker: its name in messages, the address that answered, the name that its certificate must have."""
+
+    name: str
+    address: Address
+    server_hostname: str
 
 
 @dataclass(slots=True)
@@ -71,6 +80,7 @@ class Connection:
         self.name = name
         self.error: KafkaError | None = None
         self.greeting = Greeting({}, {})
+        self.route: Route | None = None
         self.muted_until = 0.0
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
@@ -103,6 +113,7 @@ class Connection:
         except BaseException:
             self.close()
             raise
+        self.route = Route(name, address, server_hostname)
         self._on_closed = on_closed
         return self
 
@@ -126,7 +137,7 @@ class Connection:
             raise ConnectionFailed(f"{self.name}: cannot connect ({error.strerror or error})") from error
 
     async def _greet(self, options: ConnectionOptions) -> None:
-        software, version = _SOFTWARE
+        software, version = SOFTWARE
         dialogue = handshake(broker=self.name, software_name=software, software_version=version, sasl=options.sasl)
         try:
             question = next(dialogue)

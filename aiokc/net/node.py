@@ -12,7 +12,7 @@ from ..core.node_choice import NodeView
 from ..errors import KafkaError
 from ..types import Broker
 from .addresses import Address, address_text
-from .connection import Connection
+from .connection import Connection, Route
 
 
 class Purpose(Enum):
@@ -51,7 +51,7 @@ class Node:
     """One broker at one address. A broker that moves to another address becomes another Node.
 
     ``failed``: the last thing that happened with it was a failure (``error``), and nothing is tried before
-    ``retry_at``, on the loop's clock.
+    ``retry_at``, on the loop's clock. ``route``: the way of the newest connection, open or not.
     """
 
     def __init__(self, broker: Broker, backoff: Backoff) -> None:
@@ -60,6 +60,7 @@ class Node:
         self.connections: dict[Purpose, Connection] = {}
         self.retry_at = 0.0
         self.error: KafkaError | None = None
+        self.route: Route | None = None
         self._backoff = backoff
 
     @property
@@ -85,6 +86,7 @@ class Node:
     def connected(self, purpose: Purpose, connection: Connection) -> None:
         """A new connection is ready."""
         self.connections[purpose] = connection
+        self.route = connection.route
         self.error = None
 
     def answered(self) -> None:

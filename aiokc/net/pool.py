@@ -28,7 +28,7 @@ from ..errors import (
 from ..types import Broker
 from ..wire import Request, Response
 from .connect import connect
-from .connection import Connection, ConnectionOptions
+from .connection import Connection, ConnectionOptions, Route
 from .node import Attempt, Node, Purpose
 
 __all__ = ["Pool", "Purpose"]
@@ -173,6 +173,16 @@ class Pool:
                 failure = copy(outcome)
                 raise failure from outcome.__cause__
             # The metadata has changed in between: look at the broker's new address.
+
+    def route(self, node_id: int) -> Route | None:
+        """Return the way by which this broker was last connected to; None if it never was, or has moved since."""
+        node = self._brokers.get(node_id)
+        return None if node is None else node.route
+
+    @property
+    def options(self) -> ConnectionOptions:
+        """What all connections have in common, also those that others make for themselves."""
+        return self._options
 
     async def _request_any(self, request: Request[R], timeout: float, max_version: int | None) -> R:
         deadline = self._now() + timeout

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from aiokc import TopicPartition
 from aiokc.testing import Cluster
 
-from .listening import Noting, listening, partitions
+from .listening import Noting, listening
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -49,6 +49,7 @@ from aiokc.core.group_protocol import (
     Subscribed,
     Synced,
     Tick,
+    Unpolled,
 )
 from aiokc.core.member_states import NEXT, State
 from aiokc.core.membership import Membership
@@ -170,6 +171,15 @@ class MemberRules(RuleBasedStateMachine):
             self.feed(Tick())
             assert self.machine.deadline > self.now, "a Tick that changes nothing would come again at once, for ever"
 
+    @precondition(lambda self: self.machine.vigil is not None)
+    @rule(stale=st.booleans())
+    def the_watchdog_has_left_the_group(self, stale: bool) -> None:
+        assert self.machine.vigil is not None
+        member = MemberToken(0, "of old") if stale else self.machine.vigil.member
+        effects = self.feed(Unpolled(member))
+        assert not stale or effects == []
+        assert stale or self.machine.needs_poll
+
     @rule(counts=some_counts)
     def metadata_changes(self, counts: dict[str, int]) -> None:
         self.feed(PartitionsCounted(counts))
@@ -267,6 +277,12 @@ class MemberRules(RuleBasedStateMachine):
         bound = self.machine.state in State.JOINING | State.ASSIGNING | State.SYNCING | State.STABLE
         if self.held and bound:
             assert self.machine.deadline <= self.polls.last + MAX_POLL
+
+    @invariant()
+    def a_member_is_spoken_for_in_its_generation_only(self) -> None:
+        vigil = self.machine.vigil
+        assert vigil is None or vigil.member == self.machine.member == self.generation
+        assert vigil is None or self.machine.state not in State.JOINING | State.LEAVING | State.LEFT | State.FAILED
 
     @invariant()
     def the_user_is_told_of_a_failure(self) -> None:
@@ -390,6 +406,7 @@ EVENTS: dict[type[Event], Callable[[Membership], Event]] = {
     Synced: lambda m: Synced(m._step, ()),
     Alive: lambda m: Alive(SendHeartbeat(1, m.member)),
     Left: lambda m: Left(m._step),
+    Unpolled: lambda m: Unpolled(m.member),
     Rebalancing: lambda m: Rebalancing(_answer(m)),
     IdentityLost: lambda m: IdentityLost(_answer(m), "evicted"),
     CoordinatorLost: lambda m: CoordinatorLost(_answer(m), 1),
@@ -408,7 +425,7 @@ def test_every_event_in_every_state(state: State, kind: type[Event], protocol: R
     if kind in NEXT[state]:
         machine.on(event, 0.0)
         assert machine.state in NEXT[state][kind]
-    elif kind is Alive:  # there is no generation that the heartbeat could belong to
+    elif kind in (Alive, Unpolled):  # there is no generation that somebody could speak for
         assert machine.on(event, 0.0) == []
     else:
         with pytest.raises(IllegalTransition):
