@@ -7,16 +7,16 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable
 from random import Random
-from uuid import UUID
 
 import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
-from ..core.fetch_answer import Answer, Verdict, names_by_id, read_answer
-from ..core.fetch_buffer import FetchBuffer, Limits, PartitionBuffer, Unread
-from ..core.fetch_plan import FetchPlan, fetch_request, plan_fetches
+from ..core.fetch_answer import SESSION_ERRORS, Answer, Verdict
+from ..core.fetch_buffer import FetchBuffer, Limits, Opened, PartitionBuffer, Unread
+from ..core.fetch_plan import FetchPlan, FetchPlanner
+from ..core.fetch_session import FetchSession
 from ..core.positions import PartitionPosition
 from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
@@ -31,9 +31,9 @@ from ..errors import (
     broker_error,
 )
 from ..net.pool import Pool
-from ..records import NATIVE, RecordReader
+from ..records import NATIVE
 from ..types import ConsumerRecords, RawRecords, TopicPartition
-from ..wire.messages.fetch import FetchResponse
+from ..wire.messages.fetch import FetchRequest, FetchResponse
 from .metadata import Metadata
 from .signal import Signal
 
@@ -43,6 +43,9 @@ logger = logging.getLogger("aiokc.fetch")
 # 0.1 ms in C and 0.4 ms in Python; larger ones would save nothing more.
 _SLICE_SECONDS = 0.002
 _SLICE_RECORDS = 2048 if NATIVE else 256
+
+# Planning looks at so many partitions between two looks at the clock: some 0.5 ms.
+_LOOK_AT_ONCE = 200
 
 _COMPLAINT_SECONDS = 30.0
 _GARBLED_IN_A_ROW = 3
@@ -76,11 +79,12 @@ class Fetcher:
         self._random = random
         self._reset_timestamp = reset_timestamp
         self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes))
+        self._planner = FetchPlanner(subscription, self._buffer, config)
         self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how much that may bring
-        self._short_of_room = False
+        self._next_search = 0.0  # for leaders
         self._closed = False
         self._taken = False  # since the last plan
-        self._opening: dict[int, asyncio.Future[RecordReader | None]] = {}
+        self._opening: dict[int, asyncio.Future[Opened | None]] = {}
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._garbled: Counter[int] = Counter()
@@ -88,52 +92,57 @@ class Fetcher:
     # Fetching
 
     async def run(self) -> None:
-        """Keep a Fetch in flight to each broker that leads something the user may want next."""
-        loop = asyncio.get_running_loop()
+        """Keep a Fetch in flight to each broker that has something the user may want next."""
         async with anyio.create_task_group() as tasks:
             while True:
-                now = loop.time()
-                self._buffer.forget_stale(self._subscription)
-                retry: float | None = None
-                if not self._closed and (not self._busy or self._metadata.cluster.brokers.keys() - self._busy.keys()):
-                    self._send(tasks, now)
-                    retry = self._subscription.next_retry(now)
-                await self.wake.wait(None if retry is None else retry - now)
+                retry = await self._send(tasks)
+                await self.wake.wait(None if retry is None else retry - asyncio.get_running_loop().time())
 
     def close(self) -> None:
         """Ask for nothing more."""
         self._closed = True
 
-    def _send(self, tasks: TaskGroup, now: float) -> None:
-        planned = plan_fetches(
-            self._metadata.cluster,
-            self._subscription,
-            self._buffer,
-            busy=self._busy,
-            hurried=self._taken,
-            now=now,
-            config=self._config,
-        )
-        self._short_of_room = planned.short_of_room
-        if planned.plans:
+    async def _send(self, tasks: TaskGroup) -> float | None:
+        """Send what there is to send; return when to look again. There is no await after the last look."""
+        loop = asyncio.get_running_loop()
+        subscription, planner = self._subscription, self._planner
+        since = now = loop.time()
+        subscription.next_retry(now)  # what is due counts as touched
+        while planner.look(self._metadata.cluster, now, _LOOK_AT_ONCE):
+            if loop.time() - since > _SLICE_SECONDS:
+                await asyncio.sleep(0)
+                since = loop.time()
+        if self._closed:
+            return None
+        now = loop.time()
+        plans = planner.plan(self._busy, now, hurried=self._taken)
+        if plans:
             self._taken = False
-        for plan in planned.plans:
+        for plan in plans:
             self._busy[plan.node_id] = plan.max_bytes
             tasks.start_soon(self._fetch, plan)
-        if planned.without_leader:
-            self._metadata.request_update()
-            self._subscription.retry_later(planned.without_leader, now + self._config.retry_backoff_ms / 1e3)
+        retries = [subscription.next_retry(now), planner.next_retry(now)]
+        if planner.without_leader:
+            if now >= self._next_search:
+                self._metadata.request_update()
+                self._next_search = now + self._config.retry_backoff_ms / 1e3
+            retries.append(self._next_search)
+        return min((retry for retry in retries if retry is not None and retry > now), default=None)
 
     async def _fetch(self, plan: FetchPlan) -> None:
         """Send one Fetch and store its answer. Failures are logged and retried with a growing pause."""
-        cluster = self._metadata.cluster
-        request, max_version = fetch_request(plan, cluster, self._config)
-        names = names_by_id(cluster, plan)
+        session = self._planner.session(plan.node_id)
+        answered = False
         try:
-            response = await self._pool.request(
-                plan.node_id, request, timeout=self._config.request_timeout_ms / 1e3, max_version=max_version
+            response = await self._pool.request_made(
+                plan.node_id,
+                FetchRequest,
+                lambda version: plan.request(version, self._config),
+                timeout=self._config.request_timeout_ms / 1e3,
+                max_version=plan.session.max_version,
             )
-            await self._digest(response, plan, names)
+            answered = True
+            await self._digest(response, plan, session)
         except (ConnectionFailed, RequestTimedOut) as error:
             self._complain(f"broker {plan.node_id}", error)
             self._back_off(plan)
@@ -149,47 +158,63 @@ class Fetcher:
             # No retry will help by itself (authentication, version): the user gets it, in place of the records.
             self._fail(plan, error)
         finally:
+            if not answered:
+                session.failed()
             del self._busy[plan.node_id]
             self.wake.notify()
 
-    async def _digest(self, response: FetchResponse, plan: FetchPlan, names: dict[UUID, str]) -> None:
+    async def _digest(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
         """Store what came, partition by partition, giving way to other tasks every 2 ms."""
         broker = f"broker {plan.node_id}"
-        if response.error_code != ErrorCode.NONE:
-            self._complain(broker, broker_error(response.error_code, f"fetching from {broker}"))
-            return self._back_off(plan)
+        answers = session.answered(response)
+        if answers is None:
+            return self._refused(response, plan, session)
         self._backoffs.pop(plan.node_id, None)
         self._garbled.pop(plan.node_id, None)
         later: list[TopicPartition] = []
         loop = asyncio.get_running_loop()
         since = loop.time()
-        for answer in read_answer(response, plan, names):
+        for target, data in answers:
             if loop.time() - since > _SLICE_SECONDS:
                 await asyncio.sleep(0)
                 since = loop.time()
-            position = self._subscription.get(answer.target.tp, answer.target.token)
+            answer = Answer(target, data)
+            position = self._subscription.get(target.tp, target.token)
             if position is None:
                 continue  # revoked, or sought away from, while the Fetch was in flight
             if answer.verdict in (Verdict.DATA, Verdict.FAIL):
                 self._store(answer, position, broker)
             elif answer.verdict is Verdict.OUT_OF_RANGE:
                 if not self._out_of_range(answer, position):
-                    later.append(answer.target.tp)
+                    later.append(target.tp)
             else:
-                self._complain(str(answer.target.tp), answer.error(broker))
-                later.append(answer.target.tp)
+                self._complain(str(target.tp), answer.error(broker))
+                later.append(target.tp)
                 if answer.verdict is Verdict.REFRESH:
                     self._metadata.request_update()
-        pause = self._config.retry_backoff_ms / 1e3
-        self._subscription.retry_later(later, loop.time() + pause)
-        self.arrived.notify()
+        if later:
+            self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
+        if answers:
+            self.arrived.notify()
+
+    def _refused(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
+        """The answer counts for nothing. A session that is gone is opened anew, at once, unless that helped nothing."""
+        broker = f"broker {plan.node_id}"
+        if response.error_code == ErrorCode.NONE:
+            problem: KafkaError = MalformedResponse(f"{broker} answered a Fetch for other partitions than were asked")
+        else:
+            problem = broker_error(response.error_code, f"fetching from {broker}")
+        logger.debug("%s: fetch session %d ends: %s", broker, plan.session.session_id, problem)
+        if session.is_refused or response.error_code not in SESSION_ERRORS:
+            self._complain(broker, problem)
+            self._back_off(plan)
 
     def _store(self, answer: Answer, position: PartitionPosition, broker: str) -> None:
         data = answer.data
         if answer.verdict is Verdict.DATA:
-            position.high_watermark = data.high_watermark if data.high_watermark >= 0 else position.high_watermark
-            position.log_start_offset = data.log_start_offset if data.log_start_offset >= 0 else None
-            position.last_stable_offset = data.last_stable_offset if data.last_stable_offset >= 0 else None
+            position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+            if not data.records:
+                return
         self._buffer.add(answer.fetched(broker), position)
 
     def _out_of_range(self, answer: Answer, position: PartitionPosition) -> bool:
@@ -226,12 +251,11 @@ class Fetcher:
         if backoff is None:
             initial, most = self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3
             backoff = self._backoffs[plan.node_id] = Backoff(initial, most, self._random)
-        at = asyncio.get_running_loop().time() + backoff.next()
-        self._subscription.retry_later([target.tp for target in plan.targets], at)
+        self._planner.rest(plan.node_id, asyncio.get_running_loop().time() + backoff.next())
         self._metadata.request_update()
 
     def _fail(self, plan: FetchPlan, error: KafkaError) -> None:
-        for target in plan.targets:
+        for target in self._planner.wanted(plan.node_id):
             position = self._subscription.get(target.tp, target.token)
             if position is not None:
                 self._buffer.fail(target.tp, position, error)
@@ -270,7 +294,7 @@ class Fetcher:
             opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
             self._opening[key] = opening
 
-            def done(future: asyncio.Future[RecordReader | None], unread: Unread = unread) -> None:
+            def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
                 del self._opening[id(unread)]
                 if not future.cancelled():
                     future.exception()  # looked at: it may be that nobody waits for it any more
@@ -278,11 +302,11 @@ class Fetcher:
             opening.add_done_callback(done)
         await asyncio.wait([opening])
         try:
-            reader = opening.result()
+            opened = opening.result()
         except RecordError as error:
             buffer.failed_with(error)
         else:
-            buffer.opened(unread, reader)
+            buffer.opened(unread, opened)
 
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
         """Whether records wait to be decoded: they may have come while ``decode`` gave way to other tasks."""
@@ -315,7 +339,7 @@ class Fetcher:
                 failed.append(buffer)
             drained = drained or buffer.empty
         self._taken = self._taken or bool(batch)
-        if self._short_of_room and (drained or self._buffer.bytes < self._config.fetch_buffer_bytes):
+        if self._planner.short_of_room and (drained or self._planner.room_is_back):
             self.wake.notify()
         if not batch and failed:
             self._raise(failed[0])

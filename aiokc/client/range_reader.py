@@ -28,9 +28,9 @@ async def read_ranges(
     """
     subscription = Subscription()
     subscription.assign(tp for tp, (start, until) in checked(ranges).items() if start < until)
-    for tp, position in list(subscription.assigned.items()):
+    for tp in subscription.assigned:
         subscription.seek(tp, ranges[tp][0])
-        position.until = ranges[tp][1]
+        subscription.read_until(tp, ranges[tp][1])
     metadata = link.metadata
     fetcher = Fetcher(link.config, link.pool, metadata, subscription, link.random)
     background = Supervisor("aiokc range reader")

@@ -192,9 +192,11 @@ class Reading:
         self._moved.notify()
 
     def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
-        wanted = [self.subscription[tp] for tp in partitions]
-        for position in wanted:
-            position.paused = paused
+        wanted = list(partitions)
+        for tp in wanted:
+            self.subscription[tp]  # raises for one that is not assigned, before any of them has changed
+        for tp in wanted:
+            self.subscription.pause(tp, paused)
         self._moved.notify()
 
     # Polling

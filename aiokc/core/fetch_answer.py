@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from uuid import UUID
 
 from ..error_codes import ErrorCode, error_code
 from ..errors import BrokerError, broker_error
-from ..types import TopicPartition
-from ..wire.messages.fetch import FetchResponse, PartitionData
-from .cluster import Cluster
+from ..wire.messages.fetch import PartitionData
 from .fetch_buffer import Fetched
-from .fetch_plan import FetchPlan, FetchTarget
+from .fetch_session import FetchTarget
 
 
 class Verdict(Enum):
@@ -44,13 +40,28 @@ _REFRESH = frozenset(
 _RETRY = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
+#: What ends a fetch session, and nothing else (KIP-227, KIP-516): a new one is opened at once.
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """One partition of a response, and the target that asked for it."""
 
     target: FetchTarget
     data: PartitionData
-    verdict: Verdict
+
+    @property
+    def verdict(self) -> Verdict:
+        return verdict(self.data.error_code)
 
     def fetched(self, broker: str) -> Fetched:
         """Return what goes into the buffer: the records, or the error in their place."""
@@ -66,17 +77,6 @@ class Answer:
         return broker_error(self.data.error_code, where)
 
 
-def read_answer(response: FetchResponse, plan: FetchPlan, names: dict[UUID, str]) -> Iterator[Answer]:
-    """Yield an Answer for each partition that was asked for. Partitions that nobody asked for are passed over."""
-    asked = {target.tp: target for target in plan.targets}
-    for topic in response.responses:
-        name = topic.topic or names.get(topic.topic_id, "")
-        for data in topic.partitions:
-            target = asked.pop(TopicPartition(name, data.partition_index), None)
-            if target is not None:
-                yield Answer(target, data, verdict(data.error_code))
-
-
 def verdict(code: int) -> Verdict:
     """Decide by the error code (behaviour of Kafka's FetchCollector)."""
     code = error_code(code)
@@ -89,9 +89,3 @@ def verdict(code: int) -> Verdict:
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:
         return Verdict.OUT_OF_RANGE
     return Verdict.FAIL
-
-
-def names_by_id(cluster: Cluster, plan: FetchPlan) -> dict[UUID, str]:
-    """The names behind the topic ids of a response to ``plan``."""
-    topics = {target.tp.topic for target in plan.targets}
-    return {topic_id: topic for topic in topics if (topic_id := cluster.topic_id(topic)) is not None}

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final, TypeAlias
 
 from ..errors import KafkaError, RecordError
-from ..records import AbortedTransactions, BatchHeader, RecordReader, open_batch, split_batches
+from ..records import AbortedTransactions, BatchHeader, RecordReader, open_measured, split_batches
 from ..types import RawRecord, TopicPartition
 from .positions import PartitionPosition
 from .subscription import Subscription
+
+# How many partitions serving looks at before it goes to the trouble of listing all.
+_FIRST_FEW: Final = 16
 
 
 @dataclass(slots=True)
@@ -34,6 +39,17 @@ class Unread:
     aborted: AbortedTransactions | None
 
 
+#: A batch that is open: its reader, and how many bytes that keeps.
+Opened: TypeAlias = tuple[RecordReader, int]
+
+
+@dataclass(slots=True)
+class Total:
+    """What all partitions' buffers together keep in memory."""
+
+    bytes: int = 0
+
+
 @dataclass(slots=True)
 class Limits:
     """How batches are opened. ``check_crcs`` and ``max_decompressed_bytes`` are the consumer's options."""
@@ -46,14 +62,40 @@ class PartitionBuffer:
     """The batches of one claim on a partition, in order: each begins where the one before it ended.
 
     An error keeps its place in that order: what lies before it is handed out first.
+
+    ``bytes`` counts what is kept in memory for it: batches as they came until they are read, and those that are open
+    or decoded, decompressed, until the last of their records was taken.
     """
 
-    __slots__ = ("_limits", "_reader", "_unread", "bytes", "end", "error", "next", "ready", "token", "tp")
+    __slots__ = (
+        "_decoded",
+        "_limits",
+        "_reader",
+        "_total",
+        "_unread",
+        "bytes",
+        "end",
+        "epoch",
+        "error",
+        "next",
+        "ready",
+        "token",
+        "tp",
+    )
 
-    def __init__(self, tp: TopicPartition, token: int, offset: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        token: int,
+        offset: int,
+        limits: Limits,
+        total: Total | None = None,
+        epoch: int | None = None,
+    ) -> None:
         self.tp = tp
         self.token = token
         self.end = offset  # the next offset to fetch
+        self.epoch = epoch  # the leader epoch of the last record before that
         self.next = offset  # the position once all of ``ready`` is handed out
         self.ready: list[RawRecord] = []
         self.bytes = 0
@@ -61,6 +103,18 @@ class PartitionBuffer:
         self._unread: deque[Unread] = deque()
         self._reader: RecordReader | None = None
         self._limits = limits
+        self._total = total or Total()
+        self._decoded = 0  # bytes of what ``ready`` was decoded from
+
+    def count(self, size: int) -> None:
+        """Keep so many bytes more, or less."""
+        self.bytes += size
+        self._total.bytes += size
+
+    def leave_total(self) -> None:
+        """It was dropped: what a thread, or a call that gave way, still does to it counts for nobody."""
+        self._total.bytes -= self.bytes
+        self._total = Total(self.bytes)
 
     def add(self, fetched: Fetched) -> None:
         """Append what arrived. An answer for another offset than the end of what is here is stale and dropped."""
@@ -77,8 +131,9 @@ class PartitionBuffer:
                 if header.next_offset <= self.end:
                     continue  # all of it lies before what was asked for
                 self._unread.append(Unread(header, view, aborted))
-                self.bytes += len(view)
+                self.count(len(view))
                 self.end = header.next_offset
+                self.epoch = header.leader_epoch
         except RecordError as error:
             self.error = self._located(error)
             return
@@ -99,7 +154,7 @@ class PartitionBuffer:
         """The batch to open before the next record can be decoded; None where one is open, or none is left."""
         return self._unread[0] if self._reader is None and self._unread else None
 
-    def open(self, unread: Unread) -> RecordReader | None:
+    def open(self, unread: Unread) -> Opened | None:
         """Check and decompress the next batch; None where nobody must see it (an aborted transaction).
 
         Changes nothing here, so a thread may do it. Raises RecordError.
@@ -107,7 +162,7 @@ class PartitionBuffer:
         header = unread.header
         if unread.aborted is not None and unread.aborted.skips(header, unread.view):
             return None
-        return open_batch(
+        return open_measured(
             header,
             unread.view,
             topic=self.tp.topic,
@@ -116,20 +171,23 @@ class PartitionBuffer:
             max_decompressed_bytes=self._limits.max_decompressed_bytes,
         )
 
-    def opened(self, unread: Unread, reader: RecordReader | None) -> None:
-        """Go on with ``reader``, unless the batch was dropped while it was being opened."""
+    def opened(self, unread: Unread, opened: Opened | None) -> None:
+        """Go on with the reader, unless the batch was dropped while it was being opened."""
         if not self._unread or self._unread[0] is not unread:
             return
-        self._reader = reader
-        if reader is None or reader.remaining == 0:
+        self._reader, size = opened or (None, 0)
+        if self._reader is None or self._reader.remaining == 0:
             self._close_batch()
+        else:
+            self.count(size)
+            self._decoded += size
 
     def failed_with(self, error: RecordError) -> None:
         """The next batch can't be read: the error takes its place, and what follows it is dropped."""
         self.error = self._located(error)
         self._unread.clear()
         self._reader = None
-        self.bytes = 0
+        self.count(self._decoded - self.bytes)
 
     def decode(self, count: int) -> None:
         """Move up to ``count`` more records to ``ready``, from the batch in hand or, with none open, the next one."""
@@ -155,13 +213,16 @@ class PartitionBuffer:
         """The batch is read to its end: the position is behind it, whatever compaction left of its records (F17)."""
         unread = self._unread.popleft()
         self._reader = None
-        self.bytes -= len(unread.view)
+        self.count(-len(unread.view))
         self.next = max(self.next, unread.header.next_offset)
 
     def take(self, count: int) -> tuple[list[RawRecord], int]:
         """Return up to ``count`` decoded records, and the position after them."""
         if count >= len(self.ready):
             taken, self.ready = self.ready, []
+            if self._reader is None and self._decoded:
+                self.count(-self._decoded)
+                self._decoded = 0
             return taken, self.next
         taken = self.ready[:count]
         del self.ready[:count]
@@ -175,34 +236,60 @@ class PartitionBuffer:
 
 
 class FetchBuffer:
-    """All partitions' buffers. Only claims that still hold are served; the rest is dropped when it is met."""
+    """All partitions' buffers. Only claims that still hold are served; the rest is dropped when it is met.
+
+    What happened here that changes from where a partition is fetched on, or whether, is told by ``take_touched``.
+    """
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._partitions: dict[TopicPartition, PartitionBuffer] = {}
+        self._total = Total()
+        self._touched: dict[TopicPartition, None] = {}
 
     @property
     def bytes(self) -> int:
-        """The size of all that was fetched and is not decoded yet."""
-        return sum(buffer.bytes for buffer in self._partitions.values())
+        """The memory that what was fetched and not taken yet occupies, decompressed where it is open already."""
+        return self._total.bytes
+
+    def take_touched(self) -> list[TopicPartition]:
+        """Return the partitions whose buffers were filled, emptied or dropped since the last call."""
+        if not self._touched:
+            return []
+        touched, self._touched = self._touched, {}
+        return list(touched)
+
+    @property
+    def has_touched(self) -> bool:
+        return bool(self._touched)
 
     def add(self, fetched: Fetched, position: PartitionPosition) -> None:
         """Store what arrived for a claim that still holds."""
         buffer = self._partitions.get(fetched.tp)
         if buffer is None or buffer.token != position.token:
-            buffer = PartitionBuffer(fetched.tp, position.token, position.position, self._limits)
+            self._drop(fetched.tp)
+            buffer = PartitionBuffer(
+                fetched.tp, position.token, position.position, self._limits, self._total, position.leader_epoch
+            )
             self._partitions[fetched.tp] = buffer
         buffer.add(fetched)
+        self._touched[fetched.tp] = None
         self._drop_if_done(buffer, position)
 
     def fail(self, tp: TopicPartition, position: PartitionPosition, error: KafkaError) -> None:
         """Put ``error`` behind whatever is buffered of this claim."""
-        self.add(Fetched(tp, position.token, self.fetch_offset(tp, position), memoryview(b""), error=error), position)
+        offset, _ = self.frontier(tp, position)
+        self.add(Fetched(tp, position.token, offset, memoryview(b""), error=error), position)
 
-    def fetch_offset(self, tp: TopicPartition, position: PartitionPosition) -> int:
-        """The next offset to ask for: behind what is buffered for this claim, else the position."""
+    def frontier(self, tp: TopicPartition, position: PartitionPosition) -> tuple[int, int | None]:
+        """The next offset to ask for, and the leader epoch of the last record before it.
+
+        That is behind what is buffered for this claim, else the position.
+        """
         buffer = self._partitions.get(tp)
-        return buffer.end if buffer is not None and buffer.token == position.token else position.position
+        if buffer is not None and buffer.token == position.token:
+            return buffer.end, buffer.epoch
+        return position.position, position.leader_epoch
 
     def holds(self, tp: TopicPartition) -> bool:
         buffer = self._partitions.get(tp)
@@ -216,12 +303,24 @@ class FetchBuffer:
     def served(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """It had its turn: all others come first now."""
         self._partitions[buffer.tp] = self._partitions.pop(buffer.tp)
+        if buffer.empty:
+            self._touched[buffer.tp] = None
         self._drop_if_done(buffer, position)
 
     def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """Keep only what holds something, so that serving costs nothing for the partitions that have no records."""
         if buffer.empty and buffer.next == position.position:
-            del self._partitions[buffer.tp]
+            self._drop(buffer.tp)
+
+    def _drop(self, tp: TopicPartition) -> None:
+        buffer = self._partitions.pop(tp, None)
+        if buffer is not None:
+            buffer.leave_total()
+            self._touched[tp] = None
+
+    def drop(self, tp: TopicPartition) -> None:
+        """Forget what is buffered of ``tp``: it is fetched again, from the position on."""
+        self._drop(tp)
 
     def clear_error(self, error: KafkaError) -> list[TopicPartition]:
         """Forget it, and return where it was: more than one partition where one request failed for many.
@@ -230,21 +329,21 @@ class FetchBuffer:
         """
         failed = [tp for tp, buffer in self._partitions.items() if buffer.error is error and not buffer.ready]
         for tp in failed:
-            del self._partitions[tp]
+            self._drop(tp)
         return failed
 
-    def forget_stale(self, subscription: Subscription) -> None:
-        """Drop the buffers of claims that do not hold any more (revoked, sought away from)."""
-        for tp in list(self._partitions):
-            if subscription.get(tp, self._partitions[tp].token) is None:
-                del self._partitions[tp]
+    def forget_stale(self, tp: TopicPartition, subscription: Subscription) -> None:
+        """Drop the buffer of a claim that does not hold any more (revoked, sought away from)."""
+        buffer = self._partitions.get(tp)
+        if buffer is not None and subscription.get(tp, buffer.token) is None:
+            self._drop(tp)
 
     def servable(
         self, subscription: Subscription, only: Iterable[TopicPartition] | None = None
     ) -> Iterator[tuple[PartitionBuffer, PartitionPosition]]:
         """The buffers that may be handed out now, in the order of service: who was served comes last."""
         wanted = None if only is None else frozenset(only)
-        for tp in list(self._partitions):
+        for tp in self._in_order():
             buffer = self._partitions.get(tp)
             if buffer is None or (wanted is not None and tp not in wanted):
                 continue
@@ -253,3 +352,11 @@ class FetchBuffer:
                 continue
             if not buffer.empty or buffer.next > position.position:  # the latter: behind offsets that hold no record
                 yield buffer, position
+
+    def _in_order(self) -> Iterator[TopicPartition]:
+        """The partitions as they stand now. Most callers have enough with the first few: that is all they pay for."""
+        first = list(islice(self._partitions, _FIRST_FEW))
+        yield from first
+        if len(first) == _FIRST_FEW:
+            seen = frozenset(first)
+            yield from [tp for tp in self._partitions if tp not in seen]

@@ -1,37 +1,27 @@
-"""Who is asked for what next: a plan from values, made anew whenever something changed."""
+"""Who is asked for what next: kept from one Fetch to the next, and worked out anew only where something happened."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
-from uuid import UUID
+from dataclasses import dataclass, field
 
 from ..config import ClientConfig
 from ..types import TopicPartition
-from ..wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from ..wire.messages.fetch import FetchRequest
 from .cluster import Cluster
 from .fetch_buffer import FetchBuffer
+from .fetch_session import FetchSession, FetchTarget, SessionRequest
+from .positions import PartitionPosition
 from .subscription import Subscription
-
-_NO_ID = UUID(int=0)
-
-#: The last Fetch version that names topics; from 13 on only their ids travel (KIP-516).
-LAST_VERSION_WITH_NAMES = 12
 
 # A Fetch that leaves partitions out for want of buffer room must not park on the broker for the whole
 # fetch_max_wait_ms: the room may be there a moment later, and a broker serves one Fetch of ours at a time. Only while
 # the user takes records, though: else it would be asked 50 times a second for as long as he is busy with something.
 _SHORT_WAIT_MS = 20
 
-
-class FetchTarget(NamedTuple):
-    """One partition of a Fetch: the claim that asks (token), and from where."""
-
-    tp: TopicPartition
-    token: int
-    offset: int
-    leader_epoch: int
+# A full buffer is read ahead into again once it is down to this: each time that room runs out, or is there again, all
+# partitions that hold something leave their broker's session, or come back, and that is to be worth it.
+_LOW_TIDE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,100 +29,199 @@ class FetchPlan:
     """One Fetch request to one broker."""
 
     node_id: int
-    targets: tuple[FetchTarget, ...]
+    session: SessionRequest
     max_bytes: int
     max_wait_ms: int
 
+    def request(self, version: int, config: ClientConfig) -> FetchRequest:
+        """Return the Fetch in the version that it is sent in."""
+        session = self.session
+        return FetchRequest(
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=self.max_bytes,
+            isolation_level=1 if config.isolation_level == "read_committed" else 0,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=session.topics(version, config.max_partition_fetch_bytes),
+            forgotten_topics_data=session.forgotten_topics(version),
+        )
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What to send. ``without_leader``: nobody can be asked for these until the metadata say more.
 
-    ``short_of_room``: there are partitions that would be read ahead if the buffer had room for them.
+@dataclass(slots=True)
+class _Node:
+    """What one broker is to be asked for: partitions that have nothing buffered, and those that would be read ahead."""
+
+    session: FetchSession = field(default_factory=FetchSession)
+    hungry: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
+    ahead: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
+    asked_ahead: bool = True
+    retry_at: float = 0.0
+
+    def put(self, target: FetchTarget, *, is_ahead: bool) -> None:
+        """Want this; what is new comes last, so that a broker without sessions serves in turn."""
+        wanted = self.ahead if is_ahead else self.hungry
+        if wanted.get(target.tp) == target:
+            return
+        self.take(target.tp)
+        wanted[target.tp] = target
+        self.session.changed((target.tp,))
+
+    def take(self, tp: TopicPartition) -> None:
+        if self.hungry.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
+            self.session.changed((tp,))
+
+    def request(self, *, ahead: bool) -> SessionRequest:
+        """Return what to tell the broker, the partitions that would be read ahead included or not."""
+        if ahead != self.asked_ahead:
+            self.asked_ahead = ahead
+            self.session.changed(self.ahead)
+        return self.session.request(self.hungry, self.ahead) if ahead else self.session.request(self.hungry)
+
+
+class FetchPlanner:
+    """At most one Fetch at a time for each broker, from the subscription and what is buffered.
+
+    ``look`` takes in what happened; ``plan`` then costs no more than what changed. A partition is read ahead while the
+    buffer has room. One that has nothing buffered is always asked for, so that a full buffer of partitions which the
+    user does not read now can't starve it; what is buffered stays in its broker's session as long as nobody else has to
+    be asked there.
     """
 
-    plans: list[FetchPlan]
-    without_leader: list[TopicPartition]
-    short_of_room: bool
+    def __init__(self, subscription: Subscription, buffer: FetchBuffer, config: ClientConfig) -> None:
+        #: Nobody can be asked for these until the metadata say more.
+        self.without_leader: dict[TopicPartition, None] = {}
+        self.short_of_room = False
+        self._subscription = subscription
+        self._buffer = buffer
+        self._config = config
+        self._cluster = Cluster()
+        self._nodes: dict[int, _Node] = {}
+        self._home: dict[TopicPartition, int] = {}
+        self._pending: dict[TopicPartition, None] = {}
+        self._reading_ahead = True
 
+    # What happened
 
-def plan_fetches(
-    cluster: Cluster,
-    subscription: Subscription,
-    buffer: FetchBuffer,
-    *,
-    busy: Mapping[int, int],
-    hurried: bool = True,
-    now: float,
-    config: ClientConfig,
-) -> Planned:
-    """Plan at most one Fetch for each broker that is not ``busy`` (with a Fetch in flight for so many bytes).
+    def look(self, cluster: Cluster, now: float, most: int) -> bool:
+        """Work out anew what to ask for, for up to ``most`` of the partitions that something happened to.
 
-    Brokers share the buffer's room evenly, what is in flight counts as if it were there already. ``hurried``: the user
-    takes records at the moment, so a full buffer will soon have room again.
+        Return whether there are more of them.
+        """
+        if cluster is not self._cluster:
+            self._cluster = cluster
+            self._pending.update(dict.fromkeys(self._subscription.assigned))
+            for node_id in self._nodes.keys() - cluster.brokers.keys():
+                del self._nodes[node_id]
+        self._pending.update(dict.fromkeys(self._subscription.take_touched()))
+        self._pending.update(dict.fromkeys(self._buffer.take_touched()))
+        pending = self._pending
+        for _ in range(min(most, len(pending))):
+            tp = next(iter(pending))
+            del pending[tp]
+            self._look_at(tp, now)
+        return bool(pending) or self._subscription.has_touched or self._buffer.has_touched
 
-    A partition is read ahead while the buffer has room. One that has nothing buffered is always asked for, so that a
-    full buffer of partitions which the user does not read now can't starve it.
-    """
-    room = config.fetch_buffer_bytes - buffer.bytes - sum(busy.values())
-    leaders: set[int] = set()
-    by_node: dict[int, list[FetchTarget]] = {}
-    left_out: set[int] = set()
-    without_leader: list[TopicPartition] = []
-    for tp, position in subscription.assigned.items():
-        if not position.fetchable or position.retry_at > now:
-            continue
-        info = cluster.partition(tp)
+    def _look_at(self, tp: TopicPartition, now: float) -> None:
+        self._buffer.forget_stale(tp, self._subscription)
+        self.without_leader.pop(tp, None)
+        position = self._subscription.assigned.get(tp)
+        home = self._home.get(tp)
+        node_id, target = self._target(tp, position, now) if position is not None else (None, None)
+        if home is not None and home != node_id:
+            del self._home[tp]
+            if home in self._nodes:
+                self._nodes[home].take(tp)
+        if node_id is not None and target is not None:
+            self._home[tp] = node_id
+            node = self._nodes.get(node_id)
+            if node is None:
+                node = self._nodes[node_id] = _Node()
+            node.put(target, is_ahead=self._buffer.holds(tp))
+
+    def _target(
+        self, tp: TopicPartition, position: PartitionPosition, now: float
+    ) -> tuple[int, FetchTarget] | tuple[None, None]:
+        """Where ``tp`` is to be fetched from, and from which offset; nothing where it is not to be."""
+        if not position.fetchable or position.retry_at > now or self._buffer.failed(tp, position.token):
+            return None, None
+        info = self._cluster.partition(tp)
         leader = info.leader if info is not None else None
-        if info is None or leader is None or leader not in cluster.brokers:
-            without_leader.append(tp)
-            continue
-        leaders.add(leader)
-        if leader in busy or buffer.failed(tp, position.token):
-            continue
-        offset = buffer.fetch_offset(tp, position)
+        if info is None or leader is None or leader not in self._cluster.brokers:
+            self.without_leader[tp] = None
+            return None, None
+        offset, _ = self._buffer.frontier(tp, position)
         if position.until is not None and offset >= position.until:
-            continue
-        if room <= 0 and buffer.holds(tp):
-            left_out.add(leader)
-            continue
+            return None, None
         epoch = -1 if info.leader_epoch is None else info.leader_epoch
-        by_node.setdefault(leader, []).append(FetchTarget(tp, position.token, offset, epoch))
-    share = min(config.fetch_max_bytes, room, config.fetch_buffer_bytes // max(1, len(leaders)))
-    short_wait_ms = min(config.fetch_max_wait_ms, _SHORT_WAIT_MS)
-    plans = [
-        FetchPlan(
-            node_id,
-            tuple(targets),
-            max_bytes=max(share, config.max_partition_fetch_bytes),
-            max_wait_ms=short_wait_ms if hurried and node_id in left_out else config.fetch_max_wait_ms,
-        )
-        for node_id, targets in by_node.items()
-    ]
-    return Planned(plans, without_leader, bool(left_out))
+        return leader, FetchTarget(tp, position.token, offset, epoch, -1, self._cluster.topic_id(tp.topic))
 
+    # What to do
 
-def fetch_request(plan: FetchPlan, cluster: Cluster, config: ClientConfig) -> tuple[FetchRequest, int | None]:
-    """Return the Fetch of ``plan`` without a fetch session, and the highest version that can carry it."""
-    by_topic: dict[str, list[FetchPartition]] = {}
-    for target in plan.targets:
-        by_topic.setdefault(target.tp.topic, []).append(
-            FetchPartition(
-                partition=target.tp.partition,
-                current_leader_epoch=target.leader_epoch,
-                fetch_offset=target.offset,
-                partition_max_bytes=config.max_partition_fetch_bytes,
-            )
-        )
-    ids = {topic: cluster.topic_id(topic) for topic in by_topic}
-    request = FetchRequest(
-        max_wait_ms=plan.max_wait_ms,
-        min_bytes=config.fetch_min_bytes,
-        max_bytes=plan.max_bytes,
-        isolation_level=1 if config.isolation_level == "read_committed" else 0,
-        topics=[
-            FetchTopic(topic=topic, topic_id=ids[topic] or _NO_ID, partitions=partitions)
-            for topic, partitions in by_topic.items()
-        ],
-    )
-    return request, LAST_VERSION_WITH_NAMES if None in ids.values() else None
+    def plan(self, busy: Mapping[int, int], now: float, *, hurried: bool = True) -> list[FetchPlan]:
+        """Plan a Fetch for each broker that is not ``busy`` (with a Fetch in flight for so many bytes).
+
+        Brokers share the buffer's room evenly, what is in flight counts as if it were there already. ``hurried``: the
+        user takes records at the moment, so a full buffer will soon have room again.
+        """
+        config = self._config
+        room = config.fetch_buffer_bytes - self._buffer.bytes - sum(busy.values())
+        self._heed(room)
+        self.short_of_room = False
+        asked = {node_id: node for node_id, node in self._nodes.items() if node.hungry or node.ahead}
+        share = min(config.fetch_max_bytes, room, config.fetch_buffer_bytes // max(1, len(asked)))
+        plans: list[FetchPlan] = []
+        for node_id, node in asked.items():
+            left_out = bool(node.ahead) and not self._reading_ahead
+            self.short_of_room = self.short_of_room or left_out
+            if node_id in busy or node.retry_at > now or not (node.hungry or self._reading_ahead):
+                continue
+            session = node.request(ahead=self._reading_ahead)
+            self._recall(node.session, session)
+            wait_ms = config.fetch_max_wait_ms
+            if session.more:
+                wait_ms = 0
+            elif hurried and left_out:
+                wait_ms = min(wait_ms, _SHORT_WAIT_MS)
+            plans.append(FetchPlan(node_id, session, max(share, config.max_partition_fetch_bytes), wait_ms))
+        return plans
+
+    def _heed(self, room: int) -> None:
+        if room <= 0:
+            self._reading_ahead = False
+        elif room >= self._config.fetch_buffer_bytes * (1 - _LOW_TIDE):
+            self._reading_ahead = True
+
+    def _recall(self, session: FetchSession, request: SessionRequest) -> None:
+        """Tell new claims what the broker said to old ones: it does not repeat what it has said."""
+        for target in request.asked:
+            marks = session.marks.get(target.tp)
+            position = self._subscription.get(target.tp, target.token)
+            if marks is not None and position is not None and position.high_watermark is None:
+                position.learn(*marks)
+
+    @property
+    def room_is_back(self) -> bool:
+        """Whether what was left out for want of room may be read ahead again."""
+        return self.short_of_room and self._buffer.bytes <= self._config.fetch_buffer_bytes * _LOW_TIDE
+
+    # What one broker is asked
+
+    def session(self, node_id: int) -> FetchSession:
+        """The dialogue with a broker that was planned for; a new one, if the broker is gone from the metadata."""
+        node = self._nodes.get(node_id)
+        return node.session if node is not None else FetchSession()
+
+    def wanted(self, node_id: int) -> list[FetchTarget]:
+        """Everything that is to be fetched from a broker."""
+        node = self._nodes.get(node_id)
+        return [*node.hungry.values(), *node.ahead.values()] if node is not None else []
+
+    def rest(self, node_id: int, until: float) -> None:
+        """Leave a broker alone until then."""
+        if node_id in self._nodes:
+            self._nodes[node_id].retry_at = until
+
+    def next_retry(self, now: float) -> float | None:
+        """When the first broker that is left alone may be asked again."""
+        return min((node.retry_at for node in self._nodes.values() if node.retry_at > now), default=None)

@@ -88,6 +88,15 @@ class PartitionPosition:
             self.released = position
         self.position = position
 
+    def learn(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> None:
+        """A broker said where the log stands; negative is what it did not say."""
+        if high_watermark >= 0:
+            self.high_watermark = high_watermark
+        if last_stable_offset >= 0:
+            self.last_stable_offset = last_stable_offset
+        if log_start_offset >= 0:
+            self.log_start_offset = log_start_offset
+
     def release(self) -> None:
         """The user asked for more: what he held counts as processed."""
         self.held = False

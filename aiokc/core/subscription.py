@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
+from heapq import heappop, heappush
 from itertools import count
 from types import MappingProxyType
 
@@ -43,6 +44,10 @@ class Subscription:
         self._taken: set[TopicPartition] = set()
         self._left: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        # So that nobody has to look at all partitions to find the few that something happened to:
+        self._touched: dict[TopicPartition, None] = {}
+        self._unlocated: dict[TopicPartition, None] = {}
+        self._alarms: list[tuple[float, TopicPartition]] = []  # a heap
 
     # What is wanted
 
@@ -136,7 +141,17 @@ class Subscription:
             return False
         self._taken |= {tp for tp in self._held if tp not in wanted and self._assigned[tp].held}
         self._held &= wanted.keys()
-        self._assigned = {tp: self._assigned.get(tp) or PartitionPosition(next(self._tokens)) for tp in wanted}
+        old, self._assigned = self._assigned, {}
+        for tp in wanted:
+            kept = old.pop(tp, None)
+            if kept is None:
+                kept = PartitionPosition(next(self._tokens))
+                self._unlocated[tp] = None
+                self.touch(tp)
+            self._assigned[tp] = kept
+        for tp in old:
+            self._unlocated.pop(tp, None)
+            self.touch(tp)
         self.assignment_id += 1
         return True
 
@@ -145,12 +160,34 @@ class Subscription:
         for tp in partitions:
             if tp in self._assigned:
                 self._assigned[tp].blocked = True
+                self.touch(tp)
 
     def unblock(self, partitions: Iterable[TopicPartition]) -> None:
         """Serve these again: the assignment that they are part of is complete."""
         for tp in partitions:
             if tp in self._assigned:
                 self._assigned[tp].blocked = False
+                self.touch(tp)
+
+    def pause(self, tp: TopicPartition, paused: bool) -> None:
+        """Hand out and fetch nothing of ``tp`` (or serve it again)."""
+        self[tp].paused = paused
+        self.touch(tp)
+
+    def touch(self, tp: TopicPartition) -> None:
+        """Something happened to ``tp`` that may change whether, where or from which offset it is fetched."""
+        self._touched[tp] = None
+
+    def take_touched(self) -> list[TopicPartition]:
+        """Return the partitions that something happened to since the last call, given up ones among them."""
+        if not self._touched:
+            return []
+        touched, self._touched = self._touched, {}
+        return list(touched)
+
+    @property
+    def has_touched(self) -> bool:
+        return bool(self._touched)
 
     def move_to_end(self, tp: TopicPartition) -> None:
         """Serve ``tp`` after all others: it had its turn, or an error, and must not starve them."""
@@ -162,29 +199,51 @@ class Subscription:
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Stand at ``offset``; whatever was asked or buffered for another position is stale from here on."""
         self[tp].locate(next(self._tokens), offset, leader_epoch)
+        self._unlocated.pop(tp, None)
+        self.touch(tp)
+
+    def read_until(self, tp: TopicPartition, offset: int) -> None:
+        """Want nothing of ``tp`` from ``offset`` on."""
+        self[tp].until = offset
+        self.touch(tp)
 
     def await_reset(self, tp: TopicPartition, timestamp: int) -> None:
         """Find the position of ``tp`` by timestamp (EARLIEST, LATEST, or ms since the epoch)."""
         self[tp].await_reset(next(self._tokens), timestamp)
+        self._unlocated[tp] = None
+        self.touch(tp)
 
     def await_committed(self, tp: TopicPartition) -> None:
         """Find the position of ``tp`` anew, from the committed offset on."""
         self[tp].token = next(self._tokens)
         self[tp].state = PositionState.INITIALIZING
+        self._unlocated[tp] = None
+        self.touch(tp)
 
     def in_state(self, state: PositionState, now: float) -> dict[TopicPartition, int]:
-        """The partitions in ``state`` that may be worked on now, with their tokens."""
-        return {tp: p.token for tp, p in self._assigned.items() if p.state is state and p.retry_at <= now}
+        """The partitions in ``state``, not FETCHING, that may be worked on now, with their tokens."""
+        waiting = ((tp, self._assigned[tp]) for tp in self._unlocated)
+        return {tp: p.token for tp, p in waiting if p.state is state and p.retry_at <= now}
 
     def next_retry(self, now: float) -> float | None:
-        """When the first partition that waits for its retry may be worked on again."""
-        return min((p.retry_at for p in self._assigned.values() if p.retry_at > now), default=None)
+        """When to look again at the first partition that has to be left alone until then."""
+        alarms = self._alarms
+        while alarms and alarms[0][0] <= now:
+            self.touch(heappop(alarms)[1])
+        return alarms[0][0] if alarms else None
 
     def retry_later(self, partitions: Iterable[TopicPartition], at: float) -> None:
         """Leave these alone until ``at``."""
         for tp in partitions:
             if tp in self._assigned:
                 self._assigned[tp].retry_at = at
+                self.touch(tp)
+                self.look_again(tp, at)
+
+    def look_again(self, tp: TopicPartition, at: float) -> None:
+        """Something about how ``tp`` is fetched may change at ``at``: it counts as touched from then on."""
+        if at != float("inf"):
+            heappush(self._alarms, (at, tp))
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, p in self._assigned.items() if p.paused)

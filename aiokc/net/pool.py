@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 from random import Random
@@ -147,8 +147,24 @@ class Pool:
         """
         if node_id is None:
             return await self._request_any(request, timeout, max_version)
+        return await self.request_made(
+            node_id, type(request), lambda version: request, purpose=purpose, timeout=timeout, max_version=max_version
+        )
+
+    async def request_made(
+        self,
+        node_id: int,
+        request_type: type[Request[R]],
+        make: Callable[[int], Request[R]],
+        *,
+        purpose: Purpose = Purpose.DATA,
+        timeout: float,
+        max_version: int | None = None,
+    ) -> R:
+        """Do as ``request`` for one that is made when the version that it goes out in is known."""
         deadline = self._now() + timeout
         connection = await self.connection(node_id, purpose, timeout=timeout)
+        request = make(connection.usable_version(request_type, max_version))
         response = await connection.request(request, timeout=deadline - self._now(), max_version=max_version)
         if (node := self._brokers.get(node_id)) is not None:
             node.answered()

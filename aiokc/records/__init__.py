@@ -2,7 +2,7 @@
 
 from .batch import BatchHeader, split_batches
 from .compression import Codec
-from .decode import NATIVE, RecordReader, open_batch
+from .decode import NATIVE, RecordReader, open_batch, open_measured
 from .encode import NewRecord, encode_batch, encode_control_batch
 from .transactions import AbortedTransactions, ControlType, control_type
 
@@ -18,5 +18,6 @@ __all__ = [
     "encode_batch",
     "encode_control_batch",
     "open_batch",
+    "open_measured",
     "split_batches",
 ]

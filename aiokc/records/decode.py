@@ -52,6 +52,26 @@ def open_batch(
     A control batch has no records for anybody: its reader is finished from the start. Raises CorruptRecord,
     RecordTooLarge (over ``max_decompressed_bytes``, of which not much more is ever allocated), UnsupportedCodec.
     """
+    return open_measured(
+        header,
+        view,
+        topic=topic,
+        partition=partition,
+        check_crcs=check_crcs,
+        max_decompressed_bytes=max_decompressed_bytes,
+    )[0]
+
+
+def open_measured(
+    header: BatchHeader,
+    view: memoryview,
+    *,
+    topic: str,
+    partition: int,
+    check_crcs: bool = True,
+    max_decompressed_bytes: int,
+) -> tuple[RecordReader, int]:
+    """Do as ``open_batch``; return also how many bytes the reader keeps: the records, decompressed."""
     try:
         if check_crcs:
             check_crc(header, view)
@@ -69,7 +89,7 @@ def open_batch(
         raise
     if header.is_control:
         header = header._replace(record_count=0)
-    return new_reader(header, payload, topic=topic, partition=partition)
+    return new_reader(header, payload, topic=topic, partition=partition), len(payload)
 
 
 def check_crc(header: BatchHeader, view: memoryview) -> None:

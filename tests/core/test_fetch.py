@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
 
 from aiokc.config import ClientConfig
 from aiokc.core.cluster import Cluster
-from aiokc.core.fetch_answer import Verdict, names_by_id, read_answer, verdict
+from aiokc.core.fetch_answer import Verdict, verdict
 from aiokc.core.fetch_buffer import FetchBuffer, Fetched, Limits
-from aiokc.core.fetch_plan import Planned, fetch_request, plan_fetches
+from aiokc.core.fetch_plan import FetchPlan, FetchPlanner
 from aiokc.core.subscription import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, CorruptRecord
 from aiokc.records import NewRecord, encode_batch, encode_control_batch
 from aiokc.records.transactions import ControlType
 from aiokc.types import EARLIEST, Broker, PartitionInfo, TopicInfo, TopicPartition
-from aiokc.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 ID_A, ID_B = UUID(int=10), UUID(int=11)
@@ -40,6 +39,14 @@ def reading(*partitions: TopicPartition, at: int = 0) -> Subscription:
     return subscription
 
 
+class Planned(NamedTuple):
+    """What a planner that has seen nothing else makes of all this."""
+
+    plans: list[FetchPlan]
+    without_leader: list[TopicPartition]
+    short_of_room: bool
+
+
 def plan(
     picture: Cluster,
     subscription: Subscription,
@@ -49,14 +56,16 @@ def plan(
     hurried: bool = True,
     **options: Any,
 ) -> Planned:
-    config = ClientConfig(**options)
     in_flight = busy if isinstance(busy, dict) else dict.fromkeys(busy, 0)
-    buffer = FetchBuffer() if buffer is None else buffer
-    return plan_fetches(picture, subscription, buffer, busy=in_flight, hurried=hurried, now=0.0, config=config)
+    planner = FetchPlanner(subscription, buffer or FetchBuffer(), ClientConfig(**options))
+    while planner.look(picture, 0.0, 10):
+        pass
+    plans = planner.plan(in_flight, 0.0, hurried=hurried)
+    return Planned(plans, list(planner.without_leader), planner.short_of_room)
 
 
 def asked(planned: Planned) -> dict[int, list[tuple[TopicPartition, int]]]:
-    return {plan.node_id: [(target.tp, target.offset) for target in plan.targets] for plan in planned.plans}
+    return {plan.node_id: [(target.tp, target.offset) for target in plan.session.asked] for plan in planned.plans}
 
 
 def batch(first: int, count: int, size: int = 10, **fields: Any) -> bytes:
@@ -159,7 +168,7 @@ def test_who_was_served_comes_last_and_who_has_nothing_costs_nothing() -> None:
     buffer.served(first, position)
     assert [part.tp for part, _ in buffer.servable(subscription)] == [A1]
     assert buffer._partitions.keys() == {A1}
-    assert buffer.fetch_offset(A0, position) == 2
+    assert buffer.frontier(A0, position)[0] == 2
     add(buffer, subscription, A0, 2, batch(2, 1))
     assert take(buffer, subscription) == [0, 1, 2], "of A1, then of A0"
 
@@ -175,36 +184,25 @@ def test_a_range_is_not_read_past_its_end() -> None:
 def test_topic_ids_travel_where_all_are_known() -> None:
     """KIP-516: from version 13 on a Fetch names topics by id only."""
     picture = cluster({A0: 1, B0: 1}, {"a": ID_A, "b": ID_B})
-    request, max_version = fetch_request(plan(picture, reading(A0, B0)).plans[0], picture, ClientConfig())
-    assert max_version is None
-    assert [topic.topic_id for topic in request.topics] == [ID_A, ID_B]
+    fetch = plan(picture, reading(A0, B0)).plans[0]
+    assert fetch.session.max_version is None
+    assert [topic.topic_id for topic in fetch.request(13, ClientConfig()).topics] == [ID_A, ID_B]
     picture = cluster({A0: 1, B0: 1}, {"a": ID_A})
-    request, max_version = fetch_request(plan(picture, reading(A0, B0)).plans[0], picture, ClientConfig())
-    assert max_version == 12
-    assert [topic.topic for topic in request.topics] == ["a", "b"]
+    fetch = plan(picture, reading(A0, B0)).plans[0]
+    assert fetch.session.max_version == 12
+    assert [topic.topic for topic in fetch.request(12, ClientConfig()).topics] == ["a", "b"]
 
 
 def test_the_request_carries_epoch_isolation_and_limits() -> None:
     picture = cluster({A0: 1})
     config = ClientConfig(isolation_level="read_committed", max_partition_fetch_bytes=77, fetch_min_bytes=9)
-    request, _ = fetch_request(plan(picture, reading(A0, at=4)).plans[0], picture, config)
+    request = plan(picture, reading(A0, at=4)).plans[0].request(18, config)
     (partition,) = request.topics[0].partitions
     assert (partition.current_leader_epoch, partition.fetch_offset, partition.partition_max_bytes) == (3, 4, 77)
     assert (request.isolation_level, request.min_bytes) == (1, 9)
 
 
 # Answers
-
-
-def test_only_what_was_asked_for_is_read() -> None:
-    picture = cluster({A0: 1, A1: 1}, {"a": ID_A})
-    fetch = plan(picture, reading(A0)).plans[0]
-    parts = [
-        PartitionData(partition_index=n, error_code=0, high_watermark=1, aborted_transactions=None, records=None)
-        for n in (0, 0, 1)
-    ]
-    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=ID_A, partitions=parts)])
-    assert [answer.target.tp for answer in read_answer(response, fetch, names_by_id(picture, fetch))] == [A0]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +275,7 @@ def test_a_seek_drops_what_is_buffered() -> None:
     buffer.add(late, subscription[A0])
     subscription.seek(A0, 2)
     assert take(buffer, subscription) == []
-    buffer.forget_stale(subscription)
+    buffer.forget_stale(A0, subscription)
     assert (buffer.bytes, subscription.get(A0, late.token)) == (0, None)
     add(buffer, subscription, A0, 2, batch(0, 5))
     assert take(buffer, subscription) == [2, 3, 4]
@@ -287,7 +285,7 @@ def test_what_is_paused_stays_buffered() -> None:
     subscription, buffer = reading(A0), FetchBuffer()
     add(buffer, subscription, A0, 0, batch(0, 2))
     subscription[A0].paused = True
-    buffer.forget_stale(subscription)
+    buffer.forget_stale(A0, subscription)
     assert take(buffer, subscription) == []
     subscription[A0].paused = False
     assert take(buffer, subscription) == [0, 1]

@@ -73,6 +73,8 @@ def _seek_under_the_old_claim(self: Subscription, tp: TopicPartition, offset: in
     """What was fetched before is not stale after a seek."""
     position = self[tp]
     position.locate(position.token, offset, epoch)
+    self._unlocated.pop(tp, None)
+    self.touch(tp)
 
 
 def _read_a_part_and_drop_the_rest(self: PartitionBuffer, count: int) -> None:
@@ -95,7 +97,7 @@ def _read_from_the_start_of_the_batch(self: PartitionBuffer, count: int) -> None
 
 
 def _no_retry_after_an_error(self: Fetcher, plan: Any) -> None:
-    self._subscription.retry_later([target.tp for target in plan.targets], float("inf"))
+    self._planner.rest(plan.node_id, float("inf"))
 
 
 async def _stop_nothing(self: Supervisor) -> None:
@@ -118,7 +120,7 @@ def _hand_out_stale_buffers(
             yield buffer, position
 
 
-def _forget_nothing(self: FetchBuffer, subscription: Subscription) -> None:
+def _forget_nothing(self: FetchBuffer, tp: TopicPartition, subscription: Subscription) -> None:
     """The buffers of partitions that were revoked stay."""
 
 
