@@ -142,7 +142,7 @@ def _consumed_one_more(self: PartitionPosition) -> OffsetAndMetadata | None:
 
 
 async def _release_without_giving_up(
-    self: AssignmentChanges, change: Any, released: Callable[[Released], None]
+    self: AssignmentChanges, change: Any, queued: Any, released: Callable[[Released], None]
 ) -> None:
     """The group is told that the partitions are free, and they are read on."""
     released(Released(change.step))
