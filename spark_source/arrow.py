@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, Final
 
@@ -53,33 +54,45 @@ _COLUMN: Final[dict[str, Callable[[TopicPartition, Sequence[RawRecord]], Any]]] 
 
 
 class BatchBuilder:
-    """Gathers records of one partition until they make a batch of a good size."""
+    """Gathers records, of one partition after another, until they make a batch of a good size."""
 
-    def __init__(self, partition: TopicPartition, columns: Sequence[str], target_bytes: int = TARGET_BYTES) -> None:
-        self._partition, self._columns, self._target = partition, tuple(columns), target_bytes
-        self._records: list[RawRecord] = []
+    def __init__(self, columns: Sequence[str], target_bytes: int = TARGET_BYTES) -> None:
+        self._columns, self._target = tuple(columns), target_bytes
+        self._runs: list[tuple[TopicPartition, list[RawRecord]]] = []
         self._bytes = 0
 
-    def add(self, records: Sequence[RawRecord]) -> Iterator[pa.RecordBatch]:
+    def add(self, partition: TopicPartition, records: Sequence[RawRecord]) -> Iterator[pa.RecordBatch]:
         """Take these records; yield the batches that became full, each about the target or one record beyond it."""
-        ends = list(accumulate(map(self._size, records), initial=self._bytes))[1:]
+        size = partial(self._size, _ROW_BYTES + len(partition.topic))
+        ends = list(accumulate(map(size, records), initial=self._bytes))[1:]
         taken = done = 0
         while ends and ends[-1] - done >= self._target:
             full = bisect_left(ends, self._target + done, lo=taken) + 1
-            self._records += records[taken:full]
+            self._keep(partition, records[taken:full])
             taken, done = full, ends[full - 1]
             yield from self.rest()
-        self._records += records[taken:]
+        self._keep(partition, records[taken:])
         self._bytes = ends[-1] - done if ends else self._bytes
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Yield what is left, if anything is."""
-        if self._records:
-            yield to_batch(self._partition, self._records, self._columns)
-        self._records, self._bytes = [], 0
+        runs, self._runs, self._bytes = self._runs, [], 0
+        batches = [to_batch(partition, records, self._columns) for partition, records in runs]
+        if len(batches) > 1:
+            yield pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        else:
+            yield from batches
 
-    def _size(self, record: RawRecord) -> int:
-        size = _ROW_BYTES + len(self._partition.topic) + len(record.key or b"") + len(record.value or b"")
+    def _keep(self, partition: TopicPartition, records: Sequence[RawRecord]) -> None:
+        if not records:
+            return
+        if self._runs and self._runs[-1][0] == partition:
+            self._runs[-1][1].extend(records)
+        else:
+            self._runs.append((partition, list(records)))
+
+    def _size(self, row_bytes: int, record: RawRecord) -> int:
+        size = row_bytes + len(record.key or b"") + len(record.value or b"")
         if record.headers and "headers" in self._columns:
             size += sum(len(key) + len(value or b"") + 8 for key, value in record.headers)
         return size

@@ -5,9 +5,11 @@ from __future__ import annotations
 from aiokc import EARLIEST, LATEST, TopicPartition
 from aiokc.errors import ConfigError
 
+from .bounds import AtOffset
 from .driver import Cluster
 from .options import SourceOptions
-from .stream_plan import readable, resolve
+from .resolve import resolve
+from .stream_plan import readable
 from .topics_view import TopicsView
 
 
@@ -20,11 +22,11 @@ def batch_ranges(options: SourceOptions, cluster: Cluster) -> dict[TopicPartitio
     view = TopicsView(options, cluster)
     view.check_all_exist()
     ends = view.ends()
-    starts = resolve("startingOffsets", EARLIEST if options.starting is None else options.starting, view, ends)
-    stops = resolve("endingOffsets", LATEST if options.ending is None else options.ending, view, ends)
-    if isinstance(options.ending, dict):
+    starts = resolve(options.starting or AtOffset("startingOffsets", EARLIEST), view, ends)
+    stops = resolve(options.ending or AtOffset("endingOffsets", LATEST), view, ends)
+    if options.ending not in (None, AtOffset("endingOffsets", LATEST)):
         for tp, start in starts.items():
             if start > stops[tp]:
-                raise ConfigError(f"endingOffsets of {tp} ({stops[tp]}) lies before its startingOffsets ({start})")
+                raise ConfigError(f"the end of {tp} ({stops[tp]}) lies before its start ({start}): correct one of them")
     wanted = {tp: (start, stops[tp]) for tp, start in sorted(starts.items()) if start != stops[tp]}
     return readable(wanted, view, fail=options.fail_on_data_loss)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
@@ -17,30 +19,49 @@ T = TypeVar("T")
 
 # The client keeps its own deadlines; this much later the call ends even if it does not.
 _GRACE: Final = 5.0
+# A commit is for lag tools: no batch waits for it longer than this.
+_COMMIT_MS: Final = 1_000
 _STOP_TIMEOUT: Final = 5.0
 
 
 class Cluster(Protocol):
     """What planning asks of Kafka."""
 
-    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        """Return those of these topics that exist."""
+    def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
+        """Return those of these topics that exist; None: all that may be seen."""
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the offset of EARLIEST or LATEST, for each partition; raise UnknownTopic if one is gone."""
 
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after each time in ms, None where no record is that young."""
+
     def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return (earliest, latest) of each partition; raise UnknownTopic if one is gone."""
+
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return what a group has committed for each partition, None where it has nothing."""
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Let a group have committed these offsets, within a second. Raises KafkaError."""
 
 
 class DriverCluster:
     """A Cluster over one client, which connects at the first call.
 
-    Every call raises within kafka.default.api.timeout.ms: RequestTimedOut, NoBrokersAvailable, AuthorizationFailed.
+    Every attempt ends within kafka.default.api.timeout.ms; fetchOffset.numRetries says how many there are where what
+    went wrong may pass (RequestTimedOut, NoBrokersAvailable), and fetchOffset.retryIntervalMs when the next one is.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = config
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        attempts: int = 1,
+        retry_ms: int = 0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._config, self._attempts, self._retry_seconds, self._sleep = config, attempts, retry_ms / 1e3, sleep
         self._thread: LoopThread | None = None
         self._client: Client | None = None
 
@@ -52,14 +73,30 @@ class DriverCluster:
     ) -> None:
         self.close()
 
-    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
-        return self._call("asking for the topics", self._topics(list(names)))
+    def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
+        wanted = None if names is None else list(names)
+        return self._retried("asking for the topics", lambda client: _topics(client, wanted))
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return self._call("listing offsets", self._list_offsets(timestamps))
+        return self._retried("listing offsets", lambda client: list_offsets(client, timestamps))
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return self._retried("looking up times", lambda client: _offsets_at(client, times))
 
     def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        return self._call("listing the ends of logs", self._log_ranges(list(partitions)))
+        wanted = list(partitions)
+        return self._retried("listing the ends of logs", lambda client: log_ranges(client, wanted))
+
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        wanted = list(partitions)
+        return self._retried(f"asking group {group_id!r}", lambda client: _committed(client, group_id, wanted))
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        async def work() -> None:
+            client = await self._connected()
+            await client.commit(group_id, offsets, timeout_ms=_COMMIT_MS)
+
+        self._call("committing offsets", work(), timeout=_COMMIT_MS / 1e3 + _GRACE)
 
     def close(self) -> None:
         """Close the connections, as far as this is possible within some seconds."""
@@ -75,10 +112,25 @@ class DriverCluster:
         finally:
             thread.close(timeout=_STOP_TIMEOUT)
 
-    def _call(self, what: str, work: Coroutine[Any, Any, T]) -> T:
+    def _retried(self, what: str, work: Callable[[Client], Awaitable[T]]) -> T:
+        for attempt in range(1, self._attempts + 1):
+            try:
+                return self._call(what, self._with_client(work), timeout=self._config.default_api_timeout_ms / 1e3)
+            except KafkaError as error:
+                # Whether a topic is unknown for good is decided in the client already.
+                if not error.retriable or isinstance(error, UnknownTopic) or attempt == self._attempts:
+                    raise
+                _logger.warning("%s failed, attempt %d of %d: %s", what, attempt, self._attempts, error)
+            self._sleep(self._retry_seconds)
+        raise AssertionError("there is at least one attempt")
+
+    def _call(self, what: str, work: Coroutine[Any, Any, T], *, timeout: float) -> T:
         if self._thread is None:
             self._thread = LoopThread("aiokc in the Spark driver")
-        return self._thread.call(work, what=what, timeout=self._config.default_api_timeout_ms / 1e3 + _GRACE)
+        return self._thread.call(work, what=what, timeout=timeout + _GRACE)
+
+    async def _with_client(self, work: Callable[[Client], Awaitable[T]]) -> T:
+        return await work(await self._connected())
 
     async def _connected(self) -> Client:
         if self._client is None:
@@ -87,19 +139,25 @@ class DriverCluster:
             self._client = client
         return self._client
 
-    async def _topics(self, names: list[str]) -> dict[str, TopicInfo]:
-        client = await self._connected()
+
+async def _topics(client: Client, names: list[str] | None) -> dict[str, TopicInfo]:
+    if names is not None:
         try:
             return await client.topics(names)
         except UnknownTopic:
-            everything = await client.topics()
-            return {name: everything[name] for name in names if name in everything}
+            pass  # one of them: see which are there
+    everything = await client.topics()
+    return everything if names is None else {name: everything[name] for name in names if name in everything}
 
-    async def _list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return await list_offsets(await self._connected(), timestamps)
 
-    async def _log_ranges(self, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        return await log_ranges(await self._connected(), partitions)
+async def _offsets_at(client: Client, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+    found = await client.list_offsets(times) if times else {}
+    return {tp: None if at is None else at.offset for tp, at in found.items()}
+
+
+async def _committed(client: Client, group_id: str, wanted: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+    found = await client.committed(group_id, wanted) if wanted else {}
+    return {tp: None if at is None else at.offset for tp, at in found.items()}
 
 
 async def list_offsets(client: Client, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -113,6 +171,7 @@ async def list_offsets(client: Client, timestamps: Mapping[TopicPartition, int])
 async def log_ranges(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """Return (earliest, latest) of each partition's log."""
     wanted = list(partitions)
-    earliest = await list_offsets(client, dict.fromkeys(wanted, EARLIEST))
-    latest = await list_offsets(client, dict.fromkeys(wanted, LATEST))
+    earliest, latest = await asyncio.gather(
+        list_offsets(client, dict.fromkeys(wanted, EARLIEST)), list_offsets(client, dict.fromkeys(wanted, LATEST))
+    )
     return {tp: (earliest[tp], latest[tp]) for tp in wanted}

@@ -11,7 +11,7 @@ from; so does the end of a later batch for those partitions that are new in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from aiokc import TopicPartition
@@ -20,9 +20,6 @@ from aiokc.errors import ConfigError
 ANCHOR: Final = "__aiokc_from__"
 
 Offsets: TypeAlias = dict[TopicPartition, int]
-#: What startingOffsets and endingOffsets say: EARLIEST or LATEST for all partitions, or an offset (or one of the two)
-#: for each one.
-OffsetSpec: TypeAlias = int | Offsets
 OffsetJson: TypeAlias = dict[str, dict[str, Any]]
 
 
@@ -66,22 +63,6 @@ def from_json(origin: str, document: object, *, least: int) -> Offsets:
                 raise ConfigError(f"{origin}: {offset!r} is no offset for {topic}-{partition} (least: {least})")
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
-
-
-def spread(option: str, spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> Offsets:
-    """Return what ``spec`` says for each partition, EARLIEST and LATEST among it.
-
-    Raises ConfigError where the JSON of ``option`` names other partitions than there are: a forgotten one would start
-    where nobody said.
-    """
-    wanted = sorted(partitions)
-    if isinstance(spec, int):
-        return dict.fromkeys(wanted, spec)
-    if missing := [str(tp) for tp in wanted if tp not in spec]:
-        raise ConfigError(f"{option} leaves out {', '.join(missing)}: name every partition (-2: earliest, -1: latest)")
-    if unknown := [str(tp) for tp in sorted(spec.keys() - wanted)]:
-        raise ConfigError(f"{option} names {', '.join(unknown)}, which the subscribed topics do not have")
-    return {tp: spec[tp] for tp in wanted}
 
 
 def admit(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_offsets: int) -> Offsets:

@@ -6,11 +6,12 @@ the checkpoint, to repeat a batch that was not finished.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from aiokc import EARLIEST, LATEST, TopicPartition
+from aiokc import TopicPartition
 from aiokc.errors import ConfigError
 
 from . import offsets
@@ -18,10 +19,13 @@ from .data_loss import DataLoss, report, within
 from .driver import Cluster
 from .offsets import OffsetJson, Offsets
 from .options import SourceOptions
+from .resolve import resolve
 from .topics_view import TopicsView
 
-# An idle query asks every 10 ms. Answered at this pace it costs 4 ListOffsets and half a Metadata request a second.
+# Spark asks an idle query every 10 ms. Answered at this pace, times the number of leaders up to four, it costs 4
+# ListOffsets and half a Metadata request a second.
 _IDLE_SECONDS: Final = 0.25
+_MOST_IDLE_SECONDS: Final = 1.0
 _BUSY_SECONDS: Final = 0.05
 
 
@@ -42,6 +46,7 @@ class StreamPlan:
         self._targets: Offsets | None = None
         self._not_before = clock()
         self._ends: Offsets | None = None
+        self._last_batch = -math.inf  # the first one after a start never waits for minOffsetsPerTrigger
 
     def freeze(self) -> None:
         """From now on, behave as if nothing were written any more: trigger(availableNow=True)."""
@@ -54,21 +59,26 @@ class StreamPlan:
             self._initial = self._resolved_start()
         return offsets.to_json(self._initial)
 
-    def latest(self, start: OffsetJson, max_offsets: int | None = None) -> OffsetJson:
-        """Return the end of a batch that begins at ``start``, or ``start`` itself if there is nothing new.
+    def latest(self, start: OffsetJson, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJson:
+        """Return the end of a batch that begins at ``start``, or ``start`` itself if there is nothing (enough) new.
 
-        Waits a moment where it was asked a moment ago. Raises DataLoss where the logs no longer reach ``start``.
+        ``min_offsets`` are waited for no longer than maxTriggerDelay, and not at all once the ends are frozen. Waits a
+        moment where it was asked a moment ago. Raises DataLoss where the logs no longer reach ``start``.
         """
         self._keep_pace()
         reached = offsets.positions(start)
         ends = self._ends_behind(reached)
         begins = self._without_lost(reached, ends)
         new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
-        if max_offsets is not None:
-            ends = offsets.admit(begins | new, ends, max_offsets)
         is_first = offsets.ANCHOR not in start and reached == self._initial
         is_idle = not is_first and not new and ends == reached
-        self._not_before = self._clock() + (_IDLE_SECONDS if is_idle else _BUSY_SECONDS)
+        if not is_idle and not is_first and min_offsets is not None:
+            is_idle = self._are_too_few(begins | new, ends, min_offsets)
+        self._keep_pace_from_here(is_idle=is_idle)
+        if not is_idle:
+            self._last_batch = self._clock()
+        if max_offsets is not None:
+            ends = offsets.admit(begins | new, ends, max_offsets)
         return start if is_idle else offsets.to_json(ends, begins | new if is_first else new)
 
     def known_ends(self) -> OffsetJson | None:
@@ -87,18 +97,25 @@ class StreamPlan:
         return readable(wanted, self._view, fail=self._options.fail_on_data_loss)
 
     def _resolved_start(self) -> Offsets:
-        spec = self._options.starting
-        if spec is None:
+        bound = self._options.starting
+        if bound is None:
             raise ConfigError("startingOffsets was not decided; options.for_stream() does it")
-        targets = self._targets
-        if targets is None:
-            return resolve("startingOffsets", spec, self._view, self._view.ends())
-        return resolve("startingOffsets", spec, self._view, targets)
+        return resolve(bound, self._view, self._view.ends() if self._targets is None else self._targets)
+
+    def _are_too_few(self, begins: Offsets, ends: Offsets, min_offsets: int) -> bool:
+        waited = self._clock() - self._last_batch
+        if self._targets is not None or waited * 1e3 >= self._options.max_trigger_delay_ms:
+            return False
+        return sum(end - begins[tp] for tp, end in ends.items()) < min_offsets
 
     def _keep_pace(self) -> None:
         wait = self._not_before - self._clock()
         if wait > 0 and self._targets is None:
             self._sleep(wait)
+
+    def _keep_pace_from_here(self, *, is_idle: bool) -> None:
+        idle = min(_IDLE_SECONDS * max(1, self._view.leaders()), _MOST_IDLE_SECONDS)
+        self._not_before = self._clock() + (idle if is_idle else _BUSY_SECONDS)
 
     def _ends_behind(self, reached: Offsets) -> Offsets:
         if self._targets is not None:
@@ -106,15 +123,15 @@ class StreamPlan:
             return self._targets
         self._ends = self._view.confirmed_ends(self._view.ends(), reached)
         if self._options.fail_on_data_loss:
-            self._view.check_all_exist(besides={tp.topic for tp in reached})
+            self._view.check_all_exist(besides=reached)
         return self._ends
 
     def _without_lost(self, reached: Offsets, ends: Mapping[TopicPartition, int]) -> Offsets:
         """Return ``reached`` without partitions that are not what they were; raise DataLoss if there are such."""
         recreated, kept = self._view.recreated(), dict(reached)
         for tp, position in sorted(reached.items()):
-            if tp.topic not in self._options.topics:
-                what = "'subscribe' no longer names its topic"
+            if not self._options.choice.wants(tp):
+                what = f"'{self._options.choice.option}' no longer names it"
             elif tp not in ends:
                 what = "it is gone"
             elif tp.topic in recreated:
@@ -140,13 +157,6 @@ class StreamPlan:
                 loss = DataLoss(tp, what, wanted=(0, None), available=(start, ends[tp]))
                 report(loss, fail=self._options.fail_on_data_loss)
         return starts
-
-
-def resolve(option: str, spec: offsets.OffsetSpec, view: TopicsView, ends: Offsets) -> Offsets:
-    """Return ``spec`` as offsets of the partitions in ``ends``, where "latest" means these ends."""
-    wanted = offsets.spread(option, spec, ends)
-    earliest = view.earliest(tp for tp, at in wanted.items() if at == EARLIEST)
-    return {tp: ends[tp] if at == LATEST else earliest.get(tp, at) for tp, at in wanted.items()}
 
 
 def readable(

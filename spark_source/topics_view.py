@@ -20,9 +20,6 @@ _logger = logging.getLogger(__name__)
 _MAX_AGE_SECONDS: Final = 2.0
 # While a topic is missing, asking takes the client seconds: it waits in case the topic has only just been created.
 _INCOMPLETE_MAX_AGE_SECONDS: Final = 60.0
-# A leader that has just been elected may not know yet how far its log goes (KAFKA-7703): do not believe it at once.
-_STALE_RETRIES: Final = 3
-_STALE_RETRY_SECONDS: Final = 1.0
 
 
 class TopicsView:
@@ -42,19 +39,36 @@ class TopicsView:
         self._ids: dict[str, UUID] = {}
 
     def partitions(self) -> list[TopicPartition]:
-        """Return the partitions of those subscribed topics that exist."""
+        """Return the partitions that the query reads and that exist."""
         if self._clock() >= self._valid_until:
-            self._topics = self._cluster.topics(self._options.topics)
-            is_complete = len(self._topics) == len(self._options.topics)
+            choice = self._options.choice
+            found = self._cluster.topics(choice.topics)
+            if choice.topics is None:
+                # As in Spark's own source, a pattern is not for Kafka's own topics.
+                found = {
+                    name: info for name, info in found.items() if choice.wants_topic(name) and not info.is_internal
+                }
+            self._topics = found
+            is_complete = choice.topics is None or len(found) == len(choice.topics)
             self._valid_until = self._clock() + (_MAX_AGE_SECONDS if is_complete else _INCOMPLETE_MAX_AGE_SECONDS)
-        return [TopicPartition(name, number) for name, info in self._topics.items() for number in info.partitions]
+        there = [TopicPartition(name, number) for name, info in self._topics.items() for number in info.partitions]
+        return [tp for tp in there if self._options.choice.wants(tp)]
 
-    def check_all_exist(self, besides: Iterable[str] = ()) -> None:
-        """Raise ConfigError if a subscribed topic does not exist, ``besides`` not counted."""
-        there = {tp.topic for tp in self.partitions()} | set(besides)
-        if missing := [topic for topic in self._options.topics if topic not in there]:
+    def leaders(self) -> int:
+        """Return how many brokers lead these partitions: each of them is asked for the ends of its logs."""
+        return len({part.leader for info in self._topics.values() for part in info.partitions.values()})
+
+    def check_all_exist(self, besides: Iterable[TopicPartition] = ()) -> None:
+        """Raise ConfigError if a topic or partition that the options name does not exist, ``besides`` not counted."""
+        choice, there = self._options.choice, {*self.partitions(), *besides}
+        wanted = {tp.topic for tp in there}
+        missing = [f"topic {topic!r}" for topic in choice.topics or () if topic not in wanted]
+        missing += [
+            f"partition {tp}" for tp in sorted((choice.partitions or frozenset()) - there) if tp.topic in wanted
+        ]
+        if missing:
             raise ConfigError(
-                f"option 'subscribe': no topic {', '.join(map(repr, missing))} on the cluster at "
+                f"option '{choice.option}': no {', no '.join(missing)} on the cluster at "
                 f"{self._options.client.bootstrap_servers}: create it, or correct its name"
             )
 
@@ -70,14 +84,23 @@ class TopicsView:
         """Return the first offset of each of these partitions."""
         return self._cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
 
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after each of these times in ms; None where no record is that young."""
+        return self._cluster.offsets_at(times)
+
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return what this group has committed for each of these partitions; None where it has nothing."""
+        return self._cluster.committed(group_id, partitions)
+
     def confirmed_ends(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
         """Return ``ends``, those asked again that lie before what was ``reached``, until they do not or seem true."""
-        for _ in range(_STALE_RETRIES):
+        # A leader that has just been elected may not know yet how far its log goes (KAFKA-7703).
+        for _ in range(self._options.offset_attempts):
             behind = [tp for tp, position in reached.items() if ends.get(tp, position) < position]
             if not behind:
                 break
             _logger.warning("the logs of %s end before what was read; asking again", ", ".join(map(str, behind)))
-            self._sleep(_STALE_RETRY_SECONDS)
+            self._sleep(self._options.offset_retry_ms / 1e3)
             ends = ends | self._cluster.list_offsets(dict.fromkeys(behind, LATEST))
         return ends
 

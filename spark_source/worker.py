@@ -1,4 +1,4 @@
-"""Reading one range of one partition in an executor's Python worker.
+"""Reading the ranges of one task in an executor's Python worker.
 
 Spark reuses a worker process for many tasks, so the connections stay: one loop thread and one client for each
 configuration, for as long as the process lives. Positions do not stay: the next batch of a partition may run in another
@@ -11,8 +11,8 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from .driver import log_ranges
 from .handoff import Handoff
 from .loop_thread import LoopThread
 from .options import SourceOptions
+from .task_plan import Task
 
 _logger = logging.getLogger(__name__)
 
@@ -32,14 +33,6 @@ _logger = logging.getLogger(__name__)
 _QUEUE_BYTES: Final = 16 << 20
 _STOP_TIMEOUT: Final = 5.0
 _UNSETTLED_READS: Final = 2
-
-
-class OffsetRange(NamedTuple):
-    """What one task reads: records of one partition from ``start`` on, before ``until``."""
-
-    partition: TopicPartition
-    start: int
-    until: int
 
 
 class Runtime:
@@ -89,17 +82,17 @@ _runtimes: dict[ClientConfig, Runtime] = {}
 os.register_at_fork(after_in_child=_runtimes.clear)
 
 
-def read_range(options: SourceOptions, columns: Sequence[str], wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Yield the records of ``wanted`` as Arrow record batches, in order of their offsets.
+def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the task's ranges as Arrow record batches, each partition's in order of their offsets.
 
-    Raises DataLoss where the log does not hold them (any more), and RequestTimedOut after
-    kafkaConsumer.pollTimeoutMs without progress.
+    Raises DataLoss where the logs do not hold them (any more), and RequestTimedOut after
+    kafkaConsumer.pollTimeoutMs without progress. Logs one line when all is read.
     """
     runtime = _runtimes.get(options.client)
     if runtime is None:
         runtime = _runtimes[options.client] = Runtime(options.client)
     handoff: Handoff[pa.RecordBatch] = Handoff(runtime.thread.loop, max_bytes=_QUEUE_BYTES)
-    reading = runtime.thread.submit(_read_into(handoff, runtime, options, columns, wanted))
+    reading = runtime.thread.submit(_TaskRead(options, columns, runtime, handoff).run(task))
     reading.add_done_callback(lambda done: handoff.finish(None if done.cancelled() else done.exception()))
     is_complete = False
     try:
@@ -114,36 +107,86 @@ def read_range(options: SourceOptions, columns: Sequence[str], wanted: OffsetRan
             runtime.close()
 
 
-async def _read_into(
-    handoff: Handoff[pa.RecordBatch],
-    runtime: Runtime,
-    options: SourceOptions,
-    columns: Sequence[str],
-    wanted: OffsetRange,
-) -> None:
-    client, builder = await runtime.client(), BatchBuilder(wanted.partition, columns)
-    tp, position, until = wanted
-    while position < until:
+class _TaskRead:
+    """One task: reads its ranges concurrently, builds batches of them, counts."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: Sequence[str],
+        runtime: Runtime,
+        handoff: Handoff[pa.RecordBatch],
+    ) -> None:
+        self._options, self._runtime, self._handoff = options, runtime, handoff
+        self._builder = BatchBuilder(columns)
+        self._parts = self._records = self._bytes = 0
+        self._waited = 0.0
+
+    async def run(self, task: Task) -> None:
+        """Read everything and hand it over; log what it took."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        client = await self._runtime.client()
+        for ranges in rounds(task):
+            await self._read(client, ranges)
+        await self._hand_over(self._builder.rest())
+        _logger.info(
+            "task done: %s: %d records, %d bytes in Arrow, %d answers with records, waited %.0f ms of %.0f ms",
+            ", ".join(f"{part.partition} [{part.start}, {part.until})" for part in task),
+            self._records,
+            self._bytes,
+            self._parts,
+            self._waited * 1e3,
+            (loop.time() - began) * 1e3,
+        )
+
+    async def _read(self, client: Client, ranges: dict[TopicPartition, tuple[int, int]]) -> None:
+        loop = asyncio.get_running_loop()
+        while ranges:
+            try:
+                asked = loop.time()
+                async for part in client.read(ranges, timeout_ms=self._options.poll_timeout_ms):
+                    self._waited += loop.time() - asked
+                    self._parts += 1
+                    self._records += len(part.records)
+                    await self._hand_over(self._builder.add(part.partition, part.records))
+                    ranges[part.partition] = part.next_offset, ranges[part.partition][1]
+                    asked = loop.time()
+                self._waited += loop.time() - asked
+                return  # every range is passed, also where its last offsets hold no record
+            except (OffsetOutOfRange, UnknownTopic):
+                unread = {tp: (start, until) for tp, (start, until) in ranges.items() if start < until}
+                left = await _what_is_left(client, self._options, unread)
+                if left == unread:
+                    raise  # the logs do hold it: then this is not about data loss
+                ranges = left
+
+    async def _hand_over(self, batches: Iterator[pa.RecordBatch]) -> None:
+        for batch in batches:
+            self._bytes += batch.nbytes
+            await self._handoff.put(batch, batch.nbytes)
+
+
+def rounds(task: Task) -> list[dict[TopicPartition, tuple[int, int]]]:
+    """Return what can be read at once, one after the other: a partition has one range at a time."""
+    found: list[dict[TopicPartition, tuple[int, int]]] = []
+    for tp, start, until in task:
+        free = next((ranges for ranges in found if tp not in ranges), None)
+        if free is None:
+            found.append(free := {})
+        free[tp] = start, until
+    return found
+
+
+async def _what_is_left(
+    client: Client, options: SourceOptions, wanted: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the parts of ``wanted`` that the logs still hold. Raises DataLoss if that is not all of it."""
+    left: dict[TopicPartition, tuple[int, int]] = {}
+    for tp, needed in wanted.items():
         try:
-            async for part in client.read({tp: (position, until)}, timeout_ms=options.poll_timeout_ms):
-                for batch in builder.add(part.records):
-                    await handoff.put(batch, batch.nbytes)
-                position = part.next_offset
-            break  # the range is passed, also where its last offsets hold no record
-        except (OffsetOutOfRange, UnknownTopic):
-            left = await _what_is_left(client, options, OffsetRange(tp, position, until))
-            if left == (position, until):
-                raise  # the log does hold it: then this is not about data loss
-            position, until = left
-    for batch in builder.rest():
-        await handoff.put(batch, batch.nbytes)
-
-
-async def _what_is_left(client: Client, options: SourceOptions, wanted: OffsetRange) -> tuple[int, int]:
-    """Return the part of ``wanted`` that the log still holds. Raises DataLoss if that is not all of it."""
-    tp, start, until = wanted
-    try:
-        available = (await log_ranges(client, [tp])).get(tp)
-    except UnknownTopic:
-        available = None
-    return within(tp, (start, until), available, fail=options.fail_on_data_loss)
+            available = (await log_ranges(client, [tp])).get(tp)
+        except UnknownTopic:
+            available = None
+        left[tp] = within(tp, needed, available, fail=options.fail_on_data_loss)
+    return {tp: (start, until) for tp, (start, until) in left.items() if start < until}

@@ -36,7 +36,7 @@ class WriteAfterStart(AiokcStreamReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._is_decided, self._into = False, (str(options.client.bootstrap_servers), options.topics[0])
+        self._is_decided, self._into = False, (str(options.client.bootstrap_servers), (options.choice.topics or ())[0])
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         start = super().initialOffset()

@@ -97,15 +97,27 @@ def test_a_schema_of_other_columns_is_refused(column: StructField, message: str)
 
 @given(st.lists(st.lists(st.integers(0, 3000), max_size=6), max_size=6))
 def test_batches_are_full_and_lose_nothing(chunks: list[list[int]]) -> None:
-    builder, batches = BatchBuilder(TP, ALL, target_bytes=2000), list[pa.RecordBatch]()
+    builder, batches = BatchBuilder(ALL, target_bytes=2000), list[pa.RecordBatch]()
     offset, largest = 0, 0
     for sizes in chunks:
         records = [record(offset + number, b"x" * size) for number, size in enumerate(sizes)]
         offset, largest = offset + len(sizes), max([largest, *sizes])
-        batches += builder.add(records)
+        batches += builder.add(TP, records)
         assert all(batch.nbytes >= 1900 for batch in batches), "given out before it was full"
     batches += builder.rest()
     batches += builder.rest()
 
     assert [row for batch in batches for row in batch.column("offset").to_pylist()] == list(range(offset))
     assert all(batch.num_rows and batch.nbytes < 2000 + largest + 500 for batch in batches)
+
+
+def test_runs_of_several_partitions_make_one_batch() -> None:
+    builder, other = BatchBuilder(("topic", "partition", "offset", "headers")), TopicPartition("orders", 0)
+
+    made = [*builder.add(TP, [record(1), record(2)]), *builder.add(other, [record(9)]), *builder.add(TP, [])]
+    made += [*builder.add(TP, [record(3)]), *builder.rest()]
+
+    (batch,) = made
+    assert batch.column("partition").to_pylist() == [7, 7, 0, 7]
+    assert batch.column("topic").to_pylist() == ["events", "events", "orders", "events"]
+    assert batch.column("offset").to_pylist() == [1, 2, 9, 3]

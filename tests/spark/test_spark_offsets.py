@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc import EARLIEST, LATEST, TopicPartition
+from aiokc import TopicPartition
 from aiokc.errors import ConfigError
 from spark_source import offsets
 
@@ -48,23 +48,6 @@ def test_equal_offsets_are_equal_text(ends: offsets.Offsets) -> None:
 def test_a_checkpoint_of_something_else_is_refused(written: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="the checkpoint: "):
         offsets.positions(written)
-
-
-def test_spread_over_all_partitions() -> None:
-    parts = [TopicPartition("a", 1), TopicPartition("a", 0)]
-
-    assert offsets.spread("startingOffsets", LATEST, parts) == {parts[1]: LATEST, parts[0]: LATEST}
-    each = {parts[0]: EARLIEST, parts[1]: 4}
-    assert offsets.spread("startingOffsets", each, parts) == each
-
-
-def test_a_json_must_name_every_partition_and_no_other() -> None:
-    parts = [TopicPartition("a", 0), TopicPartition("a", 1)]
-
-    with pytest.raises(ConfigError, match="startingOffsets leaves out a-1: name every partition"):
-        offsets.spread("startingOffsets", {parts[0]: 1}, parts)
-    with pytest.raises(ConfigError, match="endingOffsets names a-1, which the subscribed topics do not have"):
-        offsets.spread("endingOffsets", {parts[0]: 1, parts[1]: 2}, parts[:1])
 
 
 BACKLOGS = st.dictionaries(PARTITIONS, st.tuples(st.integers(0, 10**12), st.integers(0, 10**9)), min_size=1)

@@ -15,13 +15,18 @@ import pytest
 from aiokc import EARLIEST, LATEST, ClientConfig, PartitionInfo, TopicInfo, TopicPartition
 from aiokc.errors import ConfigError, UnknownTopic
 from spark_source.batch_plan import batch_ranges
+from spark_source.bounds import AtCommitted, AtOffset, AtTime, Bound
 from spark_source.data_loss import DataLoss
-from spark_source.offsets import ANCHOR, OffsetJson
+from spark_source.offsets import ANCHOR, OffsetJson, Offsets
 from spark_source.options import SourceOptions
 from spark_source.stream_plan import StreamPlan
+from spark_source.topic_choice import TopicChoice, subscribe
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-OPTIONS = SourceOptions(ClientConfig(), ("a",), starting=LATEST, ending=LATEST)
+OPTIONS = SourceOptions(
+    ClientConfig(), subscribe("a"), AtOffset("startingOffsets", LATEST), AtOffset("endingOffsets", LATEST)
+)
+FROM_EARLIEST = AtOffset("startingOffsets", EARLIEST)
 
 
 class PlayedCluster:
@@ -30,8 +35,9 @@ class PlayedCluster:
     def __init__(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self.logs = dict(logs)
         self.ids: dict[str, UUID] = {}
+        self.groups: dict[str, Offsets] = {}
         self.stale: list[tuple[TopicPartition, int]] = []
-        self.asked = 0
+        self.asked, self.brokers = 0, 1
         self.now = 100.0
 
     def clock(self) -> float:
@@ -40,13 +46,14 @@ class PlayedCluster:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+    def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
         self.asked += 1
-        there = [tp for tp in self.logs if tp.topic in set(names)]
+        there = [tp for tp in self.logs if names is None or tp.topic in set(names)]
         found: dict[str, TopicInfo] = {}
         for tp in there:
-            info = found.setdefault(tp.topic, TopicInfo(tp.topic, {}, self.ids.get(tp.topic)))
-            info.partitions[tp.partition] = PartitionInfo(tp.topic, tp.partition, 1)
+            is_internal = tp.topic.startswith("__")
+            info = found.setdefault(tp.topic, TopicInfo(tp.topic, {}, self.ids.get(tp.topic), is_internal))
+            info.partitions[tp.partition] = PartitionInfo(tp.topic, tp.partition, tp.partition % self.brokers)
         return found
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -58,6 +65,18 @@ class PlayedCluster:
             tp, end = self.stale.pop(0)
             found[tp] = end
         return found
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """In these logs the record at offset n was written at n * 1000 ms."""
+        self.asked += bool(times)
+        starts = {tp: max(self.logs[tp][0], -(-at // 1000)) for tp, at in times.items()}
+        return {tp: start if start < self.logs[tp][1] else None for tp, start in starts.items()}
+
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        return {tp: self.groups.get(group_id, {}).get(tp) for tp in partitions}
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self.groups.setdefault(group_id, {}).update(offsets)
 
     def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         wanted = list(partitions)
@@ -82,7 +101,7 @@ def stored(offset: OffsetJson) -> OffsetJson:
 
 def test_batches_follow_one_another() -> None:
     cluster = PlayedCluster({A0: (0, 5), A1: (2, 9)})
-    plan = cluster.plan(starting=EARLIEST)
+    plan = cluster.plan(starting=FROM_EARLIEST)
 
     start = stored(plan.initial())
     first = stored(plan.latest(start))
@@ -159,7 +178,7 @@ def test_new_partitions_start_at_earliest_and_are_anchored() -> None:
 
 def test_a_topic_added_at_a_restart_starts_at_earliest_even_if_that_is_not_0() -> None:
     cluster = PlayedCluster({A0: (0, 5), B0: (40, 50)})
-    end = stored(cluster.plan(topics=("a", "b")).latest({"a": {"0": 5}}))
+    end = stored(cluster.plan(choice=subscribe("a", "b")).latest({"a": {"0": 5}}))
 
     assert end == {"a": {"0": 5}, "b": {"0": 50}, ANCHOR: {"b": {"0": 40}}}
 
@@ -197,7 +216,7 @@ def test_a_busy_stream_hardly_waits() -> None:
 
 def test_max_offsets_splits_the_backlog() -> None:
     cluster = PlayedCluster({A0: (0, 30), A1: (0, 10)})
-    plan = cluster.plan(starting=EARLIEST)
+    plan = cluster.plan(starting=FROM_EARLIEST)
 
     first = stored(plan.latest(plan.initial(), 8))
     second = stored(plan.latest(first, 8))
@@ -206,9 +225,117 @@ def test_max_offsets_splits_the_backlog() -> None:
     assert second == {"a": {"0": 12, "1": 4}}
 
 
+def test_min_offsets_are_waited_for_as_long_as_the_delay_says() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan(max_trigger_delay_ms=20_000)
+    first = stored(plan.latest(plan.initial(), None, 10))
+    cluster.logs[A0] = (0, 14)
+
+    while cluster.now < 110:
+        assert plan.latest(first, None, 10) is first
+    cluster.logs[A0] = (0, 15)
+    second = stored(plan.latest(first, None, 10))
+    cluster.logs[A0] = (0, 16)
+    began = cluster.now
+    while plan.latest(second, None, 10) is second:
+        pass
+
+    assert second == {"a": {"0": 15}}
+    assert 19 <= cluster.now - began <= 21
+
+
+def test_min_offsets_hold_nothing_back_from_available_now() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    plan = cluster.plan(starting=FROM_EARLIEST)
+    plan.freeze()
+
+    end = stored(plan.latest(plan.initial(), 3, 3))
+    end = stored(plan.latest(end, 3, 3))
+
+    assert end == {"a": {"0": 5}}
+    assert plan.latest(end, 3, 3) is end
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [
+        (AtTime("startingTimestamp", 3_000), {"0": 3, "1": 4}),
+        (AtTime("startingTimestamp", 5_500, no_match=LATEST), {"0": 5, "1": 6}),
+        (AtTime("startingOffsetsByTimestamp", {A0: 1, A1: 9_000}), {"0": 1, "1": 9}),
+        (AtTime("startingOffsetsByTimestamp", {A1: 9_000}, otherwise=EARLIEST), {"0": 0, "1": 9}),
+        (AtOffset("startingOffsets", {A0: 2}, otherwise=LATEST), {"0": 2, "1": 10}),
+        (AtCommitted("startingOffsets", "g", otherwise=EARLIEST), {"0": 3, "1": 4}),
+    ],
+)
+def test_starts(bound: Bound, expected: dict[str, int]) -> None:
+    cluster = PlayedCluster({A0: (0, 5), A1: (4, 10)})
+    cluster.groups["g"] = {A0: 3}
+
+    assert cluster.plan(starting=bound).initial() == {"a": expected}
+
+
+@pytest.mark.parametrize(
+    ("bound", "message"),
+    [
+        (AtTime("startingTimestamp", 5_500), r"no record is that young in a-0 \(asked for 5500\).*Strategy=latest"),
+        (
+            AtTime("startingOffsetsByTimestamp", {A0: 1}),
+            "leaves out a-1.*'startingOffsetsDefault'",
+        ),
+        (AtOffset("startingOffsets", {A0: 1}), "leaves out a-1: name every partition .*'startingOffsetsDefault'"),
+        (AtOffset("startingOffsets", {A0: 1, A1: 1, B0: 1}), "names b-0, which this query does not read"),
+        (AtCommitted("startingOffsets", "g"), "group 'g' has committed nothing for a-1; say .*startingOffsetsDefault"),
+    ],
+)
+def test_starts_that_nobody_said(bound: Bound, message: str) -> None:
+    cluster = PlayedCluster({A0: (0, 5), A1: (4, 10)})
+    cluster.groups["g"] = {A0: 3}
+
+    with pytest.raises(ConfigError, match=message):
+        cluster.plan(starting=bound).initial()
+
+
+def test_a_pattern_takes_in_new_topics_and_no_internal_ones() -> None:
+    cluster = PlayedCluster({A0: (0, 5), B0: (0, 3), TopicPartition("__consumer_offsets", 0): (0, 9)})
+    plan = cluster.plan(choice=TopicChoice("subscribePattern", None, "[^b]+"))
+
+    first = stored(plan.latest(plan.initial()))
+    cluster.logs[TopicPartition("c", 0)] = (0, 2)
+    cluster.sleep(10)
+    second = stored(plan.latest(first))
+
+    assert first == {"a": {"0": 5}, ANCHOR: {"a": {"0": 5}}}
+    assert second == {"a": {"0": 5}, "c": {"0": 2}, ANCHOR: {"c": {"0": 0}}}
+
+
+def test_assigned_partitions_only() -> None:
+    cluster = PlayedCluster({A0: (0, 5), A1: (0, 9)})
+    assigned = TopicChoice("assign", ("a",), None, frozenset({A1}))
+
+    assert cluster.plan(choice=assigned).initial() == {"a": {"1": 9}}
+    missing = replace(assigned, partitions=frozenset({A1, TopicPartition("a", 7)}))
+    with pytest.raises(ConfigError, match="option 'assign': no partition a-7 on the cluster at localhost:9092"):
+        cluster.plan(choice=missing).initial()
+    with pytest.raises(DataLoss, match="topic 'a', partition 0: 'assign' no longer names it"):
+        cluster.plan(choice=assigned).latest({"a": {"0": 5, "1": 9}})
+
+
+def test_the_more_leaders_the_slower_an_idle_stream_asks() -> None:
+    cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(8)})
+    cluster.brokers = 3
+    plan = cluster.plan()
+    end = plan.latest(plan.initial())
+    plan.latest(end)
+    began = cluster.now
+
+    plan.latest(end)
+
+    assert cluster.now - began == pytest.approx(0.75)
+
+
 def test_available_now_reads_to_where_the_logs_ended_when_it_began() -> None:
     cluster = PlayedCluster({A0: (0, 5)})
-    plan = cluster.plan(starting=EARLIEST)
+    plan = cluster.plan(starting=FROM_EARLIEST)
     plan.freeze()
     cluster.logs |= {A0: (0, 99), A1: (0, 9)}
     cluster.sleep(10)
@@ -339,7 +466,7 @@ def test_a_partition_deleted_before_a_planned_batch_was_read() -> None:
 @pytest.mark.parametrize("spec", [100, 3])
 def test_a_start_outside_of_the_log(spec: int) -> None:
     cluster = PlayedCluster({A0: (5, 50)})
-    plan = cluster.plan(starting={A0: spec})
+    plan = cluster.plan(starting=AtOffset("startingOffsets", {A0: spec}))
 
     def first_batch() -> dict[TopicPartition, tuple[int, int]]:
         start = plan.initial()
@@ -352,23 +479,27 @@ def test_a_start_outside_of_the_log(spec: int) -> None:
 def test_a_topic_that_no_longer_is_subscribed_or_does_not_exist() -> None:
     cluster = PlayedCluster({A0: (0, 5), B0: (0, 5)})
 
-    with pytest.raises(DataLoss, match="topic 'b', partition 0: 'subscribe' no longer names its topic"):
+    with pytest.raises(DataLoss, match="topic 'b', partition 0: 'subscribe' no longer names it"):
         cluster.plan().latest({"a": {"0": 5}, "b": {"0": 5}})
     with pytest.raises(ConfigError, match="'subscribe': no topic 'c' on the cluster at localhost:9092: create it"):
-        cluster.plan(topics=("a", "c")).initial()
+        cluster.plan(choice=subscribe("a", "c")).initial()
     with pytest.raises(ConfigError, match="'subscribe': no topic 'c'"):
-        cluster.plan(topics=("a", "c")).latest({"a": {"0": 5}})
+        cluster.plan(choice=subscribe("a", "c")).latest({"a": {"0": 5}})
 
 
 def test_batch_from_the_earliest_to_the_latest() -> None:
     cluster = PlayedCluster({A0: (3, 50), A1: (4, 4)})
 
-    assert batch_ranges(replace(OPTIONS, starting=EARLIEST), cluster) == {A0: (3, 50)}
+    assert batch_ranges(replace(OPTIONS, starting=FROM_EARLIEST), cluster) == {A0: (3, 50)}
 
 
 def test_batch_between_given_offsets() -> None:
     cluster = PlayedCluster({A0: (3, 50), A1: (4, 8)})
-    options = replace(OPTIONS, starting={A0: 10, A1: EARLIEST}, ending={A0: 20, A1: LATEST})
+    options = replace(
+        OPTIONS,
+        starting=AtOffset("startingOffsets", {A0: 10, A1: EARLIEST}),
+        ending=AtOffset("endingOffsets", {A0: 20, A1: LATEST}),
+    )
 
     assert batch_ranges(options, cluster) == {A0: (10, 20), A1: (4, 8)}
 
@@ -376,16 +507,18 @@ def test_batch_between_given_offsets() -> None:
 @pytest.mark.parametrize(
     ("starting", "ending", "error", "message"),
     [
-        ({A0: 10}, {A0: 9}, ConfigError, r"endingOffsets of a-0 \(9\) lies before its startingOffsets \(10\)"),
+        ({A0: 10}, {A0: 9}, ConfigError, r"the end of a-0 \(9\) lies before its start \(10\)"),
         ({A0: 60}, LATEST, DataLoss, "Wanted: from offset 60 on; available: 3 to 50"),
         ({A0: 1}, LATEST, DataLoss, "Wanted: offsets 1 to 50 .*; available: 3 to 50"),
         (EARLIEST, {A0: 51}, DataLoss, "Wanted: offsets 3 to 51 .*; available: 3 to 50"),
         ({A0: 10, A1: 1}, LATEST, ConfigError, "startingOffsets names a-1"),
     ],
 )
-def test_batch_ranges_that_cannot_be(starting: object, ending: object, error: type[Exception], message: str) -> None:
+def test_batch_ranges_that_cannot_be(
+    starting: int | Offsets, ending: int | Offsets, error: type[Exception], message: str
+) -> None:
     cluster = PlayedCluster({A0: (3, 50)})
-    options = replace(OPTIONS, starting=starting, ending=ending)  # type: ignore[arg-type]
+    options = replace(OPTIONS, starting=AtOffset("startingOffsets", starting), ending=AtOffset("endingOffsets", ending))
 
     with pytest.raises(error, match=message):
         batch_ranges(options, cluster)

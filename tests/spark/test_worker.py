@@ -15,7 +15,9 @@ from aiokc.testing.kafka import LocalKafka
 from spark_source import worker
 from spark_source.data_loss import DataLoss
 from spark_source.options import SourceOptions
-from spark_source.worker import OffsetRange, read_range
+from spark_source.task_plan import OffsetRange
+from spark_source.topic_choice import subscribe
+from spark_source.worker import read_task
 from tests.producing import Message, produce, produce_in_transaction
 
 from .deleting import delete_records
@@ -32,14 +34,14 @@ def tp(kafka: LocalKafka, topic_name: str) -> TopicPartition:
 @pytest.fixture
 def options(kafka: LocalKafka, topic_name: str) -> Iterator[SourceOptions]:
     config = ClientConfig(bootstrap_servers=kafka.bootstrap, client_id=topic_name)
-    yield SourceOptions(config, (topic_name,), poll_timeout_ms=20_000)
+    yield SourceOptions(config, subscribe(topic_name), poll_timeout_ms=20_000)
     runtime = worker._runtimes.pop(config, None)
     if runtime is not None:
         runtime.close()
 
 
 def offsets_read(options: SourceOptions, wanted: OffsetRange) -> list[int]:
-    batches = read_range(options, ("offset", "value"), wanted)
+    batches = read_task(options, ("offset", "value"), (wanted,))
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
@@ -55,7 +57,7 @@ def test_a_large_range_comes_in_batches_of_some_megabytes(
 ) -> None:
     produce(kafka.bootstrap, tp.topic, [os.urandom(1000)] * 20_000, linger_ms=20, batch_size=500_000)
 
-    batches = list(read_range(options, ("offset", "value"), OffsetRange(tp, 0, 20_000)))
+    batches = list(read_task(options, ("offset", "value"), (OffsetRange(tp, 0, 20_000),)))
 
     assert sum(batch.num_rows for batch in batches) == 20_000
     assert all(2_000_000 < batch.nbytes < 8_000_000 for batch in batches[:-1])
@@ -81,7 +83,7 @@ def test_a_read_that_is_abandoned_takes_its_client_along(
     kafka: LocalKafka, tp: TopicPartition, options: SourceOptions
 ) -> None:
     produce(kafka.bootstrap, tp.topic, [os.urandom(1000)] * 20_000, linger_ms=20, batch_size=500_000)
-    batches = read_range(options, ("offset", "value"), OffsetRange(tp, 0, 20_000))
+    batches = read_task(options, ("offset", "value"), (OffsetRange(tp, 0, 20_000),))
     next(batches)
 
     batches.close()  # type: ignore[attr-defined]
@@ -97,14 +99,14 @@ def test_records_that_were_deleted(kafka: LocalKafka, tp: TopicPartition, option
     with pytest.raises(DataLoss, match=r"oldest records were deleted.*offsets 2 to 8 .*; available: 4 to 10"):
         offsets_read(options, OffsetRange(tp, 2, 8))
     assert options.client not in worker._runtimes
-    lenient = SourceOptions(options.client, options.topics, fail_on_data_loss=False)
+    lenient = SourceOptions(options.client, options.choice, fail_on_data_loss=False)
     assert offsets_read(lenient, OffsetRange(tp, 2, 8)) == [4, 5, 6, 7]
     assert offsets_read(lenient, OffsetRange(tp, 0, 3)) == []
 
 
 def test_offsets_that_were_never_written(kafka: LocalKafka, tp: TopicPartition, options: SourceOptions) -> None:
     produce(kafka.bootstrap, tp.topic, [b"x"] * 5)
-    impatient = SourceOptions(options.client, options.topics, poll_timeout_ms=500)
+    impatient = SourceOptions(options.client, options.choice, poll_timeout_ms=500)
 
     with pytest.raises(DataLoss, match=r"offsets 7 to 9 .*; available: 0 to 5"):
         offsets_read(options, OffsetRange(tp, 7, 9))
@@ -118,17 +120,19 @@ def test_a_process_ends_although_its_threads_still_wait(kafka: LocalKafka, tp: T
 from aiokc import ClientConfig, TopicPartition
 from spark_source import worker
 from spark_source.options import SourceOptions
+from spark_source.task_plan import OffsetRange
+from spark_source.topic_choice import subscribe
 import os
-options = SourceOptions(ClientConfig(bootstrap_servers={kafka.bootstrap!r}), ({tp.topic!r},))
-wanted = worker.OffsetRange(TopicPartition({tp.topic!r}, 0), 0, 1)
-assert len(list(worker.read_range(options, ("value",), wanted))) == 1
+options = SourceOptions(ClientConfig(bootstrap_servers={kafka.bootstrap!r}), subscribe({tp.topic!r}))
+wanted = OffsetRange(TopicPartition({tp.topic!r}, 0), 0, 1)
+assert len(list(worker.read_task(options, ("value",), (wanted,)))) == 1
 child = os.fork()
 if child == 0:
     assert not worker._runtimes
-    assert len(list(worker.read_range(options, ("value",), wanted))) == 1
+    assert len(list(worker.read_task(options, ("value",), (wanted,)))) == 1
     os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-next(worker.read_range(options, ("value",), wanted))  # and nobody closes anything
+next(worker.read_task(options, ("value",), (wanted,)))  # and nobody closes anything
 """
 
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

@@ -1,0 +1,71 @@
+"""The values of options, from text: each is what it says it is, or an error that names the option. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiokc.errors import ConfigError
+
+# Spark's own units of time (JavaUtils.timeStringAsMs); a bare number is in milliseconds.
+_MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def integer(option: str, text: str) -> int:
+    """Return a whole number. Raises ConfigError."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+        raise ConfigError(f"option '{option}' must be a whole number, not {text!r}")
+    return int(text)
+
+
+def at_least(option: str, least: int, text: str) -> int:
+    """Return a whole number that is not smaller than ``least``. Raises ConfigError."""
+    number = integer(option, text)
+    if number < least:
+        raise ConfigError(f"option '{option}' must be at least {least}, not {number}")
+    return number
+
+
+def boolean(option: str, text: str) -> bool:
+    """Return true or false, written in any case. Raises ConfigError."""
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ConfigError(f"option '{option}' must be true or false, not {text!r}")
+    return lowered == "true"
+
+
+def one_of(option: str, values: tuple[str, ...], text: str) -> str:
+    """Return that one of ``values`` which ``text`` is, in any case. Raises ConfigError."""
+    lowered = text.strip().lower()
+    if lowered not in values:
+        raise ConfigError(f"option '{option}' must be one of {', '.join(values)}, not {text!r}")
+    return lowered
+
+
+def milliseconds(option: str, text: str) -> int:
+    """Return a time span written as Spark's are: "15m", "30s", "500ms", "1500". Raises ConfigError."""
+    found = re.fullmatch(r"([0-9]+)([a-z]*)", text.strip().lower())
+    if found is None or (found[2] or "ms") not in _MILLISECONDS:
+        raise ConfigError(f"option '{option}' must be a time span like 500ms, 30s, 15m or 1h, not {text!r}")
+    return int(found[1]) * _MILLISECONDS[found[2] or "ms"]
+
+
+def json_object(option: str, example: str, text: str) -> Mapping[str, Any]:
+    """Return a JSON object, each key of which is there once. Raises ConfigError, which shows the ``example``."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(key for key in found if [name for name, _ in pairs].count(key) > 1)
+            raise ConfigError(f"option '{option}' names {twice!r} twice")
+        return found
+
+    try:
+        document = json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"option '{option}': {text!r} is no JSON like {example}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"option '{option}': {text!r} is no JSON object like {example}")
+    return document

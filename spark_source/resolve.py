@@ -1,0 +1,52 @@
+"""From what the options say of the start and the end to offsets, by asking the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiokc import EARLIEST, LATEST, TopicPartition
+from aiokc.errors import ConfigError
+
+from .bounds import AtCommitted, AtTime, Bound, spread
+from .offsets import Offsets
+from .topics_view import TopicsView
+
+
+def resolve(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
+    """Return ``bound`` as offsets of the partitions in ``ends``, where "latest" means these ends.
+
+    Raises ConfigError where the options leave a partition without an offset.
+    """
+    if isinstance(bound, AtCommitted):
+        wanted = _committed(bound, view, ends)
+    elif isinstance(bound, AtTime):
+        wanted = _at_times(bound, view, spread(bound, ends))
+    else:
+        wanted = spread(bound, ends)
+    earliest = view.earliest(tp for tp, at in wanted.items() if at == EARLIEST)
+    return {tp: ends[tp] if at == LATEST else earliest.get(tp, at) for tp, at in wanted.items()}
+
+
+def _committed(bound: AtCommitted, view: TopicsView, ends: Mapping[TopicPartition, int]) -> Offsets:
+    committed = view.committed(bound.group_id, ends)
+    found = {tp: bound.otherwise if offset is None else offset for tp, offset in committed.items()}
+    missing = [str(tp) for tp, offset in sorted(found.items()) if offset is None]
+    if missing:
+        raise ConfigError(
+            f"startingOffsets=committed: group {bound.group_id!r} has committed nothing for {', '.join(missing)}; say "
+            "where these start in 'startingOffsetsDefault' (earliest, latest)"
+        )
+    return {tp: offset for tp, offset in found.items() if offset is not None}
+
+
+def _at_times(bound: AtTime, view: TopicsView, wanted: Offsets) -> Offsets:
+    named = {tp: at for tp, at in wanted.items() if at < 0}  # by the default of what the JSON leaves out
+    found = view.at_times({tp: at for tp, at in wanted.items() if at >= 0})
+    offsets = {tp: bound.no_match if offset is None else offset for tp, offset in found.items()}
+    missing = [f"{tp} (asked for {wanted[tp]})" for tp, offset in sorted(offsets.items()) if offset is None]
+    if missing:
+        raise ConfigError(
+            f"{bound.option}: no record is that young in {', '.join(missing)}; give an earlier time, or start there at "
+            "the end with startingOffsetsByTimestampStrategy=latest"
+        )
+    return named | {tp: offset for tp, offset in offsets.items() if offset is not None}

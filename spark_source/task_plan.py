@@ -1,0 +1,84 @@
+"""From ranges of offsets to tasks: large ranges are split, small ones share a task. Pure.
+
+The splitting is that of Spark's own source (KafkaOffsetRangeCalculator), so that `minPartitions` and
+`maxRecordsPerPartition` give the same tasks; the sharing (`maxPartitions`) it does not have.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from aiokc import TopicPartition
+
+from .options import SourceOptions
+
+
+class OffsetRange(NamedTuple):
+    """Records of one partition from ``start`` on, before ``until``."""
+
+    partition: TopicPartition
+    start: int
+    until: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets there are."""
+        return self.until - self.start
+
+
+#: What one task reads, concurrently; no two ranges are of the same partition.
+Task = tuple[OffsetRange, ...]
+
+
+def tasks(ranges: Mapping[TopicPartition, tuple[int, int]], options: SourceOptions) -> list[Task]:
+    """Return what each task reads of these ranges, none of which is empty."""
+    parts = [OffsetRange(tp, start, until) for tp, (start, until) in sorted(ranges.items())]
+    if (most := options.max_records_per_partition) is not None:
+        parts = [piece for part in parts for piece in split(part, math.ceil(part.size / most))]
+    if (least := options.min_partitions) is not None and len(parts) < least:
+        parts = _at_least(parts, least)
+    if (limit := options.max_partitions) is not None and len(parts) > limit:
+        return _shared(parts, limit)
+    return [(part,) for part in parts]
+
+
+def split(part: OffsetRange, count: int) -> Iterable[OffsetRange]:
+    """Yield ``part`` in ``count`` pieces of almost equal size, empty ones left out."""
+    start, remaining = part.start, part.size
+    for index in range(count):
+        size = remaining // (count - index)
+        remaining -= size
+        if size:
+            yield OffsetRange(part.partition, start, start + size)
+        start += size
+
+
+def _at_least(parts: Sequence[OffsetRange], least: int) -> list[OffsetRange]:
+    total = sum(part.size for part in parts)
+    # Ranges too small to be split do not count for the shares of those that are.
+    small = {part for part in parts if _share(part.size, total, least) == 1}
+    large_total = total - sum(part.size for part in small)
+    large_count = max(least - len(small), 1)
+    return [
+        piece
+        for part in parts
+        for piece in split(part, 1 if part in small else _share(part.size, large_total, large_count))
+    ]
+
+
+def _share(size: int, total: int, count: int) -> int:
+    return max(math.floor(size / total * count + 0.5), 1)  # as Java's Math.round does
+
+
+def _shared(parts: Sequence[OffsetRange], limit: int) -> list[Task]:
+    """Put the largest range into the task with the least to read, and so on; a partition is split over tasks only."""
+    loads = [(0, index) for index in range(limit)]
+    members: list[list[OffsetRange]] = [[] for _ in range(limit)]
+    for part in sorted(parts, key=lambda part: (-part.size, part)):
+        load, index = heapq.heappop(loads)
+        members[index].append(part)
+        heapq.heappush(loads, (load + part.size, index))
+    return [tuple(sorted(task)) for task in members if task]
