@@ -16,6 +16,7 @@ import uvloop
 from aiokc.records import NATIVE
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs
 from aiokc.testing.kafka_jars import KAFKA_VERSION, home
+from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
@@ -76,6 +77,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any(item.get_closest_marker("kafka") for item in session.items) and not session.config.option.collectonly:
         try:
             libs()
+            if any(item.get_closest_marker("spark") for item in session.items):
+                spark_kafka_jars()
         except LocalKafkaError as error:
             raise pytest.UsageError(f"{error}; or leave these tests out: -m 'not kafka'") from error
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -159,13 +159,14 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def download_lock() -> AbstractContextManager[None]:
+    """Return what only one process at a time can enter; the others wait."""
+    return _locked(home() / "download.lock")
+
+
 def _download(folder: Path) -> None:
-    mvn = shutil.which("mvn")
-    if mvn is None:
-        raise LocalKafkaError(f"no mvn on PATH: install Maven (apt-get install maven), {_INSTEAD}")
-    java()  # a missing or old Java is better reported before the download than by Maven
     started = time.monotonic()
-    _progress(f"fetching Apache Kafka {KAFKA_VERSION} with Maven into {folder} (45 MB, once) ...")
+    progress(f"fetching Apache Kafka {KAFKA_VERSION} with Maven into {folder} (45 MB, once) ...")
     with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
         part = Path(temporary, "kafka")
         part.mkdir()
@@ -173,26 +174,39 @@ def _download(folder: Path) -> None:
         (part / "log4j2.properties").write_text(_LOG4J)
         repository = f"-Dmaven.repo.local={temporary}/repository"
         output = f"-DoutputDirectory={part}/libs"
-        _maven(
-            [mvn, "-q", "-B", "-f", f"{part}/pom.xml", repository, _COPY_DEPENDENCIES, "-DincludeScope=runtime", output]
+        maven(
+            f"Kafka {KAFKA_VERSION}",
+            "-f",
+            f"{part}/pom.xml",
+            repository,
+            _COPY_DEPENDENCIES,
+            "-DincludeScope=runtime",
+            output,
         )
         shutil.rmtree(folder, ignore_errors=True)  # an older set of jars, if any
         part.rename(folder)
-    _progress(f"Apache Kafka {KAFKA_VERSION} is there, after {time.monotonic() - started:.0f} s")
+    progress(f"Apache Kafka {KAFKA_VERSION} is there, after {time.monotonic() - started:.0f} s")
 
 
-def _maven(command: list[str]) -> None:
+def maven(what: str, *args: str) -> None:
+    """Run Maven, quietly, to fetch ``what``. Raises LocalKafkaError where it fails, or it or Java is missing."""
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise LocalKafkaError(f"no mvn on PATH: install Maven (apt-get install maven), {_INSTEAD}")
+    java()  # a missing or old Java is better reported before the download than by Maven
+    command = [mvn, "-q", "-B", *args]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired as error:
-        raise LocalKafkaError(f"Maven did not fetch Kafka in {_DOWNLOAD_SECONDS} s; is the network slow?") from error
+        raise LocalKafkaError(f"Maven did not fetch {what} in {_DOWNLOAD_SECONDS} s; is the network slow?") from error
     if done.returncode != 0:
         said = last_lines(done.stdout + done.stderr)
-        raise LocalKafkaError(f"Maven could not fetch Kafka {KAFKA_VERSION}; {' '.join(command)} said:\n{said}")
+        raise LocalKafkaError(f"Maven could not fetch {what}; {' '.join(command)} said:\n{said}")
 
 
-def _progress(line: str) -> None:
+def progress(line: str) -> None:
+    """Tell the user why it takes so long."""
     sys.stderr.write(f"aiokc.testing: {line}\n")
     sys.stderr.flush()

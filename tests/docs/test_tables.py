@@ -14,6 +14,7 @@ from aiokc.config import ClientConfig, ConsumerConfig
 from aiokc.errors import KafkaError
 from spark_source.options import SUPPORTED
 
+from ..spark import built_in_cases
 from .examples import ROOT, tables
 
 DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -36,6 +37,14 @@ def test_errors_are_those_that_there_are() -> None:
 def test_options_of_spark_are_those_of_the_source() -> None:
     (table,) = tables("docs/spark.md", "Options")
     assert [row[0] for row in table if row[0] != "kafka.*"] == list(SUPPORTED)
+
+
+def test_each_option_of_spark_has_a_test() -> None:
+    (table,) = tables("docs/spark.md", "Options")
+    assert {row[0].lower() for row in table} - built_in_cases.tested() == {"kafka.*"}
+    for where in built_in_cases.ELSEWHERE.values():
+        file, name = where.split("::")
+        assert f"def {name}(" in (ROOT / "tests/spark" / file).read_text(), where
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from aiokc.testing.spark_kafka_jars import spark_kafka_jars
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,6 +30,8 @@ def start_spark(name: str, warehouse: Path) -> SparkSession:
         "spark.sql.warehouse.dir": str(warehouse),
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.log.level": "ERROR",
+        # format("kafka"), the oracle
+        "spark.jars": spark_kafka_jars(),
     }
     builder = SparkSession.builder.master("local[2]").appName(name)
     for key, value in config.items():

@@ -136,9 +136,12 @@ def test_found_by_name_in_sql_too(
     ("changed", "message"),
     [
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset'; did you mean 'startingOffsets'?"),
-        ({"kafka.group.id": "g"}, "option 'kafka.group.id' has no meaning here"),
+        ({"kafka.max.poll.records": "5"}, "option 'kafka.max.poll.records' has no meaning here"),
         ({"startingOffsets": "latest"}, "startingOffsets of a batch query cannot be latest"),
-        ({"startingOffsets": '{"no-such-topic":{"0":1}}'}, "startingOffsets leaves out"),
+        (
+            {"startingOffsets": '{"no-such-topic":{"0":1}}'},
+            "startingOffsets names no-such-topic-0, which",
+        ),
         ({"subscribe": "no-such-topic"}, "option 'subscribe': no topic 'no-such-topic' on the cluster at 127.0.0.1"),
     ],
 )
@@ -156,7 +159,7 @@ def test_nobody_listens_at_the_address(spark: SparkSession, unused_tcp_port: int
     rows = load(
         spark,
         {"kafka.bootstrap.servers": address, "subscribe": topic_name},
-        **{"kafka.default.api.timeout.ms": "2000"},
+        **{"kafka.default.api.timeout.ms": "700", "fetchOffset.retryIntervalMs": "1"},
     )
 
     with pytest.raises(PySparkException, match="NoBrokersAvailable") as caught:

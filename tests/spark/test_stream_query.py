@@ -192,7 +192,8 @@ def test_nobody_listens_at_the_address(
     options = {
         "kafka.bootstrap.servers": f"127.0.0.1:{unused_tcp_port}",
         "subscribe": topic_name,
-        "kafka.default.api.timeout.ms": "2000",
+        "kafka.default.api.timeout.ms": "700",
+        "fetchOffset.retryIntervalMs": "1",
     }
     query = start(spark.readStream.format("aiokc").options(**options).load())
     began = time.monotonic()
