@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Final, TypeVar
@@ -36,7 +37,11 @@ _WARNING_INTERVAL: Final = 30.0
 
 
 class CoordinatorLookup:
-    """The coordinator of one group: looked up when somebody needs it, and again after ``forget``."""
+    """The coordinator of one group: looked up when somebody needs it, and again after ``forget``.
+
+    One that is forgotten as soon as it was found is in trouble, or not yet what the others take it for. All who ask it
+    (heartbeats, commits, joins) wait for the same lookup, so the growing pause before that is what keeps them all calm.
+    """
 
     def __init__(
         self,
@@ -49,7 +54,8 @@ class CoordinatorLookup:
         self._config = config
         self._pool = pool
         self._group_id = group_id
-        self._random = random
+        self._backoff = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+        self._found_at = -math.inf
         self._request_metadata = request_metadata
         self._node_id: int | None = None
         self._last_node_id: int | None = None
@@ -108,9 +114,10 @@ class CoordinatorLookup:
             return node_id, await self._pool.request(
                 node_id, build(version), purpose=purpose, timeout=deadline - loop.time(), max_version=version
             )
-        except (ConnectionFailed, RequestTimedOut, MalformedResponse):
+        except (ConnectionFailed, RequestTimedOut, MalformedResponse) as error:
             self.forget(node_id)
-            if self._request_metadata is not None:
+            is_there = connection is not None and not isinstance(error, RequestTimedOut)
+            if self._request_metadata is not None and not is_there:
                 self._request_metadata()  # it may be a broker that the metadata does not know yet, or that has moved
             raise
         except asyncio.CancelledError:
@@ -120,7 +127,10 @@ class CoordinatorLookup:
 
     async def _look_up(self, deadline: float) -> int:
         loop = asyncio.get_running_loop()
-        backoff = Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
+        if loop.time() - self._found_at > self._config.retry_backoff_max_ms / 1e3:
+            self._backoff.reset()  # it has been of use for a while
+        elif self._node_id is None:
+            await asyncio.sleep(self._backoff.next())
         while self._node_id is None:
             timeout = min(deadline - loop.time(), self._config.request_timeout_ms / 1e3)
             try:
@@ -134,7 +144,7 @@ class CoordinatorLookup:
                     level = logging.INFO if not held_back and _is_first_group(error) else logging.WARNING
                     more = and_more(held_back)
                     logger.log(level, "group %r: no coordinator yet: %s%s", self._group_id, error, more)
-                await asyncio.sleep(backoff.next())
+                await asyncio.sleep(self._backoff.next())
         return self._node_id
 
     async def _find(self, timeout: float) -> int:
@@ -151,6 +161,7 @@ class CoordinatorLookup:
         if node_id != self._last_node_id:
             logger.info("group %r: broker %d is its coordinator", self._group_id, node_id)
         self._last_node_id = node_id
+        self._found_at = asyncio.get_running_loop().time()
         self._last_error = None
         self._warnings.forget("lookup")
         return node_id

@@ -75,8 +75,9 @@ class Handling:
                 await consumer.commit()
             except CommitFailed as error:
                 self.commit_failed = error
+                moved = consumer._reading._moved
                 while consumer.assignment():
-                    await asyncio.sleep(0)  # they are given up without a call of the user
+                    await moved.wait(WITHIN)  # they are given up without a call of the user
             self._look(consumer)
             await consumer.getmany(timeout_ms=100)  # raises nothing for what has become of the group meanwhile
             while len(consumer.assignment()) != 2:

@@ -1,0 +1,76 @@
+"""Consumers and a cluster in one loop whose time is virtual: minutes of trouble, counted, in no time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from aiokc.testing import Cluster
+from aiokc.testing.exchange import Exchange
+from aiokc.testing.virtual_loop import VirtualLoop
+from aiokc.wire import Request
+
+
+def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
+    """Let ``story`` happen beside a cluster of its own; fail for whatever went wrong behind its back, too."""
+    loop = VirtualLoop(Random(1))
+
+    async def happen() -> None:
+        async with Cluster(**{"brokers": 3, "topics": {"t": 2}, "random": Random(2), **options}) as cluster:
+            await story(cluster)
+
+    try:
+        loop.run_until_complete(happen())
+        assert loop.errors == []
+    finally:
+        loop.end()
+
+
+class Asked:
+    """All that clients ask of a cluster, with the time; attempts to connect, successful or not, too."""
+
+    def __init__(self, cluster: Cluster, loop: VirtualLoop) -> None:
+        self.log: list[tuple[float, str, Any]] = []
+        self._loop = loop
+        serve, connect = cluster._serve, loop.network.connect
+
+        async def noted_serve(exchange: Exchange) -> None:
+            self.log.append((loop.time(), type(exchange.request).__name__, exchange.request))
+            await serve(exchange)
+
+        async def noted_connect(factory: Callable[[], Any], host: str, port: int) -> Any:
+            self.log.append((loop.time(), "connect", port))
+            return await connect(factory, host, port)
+
+        for broker in cluster._brokers.values():
+            broker.serve = noted_serve
+        loop.network.connect = noted_connect  # type: ignore[method-assign]
+
+    def of(self, kind: type[Request[Any]]) -> list[tuple[float, Any]]:
+        """The requests of a kind, with their times."""
+        return [(when, request) for when, _, request in self.log if isinstance(request, kind)]
+
+    def since(self, start: float) -> Counter[str]:
+        """How many there were of each kind."""
+        return Counter(kind for when, kind, _ in self.log if when >= start)
+
+    def requests_per_second(self, start: float) -> list[int]:
+        """How many requests there were in each second from then on."""
+        return self._per_second(start, [when for when, kind, _ in self.log if kind != "connect"])
+
+    def connects_per_second(self, start: float) -> dict[int, list[int]]:
+        """For each port, how often it was connected to, or tried to be, in each second from then on."""
+        connects = [(when, port) for when, kind, port in self.log if kind == "connect"]
+        return {
+            wanted: self._per_second(start, [when for when, port in connects if port == wanted])
+            for wanted in {port for _, port in connects}
+        }
+
+    def _per_second(self, start: float, times: list[float]) -> list[int]:
+        counts = [0] * (int(self._loop.time() - start) + 1)
+        for when in times:
+            if when >= start:
+                counts[int(when - start)] += 1
+        return counts
