@@ -44,6 +44,7 @@ class Subscription:
         self._taken: set[TopicPartition] = set()
         self._left: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._left_held: set[TopicPartition] = set()
         # So that nobody has to look at all partitions to find the few that something happened to:
         self._touched: dict[TopicPartition, None] = {}
         self._unlocated: dict[TopicPartition, None] = {}
@@ -94,18 +95,20 @@ class Subscription:
         return self._leave_for(partitions)
 
     def unsubscribe(self) -> None:
-        """Want nothing and hold nothing."""
+        """Want nothing and hold nothing. What the user had he may still commit, until ``forget`` or another wish."""
+        consumed, taken = self.consumed(), set(self._taken)
+        self._left_held |= {tp for tp in self._held if self._assigned[tp].held}
         self.mode = Mode.NONE
         self.topics = frozenset()
         self.pattern, self.is_matched = None, False
         self._leave_for(())
+        self._left_consumed, self._taken = consumed, taken
 
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
         """Replace the assignment by the user's own wish: what may be committed of it stays so."""
-        committable, consumed = self.committable(), self.consumed()
+        committable = self.committable()
         changed = self.replace(partitions)
         self._left = {tp: offset for tp, offset in committable.items() if tp not in self._assigned}
-        self._left_consumed = {tp: offset for tp, offset in consumed.items() if tp not in self._assigned}
         return changed
 
     def _enter(self, mode: Mode) -> None:
@@ -114,6 +117,10 @@ class Subscription:
                 f"the consumer already reads by {self.mode.value}: subscription to topics, subscription to a pattern "
                 "and assignment of partitions are mutually exclusive; call unsubscribe() first"
             )
+        if self.mode is Mode.NONE:
+            self._left_consumed.clear()
+            self._taken |= self._left_held
+            self._left_held.clear()
         self.mode = mode
 
     # What is assigned
@@ -269,6 +276,7 @@ class Subscription:
     def release(self) -> None:
         """The user came back for more: all that he holds counts as processed."""
         self._taken.clear()
+        self._left_held.clear()
         for tp in self._held:
             self._assigned[tp].release()
         self._held.clear()
@@ -283,6 +291,7 @@ class Subscription:
             self._left.pop(tp, None)
             if self._left_consumed.get(tp) == offset:
                 del self._left_consumed[tp]
+                self._left_held.discard(tp)
             position = self._assigned.get(tp)
             if position is None:
                 continue
@@ -303,11 +312,13 @@ class Subscription:
         left = ((tp, offset) for tp, offset in self._left.items() if stored.get(tp) != offset.offset)
         return {tp: offset for tp, offset in left if tp not in self._assigned} | current
 
-    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
         """The group has taken these over: nothing that was left of them may be committed any more."""
         for tp in partitions:
             self._left.pop(tp, None)
             self._left_consumed.pop(tp, None)
+        self._taken |= self._left_held.intersection(partitions)
+        self._left_held.difference_update(partitions)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What commit() without arguments stores: all that was handed out.

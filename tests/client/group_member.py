@@ -12,6 +12,7 @@ import anyio
 
 from aiokc.client.coordinator import Coordinator
 from aiokc.client.metadata import Metadata
+from aiokc.client.rebalance_listener import ListenerCalls
 from aiokc.client.signal import Signal
 from aiokc.config import ConsumerConfig
 from aiokc.core.positions import PositionState
@@ -59,7 +60,10 @@ class GroupMember:
         self.metadata = Metadata(self.config, self.pool, random)
         self.subscription = Subscription()
         self.changed = _Recorder(self.subscription)
-        self.coordinator = Coordinator(self.config, self.pool, self.metadata, self.subscription, self.changed, random)
+        self.listener = ListenerCalls(self.changed.notify)
+        self.coordinator = Coordinator(
+            self.config, self.pool, self.metadata, self.subscription, self.changed, random, self.listener
+        )
         self._task: asyncio.Task[None] | None = None
         if topics:
             self.subscribe(*topics)

@@ -8,6 +8,7 @@ from typing import Any
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
 from aiokc.client.signal import Signal
+from aiokc.errors import ConsumerClosed, KafkaError
 from aiokc.testing import Cluster
 
 WITHIN = 20.0
@@ -15,10 +16,14 @@ Action = Callable[[frozenset[TopicPartition]], Awaitable[None]]
 
 
 class Noting(RebalanceListener):
-    """``told`` is what it was told, in order. ``on["assigned"]`` and so on is called before the callback is done."""
+    """``told`` is what it was told, in order. ``on["assigned"]`` and so on is called before the callback is done.
+
+    Each partition must be revoked or lost exactly once before it is assigned again; else the callback fails.
+    """
 
     def __init__(self, **on: Action) -> None:
         self.told: list[tuple[str, frozenset[TopicPartition]]] = []
+        self.holds: set[TopicPartition] = set()
         self.done = 0
         self.changed = Signal()
         self.on = on
@@ -34,6 +39,12 @@ class Noting(RebalanceListener):
 
     async def _note(self, what: str, partitions: frozenset[TopicPartition]) -> None:
         self.told.append((what, partitions))
+        if what == "assigned":
+            assert not partitions & self.holds, f"assigned twice: {self.told}"
+            self.holds |= partitions
+        else:
+            assert partitions <= self.holds, f"was not assigned: {self.told}"
+            self.holds -= partitions
         self.changed.notify()
         try:
             if what in self.on:
@@ -57,8 +68,50 @@ class Noting(RebalanceListener):
 
     async def heard(self, *calls: str) -> None:
         """Return when exactly these callbacks have been made and are done."""
-        await self.until(lambda: self.calls[: len(calls)] == list(calls) and self.done >= len(calls))
+        await self.until(lambda: len(self.calls) >= len(calls) and self.done >= len(calls))
         assert self.calls == list(calls)
+
+
+class Polling:
+    """A user who asks for records all the time, and keeps them. Leaving the block ends that."""
+
+    def __init__(self, *consumers: Consumer) -> None:
+        self.values: list[bytes | None] = []
+        self.errors: list[Exception] = []
+        self.changed = Signal()
+        self._consumers = consumers
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Polling:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._poll(consumer)) for consumer in self._consumers]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+    async def _poll(self, consumer: Consumer) -> None:
+        while True:
+            try:
+                batch = await consumer.getmany()
+            except (KafkaError, ArithmeticError) as error:  # the latter: what listeners of tests raise
+                self.errors.append(error)
+                if isinstance(error, ConsumerClosed):
+                    return
+                continue
+            self.values += [record.value for records in batch.values() for record in records]
+            self.changed.notify()
+
+    async def has(self, count: int) -> list[bytes | None]:
+        """Return the values as soon as there are so many."""
+        async with asyncio.timeout(WITHIN):
+            while len(self.values) < count:
+                await self.changed.wait()
+        return self.values
 
 
 def partitions(topic: str, count: int) -> frozenset[TopicPartition]:

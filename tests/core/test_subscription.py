@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Callable
+from itertools import permutations
 
 import pytest
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aiokc.core.positions import PositionState
 from aiokc.core.subscription import Mode, Subscription
+from aiokc.core.topic_pattern import TopicPattern
 from aiokc.errors import UsageError
 from aiokc.types import EARLIEST, OffsetAndMetadata, TopicPartition
 
@@ -263,3 +267,88 @@ class Handing(RuleBasedStateMachine):
 
 
 TestHanding = Handing.TestCase
+
+
+# After unsubscribe()
+
+
+def test_what_unsubscribe_gave_up_can_be_committed_until_the_group_has_it() -> None:
+    subscription = assigned(A0, A1)
+    subscription.seek(A0, 5)
+    subscription.seek(A1, 7)
+    subscription.hand_out(A0, 9, None)
+    subscription.unsubscribe()
+    subscription.unsubscribe()
+    assert subscription.consumed() == {A0: OffsetAndMetadata(9), A1: OffsetAndMetadata(7)}
+    assert subscription.committable() == {A0: OffsetAndMetadata(5), A1: OffsetAndMetadata(7)}
+    assert subscription.taken_from_user == frozenset()
+    subscription.committed({A0: OffsetAndMetadata(5)})
+    assert subscription.consumed()[A0] == OffsetAndMetadata(9), "auto-commit stores less than he has"
+    subscription.forget([A0, A1])
+    assert subscription.consumed() == {}
+    assert subscription.taken_from_user == {A0}, "what he holds of it will be read again"
+
+
+def test_what_was_committed_after_unsubscribe_is_not_taken_from_the_user() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 5)
+    subscription.hand_out(A0, 9, None)
+    subscription.unsubscribe()
+    subscription.committed({A0: OffsetAndMetadata(9)})
+    subscription.forget([A0])
+    assert subscription.taken_from_user == frozenset()
+
+
+def test_another_wish_takes_what_unsubscribe_gave_up() -> None:
+    subscription = assigned(A0)
+    subscription.seek(A0, 5)
+    subscription.hand_out(A0, 9, None)
+    subscription.unsubscribe()
+    subscription.subscribe(["b"])
+    assert subscription.consumed() == {}
+    assert subscription.taken_from_user == {A0}
+
+
+# Patterns
+
+
+def test_the_three_ways_to_read_exclude_each_other_until_unsubscribe() -> None:
+    ways: list[Callable[[Subscription], object]] = [
+        lambda subscription: subscription.subscribe(["a"]),
+        lambda subscription: subscription.subscribe_pattern(TopicPattern(re.compile("a"))),
+        lambda subscription: subscription.assign([A0]),
+    ]
+    for first, second in permutations(ways, 2):
+        subscription = Subscription()
+        first(subscription)
+        with pytest.raises(UsageError, match="mutually exclusive"):
+            second(subscription)
+        subscription.unsubscribe()
+        second(subscription)
+
+
+def test_a_pattern_keeps_of_the_topics_before_only_what_it_can_match() -> None:
+    subscription = Subscription()
+    assert subscription.subscribe_pattern(TopicPattern(re.compile("[ab]")))
+    assert not subscription.is_matched
+    assert subscription.matched({"a", "b"})
+    subscription.replace([A0, B0])
+    for tp in (A0, B0):
+        subscription.seek(tp, 5)
+    assert subscription.subscribe_pattern(TopicPattern(re.compile("[bc]")))
+    assert subscription.topics == {"b"}
+    assert [subscription[A0].fetchable, subscription[B0].fetchable] == [False, True]
+    assert not subscription.is_matched
+
+
+def test_the_same_pattern_and_the_same_matches_are_no_change() -> None:
+    subscription = Subscription()
+    subscription.subscribe_pattern(TopicPattern(re.compile("a.*")))
+    assert subscription.matched({"a"})
+    assert not subscription.matched({"a"})
+    assert not subscription.subscribe_pattern(TopicPattern(re.compile("a.*")))
+    assert subscription.subscribe_pattern(TopicPattern(re.compile("a.*", re.IGNORECASE)))
+    assert subscription.matched({"a"}), "the first answer about a pattern is news, whatever it says"
+    subscription.unsubscribe()
+    assert subscription.pattern is None
+    assert subscription.topics == frozenset()
