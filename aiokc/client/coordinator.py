@@ -367,8 +367,10 @@ class Coordinator:
 
     async def _join(self, effect: SendJoin) -> Event:
         """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""
-        if self._pattern is not None and await self._pattern.refresh(self._pattern_max_age, _METADATA_SECONDS):
-            return NotNow(effect)  # to join in a moment, with what has been found
+        if self._pattern is not None and self._subscription.pattern is not None:
+            await self._pattern.refresh(self._pattern_max_age, _METADATA_SECONDS)
+            if self._subscription.topics != effect.topics:
+                return NotNow(effect)  # to join in a moment, with what has been found
         return await self._requests.join(effect)
 
     # The leader's work

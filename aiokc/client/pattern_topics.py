@@ -35,14 +35,9 @@ class PatternTopics:
             if not await self._look():
                 await self.wake.wait()
 
-    async def refresh(self, max_age: float, timeout: float) -> bool:
-        """Look at topics as of now, at most ``max_age`` seconds ago; return whether the subscription has changed.
-
-        Where no broker answers within ``timeout``, it stays as it is.
-        """
-        if self._subscription.pattern is None:
-            return False
-        before, version = self._subscription.topics, self._metadata.cluster.version
+    async def refresh(self, max_age: float, timeout: float) -> None:
+        """Look at topics as of now, at most ``max_age`` seconds ago; if no broker answers in time, as they are known."""
+        version = self._metadata.cluster.version
         if self._metadata.age > max_age or not self._metadata.cluster.complete:
 
             def newer(cluster: Cluster) -> bool | None:
@@ -53,7 +48,6 @@ class PatternTopics:
             except RequestTimedOut as error:
                 logger.warning("joining with the topics that are known: %s", error)
         await self._look()
-        return self._subscription.topics != before
 
     async def _look(self) -> bool:
         """Match the topics if there is news; return whether that was so. Gives way to others in between."""
