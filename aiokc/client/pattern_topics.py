@@ -36,7 +36,7 @@ class PatternTopics:
                 await self.wake.wait()
 
     async def refresh(self, max_age: float, timeout: float) -> None:
-        """Look at topics as of now, at most ``max_age`` seconds ago; if no broker answers in time, as they are known."""
+        """Look at the topics of at most ``max_age`` seconds ago; where nobody answers in time, at the known ones."""
         version = self._metadata.cluster.version
         if self._metadata.age > max_age or not self._metadata.cluster.complete:
 
