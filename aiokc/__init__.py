@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .assignor import Assignment, Assignor, Claim, Group, MemberSubscription, RebalanceProtocol
 from .client.client import Client
 from .client.consumer import Consumer
 from .client.rebalance_listener import RebalanceListener
@@ -33,7 +34,10 @@ __all__ = [
     "LATEST",
     "LOG_APPEND_TIME",
     "NO_TIMESTAMP",
+    "Assignment",
+    "Assignor",
     "Broker",
+    "Claim",
     "Client",
     "ClientConfig",
     "Consumer",
@@ -41,7 +45,9 @@ __all__ = [
     "ConsumerRecord",
     "ConsumerRecords",
     "ErrorCode",
+    "Group",
     "KafkaError",
+    "MemberSubscription",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",
@@ -49,6 +55,7 @@ __all__ = [
     "RawRecord",
     "RawRecords",
     "RebalanceListener",
+    "RebalanceProtocol",
     "TopicInfo",
     "TopicPartition",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
+from .assignor import Assignor
 from .errors import ConfigError
 
 AutoOffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
@@ -42,6 +43,7 @@ class ClientOptions(TypedDict, total=False):
     fetch_buffer_bytes: int
     max_decompressed_batch_bytes: int
     check_crcs: bool
+    client_rack: str
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -53,7 +55,7 @@ class ConsumerOptions(ClientOptions, total=False):
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
     max_poll_records: int
-    partition_assignment_strategy: Sequence[str]
+    partition_assignment_strategy: Sequence[str | Assignor]
     enable_auto_commit: bool
     auto_commit_interval_ms: int
     auto_offset_reset: AutoOffsetReset
@@ -72,6 +74,7 @@ class ClientConfig:
     fetch_buffer_bytes     the most that fetched records may occupy, frames in flight included
     max_response_bytes     the longest response frame that is accepted (default: fetch_max_bytes + 16 MiB)
     max_decompressed_batch_bytes   the longest that one record batch may decompress to
+    client_rack            the rack that this client is in, as the brokers' broker.rack names it
     """
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
@@ -96,6 +99,7 @@ class ClientConfig:
     fetch_buffer_bytes: int = 67_108_864
     max_decompressed_batch_bytes: int = 134_217_728
     check_crcs: bool = True
+    client_rack: str = ""
 
     def __post_init__(self) -> None:
         _check_types(self)
@@ -129,7 +133,7 @@ class ConsumerConfig(ClientConfig):
     group_id               None: no group; the consumer then reads all partitions of the topics it subscribes to
     group_instance_id      makes the member static (KIP-345)
     partition_assignment_strategy   names of assignors, the preferred one first: "range", "roundrobin", "sticky",
-                           "cooperative-sticky"; members cooperate (KIP-429) where all of them can
+                           "cooperative-sticky", and assignors of your own (aiokc.Assignor)
     max_poll_records       the most records that one getmany() returns
     enable_auto_commit     commit, every auto_commit_interval_ms, what *earlier* calls returned
     auto_offset_reset      where to start without a committed offset: "earliest", "latest", or "none" (an error)
@@ -142,7 +146,7 @@ class ConsumerConfig(ClientConfig):
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     max_poll_records: int = 500
-    partition_assignment_strategy: Sequence[str] = ("range", "cooperative-sticky")
+    partition_assignment_strategy: Sequence[str | Assignor] = ("range", "cooperative-sticky")
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     auto_offset_reset: AutoOffsetReset = "latest"
@@ -222,7 +226,7 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "str": (str,),
     "str | None": (str, type(None)),
     "str | Sequence[str]": (str, list, tuple),
-    "Sequence[str]": (list, tuple),
+    "Sequence[str | Assignor]": (list, tuple),
     "AutoOffsetReset": (str,),
     "IsolationLevel": (str,),
 }
@@ -239,8 +243,17 @@ def _check_types(config: ClientConfig) -> None:
         is_bool_for_int = isinstance(value, bool) and allowed == (int,)
         if not isinstance(value, allowed) or is_bool_for_int:
             raise ConfigError(f"{field.name} must be {field.type}, not {type(value).__name__} ({value!r})")
-        if isinstance(value, list | tuple) and not all(isinstance(item, str) for item in value):
-            raise ConfigError(f"{field.name} must hold strings only, not {value!r}")
+        if isinstance(value, list | tuple):
+            _check_items(field.name, value, with_assignors="Assignor" in cast(str, field.type))
+
+
+def _check_items(name: str, items: Sequence[object], *, with_assignors: bool) -> None:
+    for item in items:
+        if isinstance(item, type):
+            raise ConfigError(f"{name} holds the class {item.__name__}: give an instance of it")
+        if not isinstance(item, str) and not (with_assignors and isinstance(item, Assignor)):
+            what = "names and aiokc.Assignor objects" if with_assignors else "strings"
+            raise ConfigError(f"{name} must hold {what} only, not {item!r}")
 
 
 def _at_least(config: ClientConfig, least: int, *names: str) -> None:

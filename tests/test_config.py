@@ -7,8 +7,25 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from aiokc.assignor import Assignor, Group
 from aiokc.config import ClientConfig, ClientOptions, ConsumerConfig, ConsumerOptions, configured, parse_addresses
 from aiokc.errors import ConfigError
+from aiokc.types import TopicPartition
+
+
+class Mine(Assignor):
+    name = "mine"
+
+    def assign(self, group: Group) -> dict[str, list[TopicPartition]]:
+        return {member_id: [] for member_id in group.members}
+
+
+def test_assignors_of_ones_own_stand_beside_names() -> None:
+    mine = Mine()
+    assert ConsumerConfig(partition_assignment_strategy=["range", mine]).partition_assignment_strategy == (
+        "range",
+        mine,
+    )
 
 
 @pytest.mark.parametrize(("config", "options"), [(ClientConfig, ClientOptions), (ConsumerConfig, ConsumerOptions)])
@@ -71,7 +88,9 @@ def test_wrong_bootstrap_servers(given: str | list[str]) -> None:
         ({"fetch_max_wait_ms": 30000}, "must be smaller than request_timeout_ms"),
         ({"retry_backoff_ms": 2000}, "retry_backoff_max_ms=1000 must be at least 2000"),
         ({"partition_assignment_strategy": []}, "at least one assignor"),
-        ({"partition_assignment_strategy": [1]}, "must hold strings only"),
+        ({"partition_assignment_strategy": [1]}, "must hold names and aiokc.Assignor objects only"),
+        ({"partition_assignment_strategy": [Mine]}, "holds the class Mine: give an instance of it"),
+        ({"bootstrap_servers": [1]}, "must hold strings only"),
         ({"bootstrap_servers": 9092}, "bootstrap_servers must be"),
         ({"resolve": "dns"}, "resolve must be an async function"),
     ],

@@ -11,6 +11,7 @@ from typing import Final
 
 from ..core.group_protocol import Assign, Lost, PollClock, Released, Revoke
 from ..core.subscription import Subscription
+from ..errors import AssignmentFailed
 from ..types import TopicPartition
 from .auto_commit import AutoCommit
 from .rebalance_listener import ListenerCalls, RebalanceListener
@@ -54,6 +55,7 @@ class AssignmentChanges:
         listener: ListenerCalls,
         polls: PollClock,
         max_poll_interval: float,
+        tell_assignor: Callable[[Assign], None],
     ) -> None:
         self.user_moved = Signal()
         self.commit_timeout = commit_timeout
@@ -62,6 +64,7 @@ class AssignmentChanges:
         self._changed = changed
         self._auto_commit = auto_commit
         self._listener = listener
+        self._tell_assignor = tell_assignor
         self._polls = polls
         self._max_poll_interval = max_poll_interval
         self._queue: deque[_Queued] = deque()
@@ -133,6 +136,10 @@ class AssignmentChanges:
         subscription = self._subscription
         if not subscription.by_topics or any(isinstance(later.change, Lost) for later in self._queue):
             return  # overtaken, by the user or by a loss: the machine knows, and a release follows in the queue
+        try:
+            self._tell_assignor(change)
+        except AssignmentFailed as error:
+            self._listener.keep("on_assignment()", error)
         added = [tp for tp in change.added if tp.topic in subscription.topics]
         subscription.replace([*subscription.assigned, *added])
         subscription.block(added)

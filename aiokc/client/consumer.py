@@ -146,6 +146,14 @@ class Consumer:
         """
         self._reading.unsubscribe()
 
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Have the group assign its partitions anew: for assignors whose user data has news for the leader.
+
+        It happens in the background, and brokers log ``reason`` (KIP-800). Nothing happens while a rebalance is going
+        on already, or before the consumer has joined. Raises UsageError without a group_id, or after assign().
+        """
+        self._reading.enforce_rebalance(reason or "the user enforced a rebalance")
+
     def subscription(self) -> frozenset[str]:
         """The topics subscribed to; with a pattern, those that match it now."""
         return self._reading.subscription.topics

@@ -14,16 +14,17 @@ from uuid import UUID
 import anyio
 from anyio.abc import TaskGroup
 
+from ..assignor import RebalanceProtocol
 from ..config import ConsumerConfig
-from ..core.assignors import assignors, common_protocol
+from ..core.assignors import assignors
 from ..core.backoff import Backoff
-from ..core.cluster import Cluster
 from ..core.group_machine import GroupMachine
 from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import (
     Assign,
     ComputeAssignment,
     Effect,
+    Enforced,
     Event,
     Fail,
     ForgetCoordinator,
@@ -44,13 +45,15 @@ from ..core.group_protocol import (
     Tick,
 )
 from ..core.membership import Membership
+from ..core.positions import PartitionPosition
 from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RequestTimedOut
+from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress
 from ..net.pool import Pool
 from ..types import OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
 from .auto_commit import AutoCommit
+from .group_leader import METADATA_SECONDS, GroupLeader
 from .group_offsets import GroupOffsets, Offsets
 from .group_requests import ClassicRequests
 from .metadata import Metadata
@@ -64,9 +67,6 @@ logger = logging.getLogger("aiokc.group")
 
 E = TypeVar("E")
 
-# How long the leader waits for the metadata of topics that only other members read. They wait for the leader, with the
-# request timeout for a limit; if the metadata comes later, the counts have changed and the group rebalances again.
-_METADATA_SECONDS: Final = 5.0
 # What an OffsetCommit can say about the membership of who sent it.
 _ABOUT_THE_MEMBER: Final = frozenset(
     {
@@ -110,6 +110,7 @@ class Coordinator:
             session_timeout_ms=config.session_timeout_ms,
             rebalance_timeout_ms=config.max_poll_interval_ms,
             assignors=assignors(config.partition_assignment_strategy),
+            rack_id=config.client_rack or None,
         )
         backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
         self._machine: GroupMachine = Membership(
@@ -118,9 +119,10 @@ class Coordinator:
             max_poll_interval=config.max_poll_interval_ms / 1e3,
             polls=self._polls,
             backoff=backoff(),
-            protocol=common_protocol(self._group.assignors),
+            protocol=self._group.protocol,
             group_instance_id=config.group_instance_id,
         )
+        self._leader = GroupLeader(self._group, metadata, subscription)
         self.moved = Signal()
         self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
         self._requests = ClassicRequests(self._group, self.offsets.lookup, request_timeout)
@@ -147,11 +149,10 @@ class Coordinator:
             listener=self._listener,
             polls=self._polls,
             max_poll_interval=config.max_poll_interval_ms / 1e3,
+            tell_assignor=self._group.assigned,
         )
         self._tasks: TaskGroup | None = None
         self._exchange = anyio.CancelScope()  # the join, assignment or sync under way
-        self._watched: frozenset[str] = frozenset()
-        self._borrowed: frozenset[str] = frozenset()  # topics that the metadata follows for the group's sake only
 
     @property
     def generation(self) -> int:
@@ -187,9 +188,40 @@ class Coordinator:
         if self._auto_commit is not None and not self._is_member:
             self._auto_commit.hurry()  # for what assign() has left; a member commits what it leaves by itself
 
+    def enforce_rebalance(self, reason: str) -> None:
+        """The group assigns anew, unless it is doing so already."""
+        self._feed(Enforced(reason))
+
     async def commit(self, offsets: Offsets, *, timeout: float, retry: bool = True) -> None:
-        """All of ``offsets`` are stored. Raises as ``committer`` and GroupOffsets.commit do."""
-        await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry)
+        """All of ``offsets`` are stored. Raises as ``committer`` and GroupOffsets.commit do.
+
+        A cooperative member reads on while its group rebalances, so that its commits may come at any time: what is
+        refused because the group has just formed its next generation goes out in that one, as long as the partitions
+        have been this member's all the while.
+        """
+        if self._group.protocol is RebalanceProtocol.EAGER:
+            return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry)
+        deadline = asyncio.get_running_loop().time() + timeout
+        partitions = () if callable(offsets) else tuple(offsets)
+        claims = self._claims(partitions)
+        while True:
+            left = deadline - asyncio.get_running_loop().time()
+            sender: MemberToken | None = None
+            try:
+                sender = self.committer()
+                return await self.commit_as(sender, offsets, timeout=left, retry=retry)
+            except (RebalanceInProgress, CommitFailed) as error:
+                while self._machine.is_rebalancing:
+                    if not await self.moved.wait(deadline - asyncio.get_running_loop().time()):
+                        raise
+                is_over = self.generation < 0 or self._machine.member == sender
+                if is_over or self._claims(partitions) != claims:
+                    raise
+                logger.debug("group %r: committing again: %s", self._group.group_id, error)
+
+    def _claims(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
+        """What stays the same for as long as the partitions stay assigned."""
+        return [self._subscription.assigned.get(tp) for tp in partitions]
 
     def committer(self) -> MemberToken | None:
         """Who a commit that is called for now comes from; None: from outside of the group.
@@ -319,8 +351,8 @@ class Coordinator:
         for effect in effects:
             logger.debug("group %r: %s", self._group.group_id, effect)
             self._perform(effect, self._tasks)
-        if self._machine.watched_topics != self._watched:
-            self._watch(self._machine.watched_topics)
+        if self._machine.watched_topics != self._leader.watched:
+            self._leader.watch(self._machine.watched_topics)
         self.moved.notify()
 
     def _perform(self, effect: Effect, tasks: TaskGroup) -> None:
@@ -333,7 +365,7 @@ class Coordinator:
             case SendJoin():
                 self._begin(self._join, effect, tasks)
             case ComputeAssignment():
-                self._begin(self._compute, effect, tasks)
+                self._begin(self._leader.compute, effect, tasks)
             case SendSync():
                 self._begin(self._requests.sync, effect, tasks)
             case SendHeartbeat():
@@ -368,42 +400,13 @@ class Coordinator:
     async def _join(self, effect: SendJoin) -> Event:
         """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""
         if self._pattern is not None and self._subscription.pattern is not None:
-            await self._pattern.refresh(self._pattern_max_age, _METADATA_SECONDS)
+            await self._pattern.refresh(self._pattern_max_age, METADATA_SECONDS)
             if self._subscription.topics != effect.topics:
                 return NotNow(effect)  # to join in a moment, with what has been found
         return await self._requests.join(effect)
 
-    # The leader's work
-
-    async def _compute(self, task: ComputeAssignment) -> Event:
-        self._watch(task.topics)  # even if they are the same: the consumer may have followed others since
-        metadata = self._metadata
-        before = metadata.cluster.version
-
-        def answered(cluster: Cluster) -> bool | None:
-            """All topics exist, or a new answer says of each that it does not."""
-            missing = [topic for topic in task.topics if topic not in cluster.topics]
-            asked = cluster.version > before and (cluster.complete or all(topic in cluster.errors for topic in missing))
-            return not missing or asked or None
-
-        try:
-            await metadata.wait_for(answered, _METADATA_SECONDS, "the topics of the group")
-        except RequestTimedOut as error:
-            logger.warning("group %r: assigning what is known: %s", self._group.group_id, error)
-        return self._group.assign(task, metadata.cluster.partition_counts(task.topics))
-
     async def _watch_metadata(self) -> None:
         while True:
-            if self._watched:
-                self._feed(PartitionsCounted(self._metadata.cluster.partition_counts(self._watched)))
+            if self._leader.watched:
+                self._feed(PartitionsCounted(self._leader.basis(self._leader.watched)))
             await self._metadata.changed.wait()
-
-    def _watch(self, topics: frozenset[str]) -> None:
-        """Have the metadata follow what the group reads, for as long as this member leads it."""
-        self._watched = topics
-        followed = self._metadata.followed
-        if followed is not None:
-            wanted = self._subscription.topics or {tp.topic for tp in self._subscription.assigned}
-            own = (followed - self._borrowed) | wanted
-            self._borrowed = topics - own
-            self._metadata.follow(own | topics)

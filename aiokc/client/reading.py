@@ -273,6 +273,12 @@ class Reading:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         return await self.group("committed()").coordinator.committed(partitions, timeout=timeout)
 
+    def enforce_rebalance(self, reason: str) -> None:
+        coordinator = self.group("enforce_rebalance()").coordinator
+        if self.subscription.mode is Mode.PARTITIONS:
+            raise UsageError("enforce_rebalance() after assign(): no group assigns these partitions")
+        coordinator.enforce_rebalance(reason)
+
     def group(self, call: str) -> UserCommits:
         """Return what commits. It goes on until the group is left: stop() lets nothing be lost."""
         self.link.check()

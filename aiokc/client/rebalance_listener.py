@@ -154,22 +154,23 @@ class ListenerCalls:
                 if inspect.isawaitable(told):
                     await told
         except Exception as error:
-            self._keep(name, error)
+            self.keep(name, error)
         except asyncio.CancelledError as error:
             # Either this consumer is being stopped, or the callback has awaited something that was cancelled.
             if anyio.current_effective_deadline() == -math.inf:
                 raise
-            self._keep(name, UsageError(f"{name} ended by a CancelledError that nobody had cancelled it with"), error)
+            self.keep(name, UsageError(f"{name} ended by a CancelledError that nobody had cancelled it with"), error)
         else:
             if scope.cancelled_caught:
                 took = loop.time() - start
-                self._keep(name, ListenerTimedOut(f"{name} was cancelled: not done after {took:.3g} s"))
+                self.keep(name, ListenerTimedOut(f"{name} was cancelled: not done after {took:.3g} s"))
         finally:
             self._scope = None
             callback.running = False
             _callback.reset(before)
 
-    def _keep(self, name: str, error: Exception, cause: BaseException | None = None) -> None:
+    def keep(self, name: str, error: Exception, cause: BaseException | None = None) -> None:
+        """``error`` of what ``name`` says is raised from the user's next call."""
         error.__cause__ = cause or error.__cause__
         logger.error("%s failed; the next call raises it: %r", name, error, exc_info=error)
         self._errors.append(error)

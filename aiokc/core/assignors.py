@@ -1,4 +1,4 @@
-"""Who reads which partition: the assignors of Kafka's consumer groups, as plain functions on values.
+"""The assignors of Kafka's consumer groups, by their names.
 
 The leader of a group runs the one that all members have in common. All of them agree with Java's to the partition,
 because a group may be led by a member written in any language, and leaders change.
@@ -7,40 +7,18 @@ because a group may be led by a member written in any language, and leaders chan
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import cycle
+from typing import Final
 
+from ..assignor import EAGER_ONLY, Assignment, Assignor, Claim, Group, RebalanceProtocol
 from ..errors import ConfigError
 from ..types import TopicPartition
-from .assignment import (
-    Assignor,
-    GroupAssignment,
-    Members,
-    PartitionCounts,
-    RebalanceProtocol,
-    java_order,
-    subscribed,
-)
+from .assignment import GroupAssignment, Members, PartitionCounts, in_order, subscribed
+from .range_assignor import assign_range
 from .sticky import assign_cooperative_sticky, assign_sticky
 from .sticky_claims import cooperative_user_data, sticky_user_data
-
-
-def assign_range(counts: PartitionCounts, members: Members) -> GroupAssignment:
-    """Give each member one contiguous range of each topic that it subscribes to (Java's RangeAssignor).
-
-    The first members of the order get what does not divide evenly, in every topic anew.
-    """
-    assignment: GroupAssignment = {member_id: [] for member_id in members}
-    order = _in_order(members)
-    for topic in subscribed(counts, members):
-        readers = [member_id for member_id in order if topic in members[member_id].topics]
-        share, extra = divmod(counts[topic], len(readers))
-        start = 0
-        for place, member_id in enumerate(readers):
-            end = start + share + (place < extra)
-            assignment[member_id] += [TopicPartition(topic, partition) for partition in range(start, end)]
-            start = end
-    return assignment
 
 
 def assign_roundrobin(counts: PartitionCounts, members: Members) -> GroupAssignment:
@@ -49,7 +27,7 @@ def assign_roundrobin(counts: PartitionCounts, members: Members) -> GroupAssignm
     The circle goes on from topic to topic, and a member that does not subscribe to the topic loses its turn.
     """
     assignment: GroupAssignment = {member_id: [] for member_id in members}
-    turns = cycle(_in_order(members))
+    turns = cycle(in_order(members))
     for topic in subscribed(counts, members):
         for partition in range(counts[topic]):
             reader = next(member_id for member_id in turns if topic in members[member_id].topics)
@@ -57,20 +35,57 @@ def assign_roundrobin(counts: PartitionCounts, members: Members) -> GroupAssignm
     return assignment
 
 
-ASSIGNORS: Mapping[str, Assignor] = {
+def _no_user_data(claim: Claim) -> bytes | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """An assignor from functions on values: it remembers nothing."""
+
+    name: str
+    assign_all: Callable[[Group], GroupAssignment]
+    describe: Callable[[Claim], bytes | None] = _no_user_data
+    protocols: frozenset[RebalanceProtocol] = EAGER_ONLY
+
+    def user_data(self, topics: frozenset[str], last: Claim) -> bytes | None:
+        return self.describe(last)
+
+    def assign(self, group: Group) -> GroupAssignment:
+        return self.assign_all(group)
+
+    def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
+        pass
+
+
+ASSIGNORS: Final[Mapping[str, BuiltIn]] = {
     assignor.name: assignor
     for assignor in (
-        Assignor("range", assign_range),
-        Assignor("roundrobin", assign_roundrobin),
-        Assignor("sticky", assign_sticky, sticky_user_data),
-        Assignor("cooperative-sticky", assign_cooperative_sticky, cooperative_user_data, frozenset(RebalanceProtocol)),
+        BuiltIn("range", lambda group: assign_range(group.partition_counts, group.members, group.racks)),
+        BuiltIn("roundrobin", lambda group: assign_roundrobin(group.partition_counts, group.members)),
+        BuiltIn("sticky", lambda group: assign_sticky(group.partition_counts, group.members), sticky_user_data),
+        BuiltIn(
+            "cooperative-sticky",
+            lambda group: assign_cooperative_sticky(group.partition_counts, group.members),
+            cooperative_user_data,
+            frozenset(RebalanceProtocol),
+        ),
     )
 }
 
 
-def assignors(names: Iterable[str]) -> tuple[Assignor, ...]:
-    """Return the assignors of ``partition_assignment_strategy`` in its order. Raises ConfigError for an unknown one."""
-    return tuple(_assignor(name) for name in names)
+def assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
+    """Return the assignors of ``partition_assignment_strategy`` in its order.
+
+    Raises ConfigError for an unknown name, for two assignors of one name, and where they have no way to rebalance in
+    common.
+    """
+    found = tuple(_assignor(entry) if isinstance(entry, str) else entry for entry in strategy)
+    names = [assignor.name for assignor in found]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"partition_assignment_strategy: {names} names one assignor twice")
+    common_protocol(found)
+    return found
 
 
 def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
@@ -92,16 +107,3 @@ def _assignor(name: str) -> Assignor:
         advice = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(map(repr, ASSIGNORS))}"
         raise ConfigError(f"partition_assignment_strategy: unknown assignor {name!r}; {advice}")
     return found
-
-
-def _in_order(members: Members) -> list[str]:
-    """Member ids as Java orders them: static members by instance id, then dynamic ones by member id.
-
-    A static member so keeps its place, and with it its partitions, although each restart gives it a new member id.
-    """
-
-    def place(member_id: str) -> tuple[bool, bytes]:
-        instance_id = members[member_id].group_instance_id
-        return instance_id is None, java_order(member_id if instance_id is None else instance_id)
-
-    return sorted(members, key=place)

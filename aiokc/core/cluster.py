@@ -53,6 +53,28 @@ class Cluster:
         """The number of partitions of each of ``topics`` that exists."""
         return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
 
+    def replicas(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[int]]:
+        """The brokers that have each partition of those of ``topics`` that exist."""
+        found = (self.topics[name] for name in topics if name in self.topics)
+        return {
+            TopicPartition(topic.name, number): frozenset(partition.replicas)
+            for topic in found
+            for number, partition in topic.partitions.items()
+        }
+
+    def replica_racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """The racks of the replicas of each partition; none where no broker tells its rack.
+
+        A broker that is not there at the moment counts as one without a rack.
+        """
+        racks = {broker.node_id: broker.rack for broker in self.brokers.values() if broker.rack}
+        if not racks:
+            return {}
+        return {
+            tp: frozenset(racks[node_id] for node_id in nodes if node_id in racks)
+            for tp, nodes in self.replicas(topics).items()
+        }
+
     def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
         """All partitions of those of ``topics`` that exist, in order."""
         found = (self.topics[name] for name in sorted(topics) if name in self.topics)

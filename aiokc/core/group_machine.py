@@ -45,6 +45,11 @@ class GroupMachine(Protocol):
         ...
 
     @property
+    def is_rebalancing(self) -> bool:
+        """Whether it is on its way from a JoinGroup to the assignment that this leads to."""
+        ...
+
+    @property
     def needs_poll(self) -> bool:
         """Whether it waits for a Polled, because the user had stopped asking for records."""
         ...

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
+from ..assignor import Assignment, Assignor, Group, MemberSubscription, RebalanceProtocol
 from ..error_codes import ErrorCode
 from ..errors import AssignmentFailed, KafkaError, MalformedResponse, UnsupportedVersion, broker_error
-from ..types import TopicPartition
-from ..wire import Message, decode_prefix, encode
-from ..wire.messages.embedded import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentTopicPartition,
-    ConsumerProtocolSubscription,
-    ConsumerProtocolSubscriptionTopicPartition,
-)
 from ..wire.messages.group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -27,10 +20,12 @@ from ..wire.messages.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from .assignment import Assignor, MemberSubscription
-from .by_topic import by_topic
+from .assignment import NO_RACKS, Racks
+from .assignors import common_protocol
+from .consumer_protocol import read_assignment, read_subscription, write_subscription
 from .group_protocol import (
     Alive,
+    Assign,
     ComputeAssignment,
     Computed,
     CoordinatorLost,
@@ -49,13 +44,12 @@ from .group_protocol import (
     Sent,
     Synced,
 )
+from .leader_work import assign_group
 
 _PROTOCOL_TYPE: Final = "consumer"
 _STATIC_MEMBERS: Final = 5  # the version of JoinGroup that brings group_instance_id (KIP-345)
 _LONGEST_REASON: Final = 255  # KIP-800
 _LEAVE_MANY: Final = 3  # the version of LeaveGroup that takes a list of members
-
-M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +65,7 @@ class ClassicGroup:
     # Requests
 
     def join_request(self, effect: SendJoin, version: int) -> JoinGroupRequest:
-        """Raises UnsupportedVersion where the broker knows no static members."""
+        """Raises UnsupportedVersion where the broker knows no static members, AssignmentFailed for user data."""
         member = effect.member
         if member.group_instance_id is not None and version < _STATIC_MEMBERS:
             raise UnsupportedVersion(
@@ -92,17 +86,13 @@ class ClassicGroup:
         )
 
     def _subscription(self, effect: SendJoin, assignor: Assignor) -> bytes:
-        subscription = ConsumerProtocolSubscription(
-            topics=sorted(effect.topics),
-            user_data=assignor.user_data(effect.last_assignment),
-            owned_partitions=[
-                ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers)
-                for topic, numbers in by_topic(effect.owned).items()
-            ],
-            generation_id=effect.member.generation_id,
-            rack_id=self.rack_id,
+        try:
+            user_data = assignor.user_data(effect.topics, effect.last_assignment)
+        except Exception as error:  # an assignor may be anybody's code
+            raise AssignmentFailed(f"assignor {assignor.name!r} has no user data: {error!r}") from error
+        return write_subscription(
+            MemberSubscription(effect.topics, effect.owned, effect.member.generation_id, user_data, self.rack_id)
         )
-        return _with_version(subscription)
 
     def sync_request(self, effect: SendSync) -> SyncGroupRequest:
         return SyncGroupRequest(
@@ -148,7 +138,7 @@ class ClassicGroup:
             return Fatal(sent, self._error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the group chose {name!r}"))
         try:
             members = tuple(
-                JoinedMember(member.member_id, _read_subscription(member.metadata, member.group_instance_id))
+                JoinedMember(member.member_id, read_subscription(member.metadata, member.group_instance_id))
                 for member in response.members
             )
         except MalformedResponse as error:
@@ -176,15 +166,10 @@ class ClassicGroup:
                 ),
             )
         try:
-            assignment = _without_version(ConsumerProtocolAssignment, response.assignment)
+            assignment = read_assignment(response.assignment)
         except MalformedResponse as error:
             return Fatal(sent, AssignmentFailed(f"group {self.group_id!r}: unreadable assignment: {error}"))
-        partitions = dict.fromkeys(
-            TopicPartition(topic.topic, number)
-            for topic in assignment.assigned_partitions
-            for number in topic.partitions
-        )
-        return Synced(sent.step, tuple(partitions))
+        return Synced(sent.step, assignment.partitions, assignment.user_data)
 
     def beaten(self, sent: SendHeartbeat, code: int, node_id: int) -> Event:
         """What the answer to a heartbeat means."""
@@ -225,21 +210,46 @@ class ClassicGroup:
             said += ": " + advice.format(session_timeout_ms=self.session_timeout_ms, assignors=names)
         return broker_error(code, said)
 
-    # The leader's work
+    # Assignors
 
-    def assign(self, task: ComputeAssignment, counts: Mapping[str, int]) -> Computed | Fatal:
-        """Run the assignor that the group has agreed on."""
+    @property
+    def protocol(self) -> RebalanceProtocol:
+        """How this member rebalances: as all its assignors can."""
+        return common_protocol(self.assignors)
+
+    def assign(
+        self,
+        task: ComputeAssignment,
+        counts: Mapping[str, int],
+        racks: Racks = NO_RACKS,
+        basis: Mapping[str, object] | None = None,
+    ) -> Computed | Fatal:
+        """The leader's work: run the assignor that the group has agreed on.
+
+        ``basis``: what the machine is to compare later metadata with; by default the counts.
+        """
+        basis = counts if basis is None else basis
         if task.skip:
-            return Computed(task.step, {}, counts)
-        assignor = next(assignor for assignor in self.assignors if assignor.name == task.protocol_name)
+            return Computed(task.step, {}, basis)
+        members = {member.member_id: member.subscription for member in task.members}
         try:
-            assignment = assignor.assign(counts, {member.member_id: member.subscription for member in task.members})
-        except Exception as error:  # an assignor may be anybody's code
-            failure = AssignmentFailed(f"group {self.group_id!r}: assignor {assignor.name!r} raised {error!r}")
-            failure.__cause__ = error
+            encoded = assign_group(self._named(task.protocol_name), Group(counts, members, racks), self.protocol)
+        except AssignmentFailed as error:
+            failure = AssignmentFailed(f"group {self.group_id!r}: {error}")
+            failure.__cause__ = error.__cause__
             return Fatal(task, failure)
-        encoded = {member_id: _write_assignment(partitions) for member_id, partitions in assignment.items()}
-        return Computed(task.step, encoded, counts)
+        return Computed(task.step, encoded, basis)
+
+    def assigned(self, effect: Assign) -> None:
+        """Tell the assignor what its leader has assigned to this member. Raises AssignmentFailed for what it raises."""
+        assignor = self._named(effect.protocol_name)
+        try:
+            assignor.on_assignment(Assignment(effect.partitions, effect.user_data), effect.member.generation_id)
+        except Exception as error:  # an assignor may be anybody's code
+            raise AssignmentFailed(f"group {self.group_id!r}: assignor {assignor.name!r} raised {error!r}") from error
+
+    def _named(self, name: str) -> Assignor:
+        return next(assignor for assignor in self.assignors if assignor.name == name)
 
 
 _FATAL: Final = frozenset(
@@ -263,41 +273,3 @@ _ADVICE: Final[Mapping[int, str]] = {
     "group.min.session.timeout.ms and group.max.session.timeout.ms",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "it has as many members as the brokers' group.max.size allows",
 }
-
-
-def _write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    return _with_version(
-        ConsumerProtocolAssignment(
-            assigned_partitions=[
-                ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers)
-                for topic, numbers in by_topic(partitions).items()
-            ]
-        )
-    )
-
-
-def _read_subscription(metadata: bytes, group_instance_id: str | None) -> MemberSubscription:
-    message = _without_version(ConsumerProtocolSubscription, metadata)
-    return MemberSubscription(
-        frozenset(message.topics),
-        tuple(TopicPartition(owned.topic, number) for owned in message.owned_partitions for number in owned.partitions),
-        message.generation_id,
-        bytes(message.user_data) if message.user_data is not None else None,
-        message.rack_id,
-        group_instance_id,
-    )
-
-
-def _with_version(message: Message) -> bytes:
-    """The consumer protocol inside the group protocol: an int16 with the version stands before each message."""
-    version = message.max_version
-    return version.to_bytes(2, "big") + encode(message, version)
-
-
-def _without_version(cls: type[M], data: bytes) -> M:
-    """A newer version begins like the newest one known here: versions only ever append fields."""
-    version = int.from_bytes(data[:2], "big", signed=True)
-    if len(data) < 2 or version < cls.min_version:
-        raise MalformedResponse(f"{cls.__name__}: no version in {bytes(data[:2])!r}")
-    message, _ = decode_prefix(cls, memoryview(data)[2:], min(version, cls.max_version))
-    return message

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from ..assignor import Claim, MemberSubscription
 from ..errors import KafkaError
 from ..types import TopicPartition
-from .assignment import NO_CLAIM, Claim, MemberSubscription
+from .assignment import NO_CLAIM
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,14 @@ class Assign:
 
     The partitions held before are all among them: what was taken away went by Revoke or Lost. ``member`` is who got
     them; where it has joined again since (a cooperative member keeps what it has), they are still its own.
+    ``user_data`` is what the assignor of that name has to say to this member.
     """
 
     member: MemberToken
     partitions: tuple[TopicPartition, ...]
     added: tuple[TopicPartition, ...]
+    protocol_name: str
+    user_data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +228,12 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsCounted:
-    """The newest metadata: number of partitions of each topic that the machine watches and that exists."""
+    """The newest metadata: number of partitions of each topic that the machine watches and that exists.
 
-    counts: Mapping[str, int]
+    And whatever else an assignment depends on: any difference makes the one there is out of date.
+    """
+
+    counts: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +245,11 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The leader's assignment for each member, and the partition counts that it is based on."""
+    """The leader's assignment for each member, and the counts (see PartitionsCounted) that it is based on."""
 
     step: int
     assignments: Mapping[str, bytes]
-    counts: Mapping[str, int]
+    counts: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +277,7 @@ class MemberIdRequired:
 class Synced:
     step: int
     partitions: tuple[TopicPartition, ...]
+    user_data: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from ..assignor import Claim, RebalanceProtocol
 from ..types import TopicPartition
-from .assignment import NO_CLAIM, Claim, RebalanceProtocol
+from .assignment import NO_CLAIM
 
 Partitions: TypeAlias = tuple[TopicPartition, ...]
 

@@ -1,6 +1,7 @@
 """What the leader of a group watches: the partition counts that its assignment is based on, and those there are now.
 
-Only the leader does, and only counts matter to it: a partition whose leader or replicas change stays where it is.
+Only the leader does, and only counts matter to it: a partition that another broker leads stays where it is. For a
+leader with a rack, the places of the replicas matter too.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ class Leading:
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
-        self._now: Mapping[str, int] = {}
-        self._assigned: Mapping[str, int] = {}
+        self._now: Mapping[str, object] = {}
+        self._assigned: Mapping[str, object] = {}
 
     def begin(self, topics: frozenset[str]) -> None:
         self.topics = topics
@@ -22,11 +23,11 @@ class Leading:
     def end(self) -> None:
         self.topics = frozenset()
 
-    def assigned(self, counts: Mapping[str, int]) -> None:
+    def assigned(self, counts: Mapping[str, object]) -> None:
         """This leader's newest assignment is based on ``counts``."""
         self._now = self._assigned = counts
 
-    def counted(self, counts: Mapping[str, int]) -> None:
+    def counted(self, counts: Mapping[str, object]) -> None:
         self._now = counts
 
     @property

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 
-from .assignment import RebalanceProtocol
+from ..assignor import RebalanceProtocol
 from .backoff import Backoff
 from .group_protocol import (
     Alive,
@@ -97,6 +97,7 @@ class Membership:
         self._join_pace = JoinPace(backoff)
         self._join_reason = ""
         self._protocol_name = ""
+        self._user_data: bytes | None = None
         self._leading = Leading()
 
     # What the driver looks at
@@ -122,6 +123,10 @@ class Membership:
     @property
     def has_left(self) -> bool:
         return self.state is State.LEFT
+
+    @property
+    def is_rebalancing(self) -> bool:
+        return self.state in State.JOINING | State.ASSIGNING | State.SYNCING
 
     @property
     def needs_poll(self) -> bool:
@@ -295,7 +300,7 @@ class Membership:
             return []
         if promised is None or self._topics != self._joined_topics:
             return self._give_up(now)
-        return [Assign(self.member, promised, self._held.take(promised)), *self._give_up(now)]
+        return [self._assign(promised), *self._give_up(now)]
 
     def _fail(self, event: Fatal) -> list[Effect]:
         farewell = self._goodbye(f"it failed: {event.error}")
@@ -367,12 +372,17 @@ class Membership:
             return self._join_later(now)
         self._join_pace.rebalance_is_over()
         self._backoff.reset()
+        self._user_data = event.user_data
         taken_away = self._held.assigned(event.partitions, self.member.generation_id)
         if taken_away:
             self._join_reason = f"gave up {len(taken_away)} partitions, which the next assignment can hand on"
             return self._release(taken_away, then=event.partitions)
         self._enter(State.STABLE)
-        return [Assign(self.member, event.partitions, self._held.take(event.partitions))]
+        return [self._assign(event.partitions)]
+
+    def _assign(self, partitions: Partitions) -> Assign:
+        added = self._held.take(partitions)
+        return Assign(self.member, partitions, added, self._protocol_name, self._user_data)
 
     def _on_rebalancing(self, sent: Sent | ComputeAssignment, now: float) -> list[Effect]:
         if isinstance(sent, SendHeartbeat):

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..assignor import Claim, MemberSubscription
 from ..types import TopicPartition
-from .assignment import Claim, GroupAssignment, Members, MemberSubscription, PartitionCounts, java_order, subscribed
+from .assignment import GroupAssignment, Members, PartitionCounts, java_order, subscribed
 from .sticky_claims import Claims, cooperative_claim, settle, sticky_claim
 from .sticky_constrained import assign_constrained
 from .sticky_general import assign_general

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..assignor import Claim, MemberSubscription
 from ..errors import MalformedResponse
 from ..types import TopicPartition
 from ..wire import Message, Struct, decode_prefix, encode, field
 from ..wire.primitives import Int32, String
-from .assignment import NO_CLAIM, Claim, MemberSubscription, PartitionCounts, java_order
+from .assignment import NO_CLAIM, PartitionCounts, java_order
 from .by_topic import by_topic
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aiokc.core.assignment import MemberSubscription
+from aiokc.assignor import MemberSubscription
 from aiokc.core.assignors import assignors
 from aiokc.core.group_messages import ClassicGroup
 from aiokc.core.group_protocol import ComputeAssignment, Computed, JoinedMember, MemberToken, SendJoin

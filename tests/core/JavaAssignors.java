@@ -18,8 +18,10 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * What Apache Kafka's own assignors give out. A case is a line: assignor;topic=partitions,...;member|instance|topic,...;...
- * and so is its answer: member:topic-partition,...;...
+ * What Apache Kafka's own assignors give out. A case is a line,
+ * assignor;topic=replica+replica/replica/...,...;member|instance|topic,...|rack;...
+ * where each partition is a list of the racks of its replicas ("-": none), and so is its answer:
+ * member:topic-partition,...;...
  */
 public class JavaAssignors {
     public static void main(String[] arguments) throws Exception {
@@ -35,7 +37,8 @@ public class JavaAssignors {
         for (int i = 2; i < parts.length; i++) {
             String[] member = parts[i].split("\\|", -1);
             ConsumerPartitionAssignor.Subscription subscription =
-                new ConsumerPartitionAssignor.Subscription(list(member[2]), (ByteBuffer) null);
+                new ConsumerPartitionAssignor.Subscription(list(member[2]), (ByteBuffer) null, List.of(), -1,
+                    member[3].isEmpty() ? Optional.empty() : Optional.of(member[3]));
             if (!member[1].isEmpty()) {
                 subscription.setGroupInstanceId(Optional.of(member[1]));
             }
@@ -55,15 +58,22 @@ public class JavaAssignors {
     }
 
     private static Cluster cluster(List<String> topics) {
-        Node node = new Node(1, "localhost", 9092);
+        Map<String, Node> brokers = new TreeMap<>();
         List<PartitionInfo> partitions = new ArrayList<>();
         for (String topic : topics) {
             String[] parts = topic.split("=");
-            for (int i = 0; i < Integer.parseInt(parts[1]); i++) {
-                partitions.add(new PartitionInfo(parts[0], i, node, new Node[] {node}, new Node[] {node}));
+            String[] replicas = parts[1].split("/");
+            for (int i = 0; i < replicas.length; i++) {
+                List<Node> nodes = new ArrayList<>();
+                for (String rack : replicas[i].split("\\+")) {
+                    brokers.computeIfAbsent(rack, r -> new Node(brokers.size(), "h", 9092, r.equals("-") ? null : r));
+                    nodes.add(brokers.get(rack));
+                }
+                Node[] all = nodes.toArray(new Node[0]);
+                partitions.add(new PartitionInfo(parts[0], i, all[0], all, all));
             }
         }
-        return new Cluster("c", List.of(node), partitions, Collections.emptySet(), Collections.emptySet());
+        return new Cluster("c", brokers.values(), partitions, Collections.emptySet(), Collections.emptySet());
     }
 
     private static List<String> list(String text) {

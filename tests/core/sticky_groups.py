@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiokc.core.assignment import Claim, GroupAssignment, MemberSubscription
+from aiokc.assignor import Claim, MemberSubscription
+from aiokc.core.assignment import GroupAssignment
 from aiokc.core.sticky_claims import sticky_user_data
 from aiokc.types import TopicPartition
 

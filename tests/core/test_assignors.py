@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.core.assignment import Assignor, GroupAssignment, MemberSubscription
-from aiokc.core.assignors import ASSIGNORS, assign_range, assign_roundrobin, assignors
+from aiokc.assignor import Group, MemberSubscription
+from aiokc.core.assignment import GroupAssignment
+from aiokc.core.assignors import ASSIGNORS, BuiltIn, assign_roundrobin, assignors
+from aiokc.core.range_assignor import assign_range
 from aiokc.errors import ConfigError
 from aiokc.types import TopicPartition
 
@@ -85,9 +87,10 @@ def test_roundrobin_skips_members_without_the_topic() -> None:
 
 
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=lambda a: a.name)
-def test_a_topic_without_metadata_is_no_error(assignor: Assignor) -> None:
-    assert short(assignor.assign({"A": 1, "empty": 0}, members(c0="A gone empty", c1="gone"))) == {"c0": "A0", "c1": ""}
-    assert short(assignor.assign({}, members(c0=""))) == {"c0": ""}
+def test_a_topic_without_metadata_is_no_error(assignor: BuiltIn) -> None:
+    group = Group({"A": 1, "empty": 0}, members(c0="A gone empty", c1="gone"))
+    assert short(assignor.assign(group)) == {"c0": "A0", "c1": ""}
+    assert short(assignor.assign(Group({}, members(c0="")))) == {"c0": ""}
 
 
 def test_assignors_are_found_by_name_in_the_order_of_preference() -> None:
@@ -114,9 +117,9 @@ groups = st.dictionaries(
 @pytest.mark.parametrize("assignor", ASSIGNORS.values(), ids=lambda a: a.name)
 @given(counts=st.dictionaries(topics, st.integers(1, 9)), group=groups)
 def test_each_partition_has_exactly_one_owner_and_the_owner_wants_it(
-    assignor: Assignor, counts: dict[str, int], group: dict[str, MemberSubscription]
+    assignor: BuiltIn, counts: dict[str, int], group: dict[str, MemberSubscription]
 ) -> None:
-    assignment = assignor.assign(counts, group)
+    assignment = assignor.assign(Group(counts, group))
     assert assignment.keys() == group.keys()
     owners = Counter(tp for tps in assignment.values() for tp in tps)
     wanted = {topic for member in group.values() for topic in member.topics} & counts.keys()

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
-from aiokc.core.assignment import Assignor, GroupAssignment, MemberSubscription
-from aiokc.core.assignors import assignors
+from aiokc.assignor import Group, MemberSubscription
+from aiokc.core.assignment import GroupAssignment
+from aiokc.core.assignors import BuiltIn, assignors
 from aiokc.core.group_messages import ClassicGroup
 from aiokc.core.group_protocol import (
     ComputeAssignment,
@@ -118,16 +117,16 @@ def test_an_assignment_goes_round() -> None:
 
 
 def test_an_assignor_that_raises_is_named() -> None:
-    def broken(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> GroupAssignment:
+    def broken(group: Group) -> GroupAssignment:
         raise ValueError("no idea")
 
     group = ClassicGroup(
-        group_id="g", session_timeout_ms=1, rebalance_timeout_ms=1, assignors=(Assignor("mine", broken),)
+        group_id="g", session_timeout_ms=1, rebalance_timeout_ms=1, assignors=(BuiltIn("mine", broken),)
     )
     event = group.assign(ComputeAssignment(1, "mine", ()), {})
     assert isinstance(event, Fatal)
     assert isinstance(event.error, AssignmentFailed)
-    assert "'mine' raised ValueError('no idea')" in str(event.error)
+    assert "'mine' failed: ValueError('no idea')" in str(event.error)
     assert isinstance(event.error.__cause__, ValueError)
 
 

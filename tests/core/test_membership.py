@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from aiokc.core.assignment import MemberSubscription, RebalanceProtocol
+from aiokc.assignor import MemberSubscription, RebalanceProtocol
 from aiokc.core.backoff import Backoff
 from aiokc.core.group_protocol import (
     Alive,
@@ -100,7 +100,7 @@ class Member:
     def stable(self, *partitions: TopicPartition, generation: int = 1) -> Member:
         sync = self.sync(generation)
         wanted = partitions or (T0, T1)
-        assert self.feed(Synced(sync.step, wanted)) == [Assign(self.token, wanted, wanted)]
+        assert self.feed(Synced(sync.step, wanted)) == [Assign(self.token, wanted, wanted, "range")]
         return self
 
     def leading(self, counts: dict[str, int] | None = None) -> Member:
@@ -143,7 +143,7 @@ def test_a_first_join_goes_through_member_id_required_at_once_and_ends_with_an_a
     assert again.member.member_id == "m-1"
     [sync] = member.feed(Joined(again.step, 1, "m-1", "leader", "range"))
     assert sync == SendSync(again.step + 1, MemberToken(1, "m-1"), "range", {})
-    assert member.feed(Synced(again.step + 1, (T0,))) == [Assign(MemberToken(1, "m-1"), (T0,), (T0,))]
+    assert member.feed(Synced(again.step + 1, (T0,))) == [Assign(MemberToken(1, "m-1"), (T0,), (T0,), "range")]
     assert member.machine.state is State.STABLE
 
 

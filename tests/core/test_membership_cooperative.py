@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from aiokc.core.assignment import Claim, RebalanceProtocol
+from aiokc.assignor import Claim, RebalanceProtocol
 from aiokc.core.group_protocol import (
     Assign,
     Effect,
@@ -77,13 +77,13 @@ def test_a_rebalance_begins_with_a_join_that_names_what_is_owned_and_since_when(
 def test_an_assignment_that_takes_nothing_away_needs_no_second_round() -> None:
     member = stable(A0)
     effects = member.synced(member.rejoining(), 2, A1, A0)
-    assert effects == [Assign(MemberToken(2, "m-1"), (A1, A0), (A1,))]
+    assert effects == [Assign(MemberToken(2, "m-1"), (A1, A0), (A1,), "cooperative-sticky")]
     assert member.machine.state is State.STABLE
 
 
 def test_an_assignment_that_changes_nothing_is_still_told() -> None:
     member = stable(A0)
-    assert member.synced(member.rejoining(), 2, A0) == [Assign(MemberToken(2, "m-1"), (A0,), ())]
+    assert member.synced(member.rejoining(), 2, A0) == [Assign(MemberToken(2, "m-1"), (A0,), (), "cooperative-sticky")]
 
 
 def test_what_was_taken_away_is_revoked_and_then_the_member_joins_again_at_once() -> None:
@@ -92,7 +92,7 @@ def test_what_was_taken_away_is_revoked_and_then_the_member_joins_again_at_once(
     assert isinstance(revoke, Revoke)
     assert (revoke.partitions, revoke.wait) == ((A1,), True)
     assign, join = member.feed(Released(revoke.step))
-    assert assign == Assign(MemberToken(2, "m-1"), (A0, A2), (A2,))
+    assert assign == Assign(MemberToken(2, "m-1"), (A0, A2), (A2,), "cooperative-sticky")
     assert isinstance(join, SendJoin)
     assert (join.owned, join.member.generation_id) == ((A0, A2), 2)
     assert "gave up 1 partitions" in join.reason

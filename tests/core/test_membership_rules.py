@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aiokc.core.assignment import MemberSubscription, RebalanceProtocol
+from aiokc.assignor import MemberSubscription, RebalanceProtocol
 from aiokc.core.backoff import Backoff
 from aiokc.core.group_protocol import (
     Alive,

@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from aiokc.core.assignment import Claim, GroupAssignment, Members, MemberSubscription, PartitionCounts
+from aiokc.assignor import Claim, MemberSubscription
+from aiokc.core.assignment import GroupAssignment, Members, PartitionCounts
 from aiokc.core.sticky import assign_cooperative_sticky, assign_sticky
 from aiokc.core.sticky_claims import cooperative_claim, settle, sticky_claim, sticky_user_data
 

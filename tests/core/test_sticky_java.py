@@ -14,8 +14,8 @@ from random import Random
 
 import pytest
 
+from aiokc.assignor import Claim, MemberSubscription
 from aiokc.core import sticky_general
-from aiokc.core.assignment import Claim, MemberSubscription
 from aiokc.core.sticky import assign_cooperative_sticky, assign_sticky
 from aiokc.core.sticky_claims import sticky_user_data
 from aiokc.testing.kafka_jars import java, libs

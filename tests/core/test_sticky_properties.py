@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from aiokc.core.assignment import GroupAssignment, Members, MemberSubscription
+from aiokc.assignor import MemberSubscription
+from aiokc.core.assignment import GroupAssignment, Members
 from aiokc.core.sticky import assign_cooperative_sticky, assign_sticky
 from aiokc.types import TopicPartition
 
