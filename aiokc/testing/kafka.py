@@ -23,14 +23,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from . import kafka_admin
-from .kafka_jars import LocalKafkaError, home, libs, run_tool
-from .kafka_node import START_SECONDS, Node, PortTaken, ReservedPort, StartFailed
+from . import kafka_admin, kafka_config
+from .kafka_config import CONTROLLER, PLAINTEXT
+from .kafka_jars import KAFKA_VERSION, LocalKafkaError, home, libs, release, run_tool
+from .kafka_node import Node
+from .kafka_process import START_SECONDS, JavaProcess, PortTaken, ReservedPort, StartFailed
+from .kafka_zookeeper import SESSION_SECONDS, ZooKeeper
 
 __all__ = ["LocalKafka", "LocalKafkaError", "Node", "libs", "run_tool"]
 
-_PLAINTEXT: Final = "PLAINTEXT"
-_CONTROLLER: Final = "CONTROLLER"
+_KRAFT_FROM: Final = (3, 3)
 _ATTEMPTS: Final = 5
 _POLL_SECONDS: Final = 0.05
 _EXTERNAL_SECONDS: Final = 10.0
@@ -41,6 +43,8 @@ Advertise = Callable[[int, str, int], int]
 
 class LocalKafka:
     """A cluster of `nodes` brokers (ids from 1) on ports of 127.0.0.1 that the system chooses.
+
+    `version` is any release on Maven Central from 2.8 on, those before 3.3 with a ZooKeeper beside them.
 
     `config` is added to every broker's configuration, `jvm` to its command line; ``fast=False`` gives it the JVM of a
     benchmark. `listeners` are more listeners by name, with their security protocol ({"SECURE": "SASL_SSL"});
@@ -53,6 +57,7 @@ class LocalKafka:
         self,
         nodes: int = 1,
         *,
+        version: str = KAFKA_VERSION,
         config: Mapping[str, str] | None = None,
         keep: bool = False,
         fast: bool = True,
@@ -61,12 +66,14 @@ class LocalKafka:
         advertise: Advertise | None = None,
         format_args: Sequence[str] = (),
     ) -> None:
-        plain = nodes == 1 and not (config or listeners or format_args)
+        plain = nodes == 1 and version == KAFKA_VERSION and not (config or listeners or format_args)
         self._external = os.environ.get("AIOKC_BOOTSTRAP", "") if plain else ""
+        self.version = version
         self._count, self._keep, self._fast, self._jvm = nodes, keep, fast, tuple(jvm)
         self._config, self._listeners = dict(config or {}), dict(listeners or {})
         self._advertise, self._format_args = advertise, tuple(format_args)
         self._nodes: list[Node] = []
+        self._zookeeper: ZooKeeper | None = None
         self._ports: list[ReservedPort] = []
         self._bootstrap: dict[str, str] = {}
         self.folder: Path | None = None
@@ -74,7 +81,7 @@ class LocalKafka:
     @property
     def bootstrap(self) -> str:
         """The addresses of the brokers, "127.0.0.1:port,..."; raises LocalKafkaError before the start."""
-        return self.bootstrap_of(_PLAINTEXT)
+        return self.bootstrap_of(PLAINTEXT)
 
     def bootstrap_of(self, listener: str) -> str:
         """Return the advertised addresses of one of the `listeners`."""
@@ -114,7 +121,7 @@ class LocalKafka:
             return
         if self._nodes:
             raise LocalKafkaError(f"the local Kafka is running already, at {self.bootstrap}")
-        libs()
+        libs(self.version)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._start_once()
@@ -139,14 +146,18 @@ class LocalKafka:
         self._discard(keep=self._keep)
 
     def _discard(self, *, keep: bool = False) -> None:
-        for node in self._nodes:
-            node.close()
+        for process in self._processes():
+            process.close()
         for port in self._ports:
             port.release()
         if self.folder is not None and not keep:
             shutil.rmtree(self.folder)
             self.folder = None
-        self._nodes, self._ports, self._bootstrap = [], [], {}
+        self._nodes, self._zookeeper, self._ports, self._bootstrap = [], None, [], {}
+
+    def _processes(self) -> list[JavaProcess]:
+        """All there are, in the order in which to end them."""
+        return [*self._nodes, *([self._zookeeper] if self._zookeeper is not None else [])]
 
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int = 1, config: Mapping[str, str] | None = None
@@ -185,9 +196,9 @@ class LocalKafka:
 
     def check(self) -> None:
         """Raise LocalKafkaError with the end of its log if a node that was started is not running any more."""
-        for node in self._nodes:
-            if not node.running:
-                raise LocalKafkaError(f"Kafka node {node.id} has ended; the end of its log:\n{node.log_tail()}")
+        for process in self._processes():
+            if not process.running:
+                raise LocalKafkaError(f"{process.name} has ended; the end of its log:\n{process.log_tail()}")
 
     def _address(self) -> str:
         running = [node.address for node in self._nodes if node.running]
@@ -195,46 +206,50 @@ class LocalKafka:
 
     def _start_once(self) -> None:
         self._make_nodes()
-        # Two clusters of one id that meet on a reused port would take each other for their own.
-        cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode().rstrip("=")
-        with ThreadPoolExecutor(self._count) as together:
-            list(together.map(lambda node: node.format(cluster_id, self._format_args), self._nodes))
+        if self._zookeeper is None:
+            # Two clusters of one id that meet on a reused port would take each other for their own.
+            cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode().rstrip("=")
+            with ThreadPoolExecutor(self._count) as together:
+                list(together.map(lambda node: node.format(cluster_id, self._format_args), self._nodes))
+        else:
+            self._zookeeper.launch()
         for node in self._nodes:
             node.launch()
-        for node in self._nodes:
-            node.wait_until_ready(self._count)
+        for process in reversed(self._processes()):
+            process.wait_until_ready(self._count)
 
     def _make_nodes(self) -> None:
         home().mkdir(parents=True, exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="run-", dir=home()))
         ids = range(1, self._count + 1)
-        names = [_PLAINTEXT, _CONTROLLER, *self._listeners]
-        ports = {node_id: {name: self._reserve() for name in names} for node_id in ids}
-        advertised = {node_id: self._advertised(node_id, ports[node_id]) for node_id in ids}
-        shared = {
-            **_properties(self._count, self._listeners),
-            "controller.quorum.voters": ",".join(
-                f"{node_id}@127.0.0.1:{ports[node_id][_CONTROLLER]}" for node_id in ids
-            ),
-        }
+        with_zookeeper = release(self.version) < _KRAFT_FROM
+        listeners = {**({} if with_zookeeper else {CONTROLLER: PLAINTEXT}), PLAINTEXT: PLAINTEXT, **self._listeners}
+        ports = {node_id: {name: self._reserve() for name in listeners} for node_id in ids}
+        if with_zookeeper:
+            self._zookeeper = ZooKeeper(
+                port=self._reserve(), folder=self.folder / "zookeeper", version=self.version, keep=self._keep
+            )
+            keeper = kafka_config.of_zookeeper(self._zookeeper.address)
+        else:
+            keeper = kafka_config.of_kraft({node_id: ports[node_id][CONTROLLER] for node_id in ids})
+        shared = kafka_config.of_all(self._count, listeners) | keeper
         for node_id in ids:
-            own = {
-                "node.id": str(node_id),
-                "listeners": _addresses(ports[node_id]),
-                "advertised.listeners": _addresses(advertised[node_id]),
-            }
+            advertised = self._advertised(node_id, ports[node_id])
             node = Node(
                 node_id,
-                port=ports[node_id][_PLAINTEXT],
+                port=ports[node_id][PLAINTEXT],
                 folder=self.folder / f"node-{node_id}",
-                properties={**shared, **own, **self._config},
+                properties={**shared, **kafka_config.of_node(node_id, ports[node_id], advertised), **self._config},
+                version=self.version,
                 fast=self._fast,
                 jvm=self._jvm,
                 keep=self._keep,
+                outlived_by=SESSION_SECONDS if with_zookeeper else 0.0,
             )
             self._nodes.append(node)
-        for name in (_PLAINTEXT, *self._listeners):
-            self._bootstrap[name] = ",".join(f"127.0.0.1:{advertised[node_id][name]}" for node_id in ids)
+            for name, port in advertised.items():
+                addresses = self._bootstrap.setdefault(name, "")
+                self._bootstrap[name] = f"{addresses}{',' if addresses else ''}127.0.0.1:{port}"
 
     def _reserve(self) -> int:
         port = ReservedPort()
@@ -244,43 +259,7 @@ class LocalKafka:
     def _advertised(self, node_id: int, ports: Mapping[str, int]) -> dict[str, int]:
         elsewhere = self._advertise or (lambda _node, _name, port: port)
         chosen = {name: elsewhere(node_id, name, ports[name]) for name in self._listeners}
-        return {_PLAINTEXT: ports[_PLAINTEXT], **chosen}
-
-
-def _addresses(ports: Mapping[str, int]) -> str:
-    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
-
-
-def _properties(nodes: int, listeners: Mapping[str, str]) -> dict[str, str]:
-    """Return what all brokers share: small, quick to fail over, and with the short sessions that tests want."""
-    copies, in_sync = str(nodes), str(max(1, nodes - 1))
-    protocols = {_CONTROLLER: "PLAINTEXT", _PLAINTEXT: "PLAINTEXT", **listeners}
-    shared = {
-        "process.roles": "broker,controller",
-        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
-        "controller.listener.names": _CONTROLLER,
-        "inter.broker.listener.name": _PLAINTEXT,
-        "auto.create.topics.enable": "false",
-        "num.network.threads": "2",
-        "num.io.threads": "2",
-        "offsets.topic.num.partitions": "5",
-        "offsets.topic.replication.factor": copies,
-        "transaction.state.log.num.partitions": "5",
-        "transaction.state.log.replication.factor": copies,
-        "transaction.state.log.min.isr": in_sync,
-        "share.coordinator.state.topic.num.partitions": "3",
-        "share.coordinator.state.topic.replication.factor": copies,
-        "share.coordinator.state.topic.min.isr": in_sync,
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "1000",
-        "group.consumer.min.session.timeout.ms": "1000",
-        "group.consumer.session.timeout.ms": "6000",
-        "group.consumer.min.heartbeat.interval.ms": "200",
-        "group.consumer.heartbeat.interval.ms": "500",
-    }
-    if nodes > 1:  # a crash is noticed after 3 s and not after 9
-        shared |= {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "3000"}
-    return shared
+        return {PLAINTEXT: ports[PLAINTEXT], **chosen}
 
 
 def _check_external(bootstrap: str) -> None:

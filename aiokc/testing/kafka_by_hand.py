@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from .kafka import LocalKafka
-from .kafka_jars import LocalKafkaError, java, libs
+from .kafka_jars import KAFKA_VERSION, LocalKafkaError, java, libs, release
+
+_OLDEST: Final = (2, 8)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -19,11 +22,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     for interrupt in (signal.SIGINT, signal.SIGTERM):
         signal.signal(interrupt, _leave)
     kafka = LocalKafka(
-        options.nodes, config=dict(options.config), keep=options.keep, fast=not options.benchmark, jvm=options.jvm
+        options.nodes,
+        version=options.version,
+        config=dict(options.config),
+        keep=options.keep,
+        fast=not options.benchmark,
+        jvm=options.jvm,
     )
     try:
         if options.fetch:
-            libs()
+            libs(options.version)
             java()
             sys.exit(0)
         with kafka:
@@ -45,6 +53,9 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m aiokc.testing.kafka", description=__doc__)
     parser.add_argument("--nodes", type=int, default=1, help="how many brokers (default: 1)")
+    parser.add_argument(
+        "--version", type=_version, default=KAFKA_VERSION, help="which Kafka, from 2.8.0 on (default: %(default)s)"
+    )
     parser.add_argument("--topic", type=_topic, action="append", default=[], metavar="NAME[:PARTITIONS]")
     parser.add_argument("--config", type=_setting, action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(
@@ -54,6 +65,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fetch", action="store_true", help="check Java, fetch Kafka's jars where needed, and end")
     parser.add_argument("--keep", action="store_true", help="keep the data afterwards")
     return parser
+
+
+def _version(text: str) -> str:
+    if re.fullmatch(r"\d+\.\d+\.\d+", text) is None or release(text) < _OLDEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no version of Kafka from 2.8.0 on")
+    return text
 
 
 def _topic(text: str) -> tuple[str, int]:

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
+#: What else can be started: the last release with a choice of ZooKeeper, and one of those that have nothing else.
+OLD_VERSIONS: Final = ("3.9.2", "2.8.2")
 _LOG4J_VERSION: Final = "2.25.3"
 _OLDEST_JAVA: Final = 17
 _DOWNLOAD_SECONDS: Final = 900
@@ -29,7 +31,7 @@ _INSTALL_JAVA: Final = f"install a JDK {_OLDEST_JAVA} or newer (apt-get install 
 _INSTEAD: Final = "or set AIOKC_BOOTSTRAP=host:port to use a Kafka that is already running"
 
 # Connect comes with kafka-tools as 60 more jars; none of the tools run here needs it.
-_POM: Final = f"""\
+_POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>aiokc</groupId>
@@ -38,14 +40,18 @@ _POM: Final = f"""\
   <packaging>pom</packaging>
   <dependencies>
     <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{kafka}</version>
     </dependency>
     <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{KAFKA_VERSION}</version>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{kafka}</version>
       <exclusions>
         <exclusion><groupId>org.apache.kafka</groupId><artifactId>connect-runtime</artifactId></exclusion>
       </exclusions>
     </dependency>
+{logging}  </dependencies>
+</project>
+"""
+_LOG4J_2: Final = f"""\
     <dependency>
       <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId>
       <version>{_LOG4J_VERSION}</version>
@@ -53,11 +59,10 @@ _POM: Final = f"""\
     <dependency>
       <groupId>org.apache.logging.log4j</groupId><artifactId>log4j-core</artifactId><version>{_LOG4J_VERSION}</version>
     </dependency>
-  </dependencies>
-</project>
 """
 
-_LOG4J: Final = """\
+_LOGGING: Final = {
+    "log4j2.properties": """\
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
@@ -65,7 +70,15 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss.SSS} %p %m (%c{1})%n%ex
-"""
+""",
+    "log4j.properties": """\
+log4j.rootLogger=WARN, console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.target=System.err
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d{HH:mm:ss.SSS} %p %m (%c{1})%n
+""",
+}
 
 
 class LocalKafkaError(RuntimeError):
@@ -77,18 +90,24 @@ def home() -> Path:
     return Path(os.environ.get("AIOKC_KAFKA_HOME") or ".kafka").absolute()
 
 
-def libs() -> Path:
-    """Return the folder of Kafka's jars, after downloading them (45 MB, once) where they are not there yet.
+def libs(version: str = KAFKA_VERSION) -> Path:
+    """Return the folder of a Kafka's jars, after downloading them (45 MB, once) where they are not there yet.
 
     Several processes may call this at once: one downloads, the others wait for it.
     """
-    folder = home() / f"kafka-{KAFKA_VERSION}"
-    if not _complete(folder):
+    folder = home() / f"kafka-{version}"
+    if not _complete(folder, version):
         home().mkdir(parents=True, exist_ok=True)
-        with _locked(home() / "download.lock"):
-            if not _complete(folder):
-                _download(folder)
+        with download_lock():
+            if not _complete(folder, version):
+                _download(folder, version)
     return folder / "libs"
+
+
+def release(version: str) -> tuple[int, int]:
+    """Return what of a version decides how Kafka is run: (2, 8) of "2.8.2"."""
+    major, minor, *_ = version.split(".")
+    return int(major), int(minor)
 
 
 @cache
@@ -107,10 +126,13 @@ def java() -> str:
     return found
 
 
-def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[str]:
+def java_command(main_class: str, *args: str, jvm: Sequence[str] = (), version: str = KAFKA_VERSION) -> list[str]:
     """Return the command line that runs a class of Kafka's with its jars, its logging and these JVM flags."""
-    jars = libs()
-    logging = f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.properties'}"
+    jars = libs(version)
+    if release(version) >= (4, 0):
+        logging = f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.properties'}"
+    else:
+        logging = f"-Dlog4j.configuration={(jars.parent / 'log4j.properties').as_uri()}"
     # Without UsePerfData the JVM leaves no file of its own in the system's temporary folder.
     return [
         java(),
@@ -125,12 +147,14 @@ def java_command(main_class: str, *args: str, jvm: Sequence[str] = ()) -> list[s
     ]
 
 
-def run_tool(main_class: str, *args: str, jvm: Sequence[str] = (), timeout: float = 600) -> str:
+def run_tool(
+    main_class: str, *args: str, jvm: Sequence[str] = (), timeout: float = 600, version: str = KAFKA_VERSION
+) -> str:
     """Run one of Kafka's own tools, for example ``org.apache.kafka.tools.ProducerPerformance``; return its stdout.
 
     Raises LocalKafkaError with the end of its output where it fails, or is not done after `timeout` seconds.
     """
-    command = java_command(main_class, *args, jvm=jvm)
+    command = java_command(main_class, *args, jvm=jvm, version=version)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired as error:
@@ -147,9 +171,14 @@ def last_lines(text: str, count: int = 15) -> str:
     return "\n".join(f"    {line}" for line in lines[-count:]) or "    (it said nothing)"
 
 
-def _complete(folder: Path) -> bool:
+def _pom(version: str) -> str:
+    """Kafka before 4.0 brings its own log4j."""
+    return _POM.format(kafka=version, logging=_LOG4J_2 if release(version) >= (4, 0) else "")
+
+
+def _complete(folder: Path, version: str) -> bool:
     pom = folder / "pom.xml"
-    return pom.is_file() and pom.read_text() == _POM
+    return pom.is_file() and pom.read_text() == _pom(version)
 
 
 @contextmanager
@@ -164,32 +193,28 @@ def download_lock() -> AbstractContextManager[None]:
     return _locked(home() / "download.lock")
 
 
-def _download(folder: Path) -> None:
+def _download(folder: Path, version: str) -> None:
     started = time.monotonic()
-    progress(f"fetching Apache Kafka {KAFKA_VERSION} with Maven into {folder} (45 MB, once) ...")
+    progress(f"fetching Apache Kafka {version} with Maven into {folder} (45 MB, once) ...")
     with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
         part = Path(temporary, "kafka")
         part.mkdir()
-        (part / "pom.xml").write_text(_POM)
-        (part / "log4j2.properties").write_text(_LOG4J)
+        (part / "pom.xml").write_text(_pom(version))
+        for name, text in _LOGGING.items():
+            (part / name).write_text(text)
         repository = f"-Dmaven.repo.local={temporary}/repository"
         output = f"-DoutputDirectory={part}/libs"
         maven(
-            f"Kafka {KAFKA_VERSION}",
-            "-f",
-            f"{part}/pom.xml",
-            repository,
-            _COPY_DEPENDENCIES,
-            "-DincludeScope=runtime",
-            output,
+            f"Kafka {version}",
+            *("-f", f"{part}/pom.xml", repository, _COPY_DEPENDENCIES, "-DincludeScope=runtime", output),
         )
         shutil.rmtree(folder, ignore_errors=True)  # an older set of jars, if any
         part.rename(folder)
-    progress(f"Apache Kafka {KAFKA_VERSION} is there, after {time.monotonic() - started:.0f} s")
+    progress(f"Apache Kafka {version} is there, after {time.monotonic() - started:.0f} s")
 
 
 def maven(what: str, *args: str) -> None:
-    """Run Maven, quietly, to fetch ``what``. Raises LocalKafkaError where it fails, or it or Java is missing."""
+    """Run Maven, quietly, to fetch ``what``; raises LocalKafkaError where it or Java is missing, fails, or hangs."""
     mvn = shutil.which("mvn")
     if mvn is None:
         raise LocalKafkaError(f"no mvn on PATH: install Maven (apt-get install maven), {_INSTEAD}")

@@ -1,64 +1,28 @@
-"""One Kafka process of a local cluster: its configuration, its start, and the ways to hurt it."""
+"""One Kafka broker of a local cluster, as a process."""
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from .kafka_admin import describe
-from .kafka_jars import LocalKafkaError, java_command, last_lines, run_tool
-
-START_SECONDS: Final = 120.0
-STOP_SECONDS: Final = 30.0
-_POLL_SECONDS: Final = 0.05
+from .kafka_jars import KAFKA_VERSION, java_command, run_tool
+from .kafka_process import START_SECONDS, STOP_SECONDS, JavaProcess, write_properties
 
 # Kafka in a test lives for seconds: compile little, collect garbage simply. In a benchmark it must not be the brake.
 _FAST_JVM: Final = ("-Xms64m", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _THOROUGH_JVM: Final = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 _FORMAT_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
-# Its stdin is a pipe that we hold open: however our process ends, even by SIGKILL, the pipe does too, and then the
-# broker and its data go. (PR_SET_PDEATHSIG would fire when the *thread* that started the broker ends.)
-_WATCHDOG: Final = 'read -r _; kill -KILL "-$1"; [ -z "$2" ] || rm -rf "$2"'
 
+class Node(JavaProcess):
+    """One broker (and controller, where there is no ZooKeeper) of a local cluster; `id` is its broker id.
 
-class StartFailed(LocalKafkaError):
-    """A broker ended while it was starting, or took too long; the message names its log."""
-
-
-class PortTaken(StartFailed):
-    """Somebody else took the port between our choice of it and the broker's start."""
-
-
-class ReservedPort:
-    """A TCP port of 127.0.0.1 that the system chose, and gives to nobody else until `release`.
-
-    The socket is bound and never listens: a broker may (SO_REUSEADDR, which Java sets) listen on the port, again and
-    again, but neither bind(0) nor connect() will pick it. Without that, a client that reconnects to a dead broker is
-    one day given the broker's own port as its source, is connected to itself, and the broker cannot start again.
+    `outlived_by` is for how many seconds its session goes on after a crash, where nobody may take its id until then.
     """
-
-    def __init__(self) -> None:
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", 0))
-        self.number: int = self._socket.getsockname()[1]
-        if not sys.platform.startswith("linux"):  # elsewhere the bound socket would keep the broker out, too
-            self._socket.close()
-
-    def release(self) -> None:
-        self._socket.close()
-
-
-class Node:
-    """One broker (and controller) of a local cluster; `id` is its broker id."""
 
     def __init__(
         self,
@@ -67,56 +31,33 @@ class Node:
         port: int,
         folder: Path,
         properties: Mapping[str, str],
+        version: str = KAFKA_VERSION,
         fast: bool = True,
         jvm: Sequence[str] = (),
         keep: bool = False,
+        outlived_by: float = 0.0,
     ) -> None:
+        super().__init__(f"Kafka node {node_id}", folder, "kafka.log", keep=keep)
         self.id = node_id
         self.address = f"127.0.0.1:{port}"
-        self._folder, self._keep = folder, keep
-        self._log = folder / "kafka.log"
+        self._version = version
         self._jvm = (*(_FAST_JVM if fast else _THOROUGH_JVM), *jvm)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._watchdog: subprocess.Popen[bytes] | None = None
-        folder.mkdir()
-        lines = {**properties, "log.dirs": str(folder / "data")}
+        self._outlived_by, self._free_at = outlived_by, 0.0
         self._properties = folder / "server.properties"
-        self._properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-
-    @property
-    def pid(self) -> int:
-        """The process id of the broker; raises LocalKafkaError while it does not run."""
-        return self._running_process().pid
-
-    @property
-    def running(self) -> bool:
-        """True while the process exists: also when it is paused, or not ready yet."""
-        return self._process is not None and self._process.poll() is None
+        write_properties(self._properties, {**properties, "log.dirs": str(folder / "data")})
 
     def format(self, cluster_id: str, extra: Sequence[str] = ()) -> None:
         """Prepare the empty data folder; `extra` goes to Kafka's StorageTool (``--add-scram ...``)."""
         arguments = ("format", "-t", cluster_id, "-c", str(self._properties), *extra)
-        run_tool("kafka.tools.StorageTool", *arguments, jvm=_FORMAT_JVM, timeout=START_SECONDS)
+        run_tool("kafka.tools.StorageTool", *arguments, jvm=_FORMAT_JVM, timeout=START_SECONDS, version=self._version)
+
+    def command(self) -> Sequence[str]:
+        return java_command("kafka.Kafka", str(self._properties), jvm=self._jvm, version=self._version)
 
     def launch(self) -> None:
         """Start the process and return at once; nothing answers yet."""
-        if self.running:
-            raise LocalKafkaError(f"node {self.id} is running already (pid {self.pid})")
-        self._forget_process()
-        command = java_command("kafka.Kafka", str(self._properties), jvm=self._jvm)
-        with self._log.open("ab") as log:
-            # A session of its own: a Ctrl-C meant for us must not reach the broker before we stop it.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        data = "" if self._keep else str(self._folder.parent)
-        self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHDOG, "watchdog", str(self._process.pid), data],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        time.sleep(max(0.0, self._free_at - time.monotonic()))
+        super().launch()
 
     def start(self, *, timeout: float = START_SECONDS) -> None:
         """Start the process (again) and return when the broker answers and takes part in its cluster.
@@ -124,75 +65,21 @@ class Node:
         Raises LocalKafkaError with the end of the broker's log.
         """
         self.launch()
-        self.wait_until_ready(1, timeout=timeout)
+        self.wait_until_ready(timeout=timeout)
 
-    def wait_until_ready(self, brokers: int, *, timeout: float = START_SECONDS) -> None:
-        """Wait until this broker answers, and knows a controller, itself, and at least `brokers` living brokers."""
-        deadline = time.monotonic() + timeout
-        while not self._ready(brokers):
-            if not self.running:
-                raise self._start_failed("ended while it was starting")
-            if time.monotonic() > deadline:
-                raise self._start_failed(f"was not ready after {timeout:g} s")
-            time.sleep(_POLL_SECONDS)
-
-    def kill(self) -> None:
-        """Crash: SIGKILL. The other brokers notice when this one's session ends."""
-        self._end(signal.SIGKILL)
-
-    def terminate(self, *, timeout: float = STOP_SECONDS) -> None:
-        """Clean stop: leaders move first. A broker that is not gone after `timeout` seconds is killed."""
-        self._end(signal.SIGTERM, timeout)
-
-    def pause(self) -> None:
-        """Freeze the process (SIGSTOP): its connections stay open and nothing answers."""
-        os.killpg(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let a paused process go on."""
-        os.killpg(self.pid, signal.SIGCONT)
-
-    def close(self) -> None:
-        """Kill the process if it runs, and forget it: whatever its state was, nothing of it is left."""
-        if self.running:
-            self.kill()
-        self._forget_process()
-
-    def log_tail(self) -> str:
-        """Return the last lines of the broker's log (warnings and errors)."""
-        return last_lines(self._log.read_text(errors="replace")) if self._log.exists() else last_lines("")
-
-    def _ready(self, brokers: int) -> bool:
+    def ready(self, brokers: int = 1) -> bool:
+        """Whether it answers, and knows a controller, itself, and at least `brokers` living brokers."""
         try:
             view = describe(self.address, timeout=2)
         except OSError:
             return False
         return view.controller is not None and self.id in view.brokers and len(view.brokers) >= brokers
 
-    def _running_process(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            raise LocalKafkaError(f"node {self.id} is not running")
-        return self._process
+    def kill(self) -> None:
+        """Crash: SIGKILL. The other brokers notice when this one's session ends."""
+        super().kill()
+        self._free_at = time.monotonic() + self._outlived_by
 
-    def _end(self, how: signal.Signals, timeout: float = STOP_SECONDS) -> None:
-        process = self._running_process()
-        os.killpg(process.pid, signal.SIGCONT)  # a paused process takes no SIGTERM
-        os.killpg(process.pid, how)
-        try:
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        self._forget_process()
-
-    def _forget_process(self) -> None:
-        """Release the watchdog of a process that has ended, before it could ever act on a reused process id."""
-        if self._watchdog is not None:
-            self._watchdog.kill()
-            self._watchdog.communicate()
-        self._process = self._watchdog = None
-
-    def _start_failed(self, what: str) -> StartFailed:
-        log = self.log_tail()
-        kind = PortTaken if "Address already in use" in log else StartFailed
-        return kind(f"Kafka node {self.id} {what}; the end of its log, {self._log}:\n{log}")
+    def terminate(self, *, timeout: float = STOP_SECONDS) -> None:
+        """Clean stop: leaders move first. A broker that is not gone after `timeout` seconds is killed."""
+        self._end(signal.SIGTERM, timeout)

@@ -14,7 +14,7 @@ from aiokc.errors import BrokerError
 from aiokc.testing import kafka as kafka_module
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError, run_tool
 from aiokc.testing.kafka_admin import describe
-from aiokc.testing.kafka_node import ReservedPort
+from aiokc.testing.kafka_process import ReservedPort
 from tests.producing import Message, Stored, add_partitions, produce, produce_in_transaction
 
 pytestmark = pytest.mark.kafka
