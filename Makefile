@@ -4,7 +4,7 @@
 #   make test         checks and tests; make test-long adds the long ones; make lint only checks
 #   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
 #   make bench        measure it beside other clients
-#   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6")
+#   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6 --version 2.8.2")
 #   make clean        back to what was cloned
 #
 # ARGS are passed on, to pytest as well: make test ARGS="tests/net -x". PYTHON chooses the interpreter (3.11 or newer).
@@ -37,6 +37,10 @@ SEED ?=
 # The tests of records once more, for whoever has no extension. Not where ARGS asked for some tests only.
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/test_record_contract.py)
+
+# The promise to speak with old brokers, on real ones.
+OLD_KAFKAS = $(if $(ARGS),:,for version in 3.9.2 2.8.2; do echo "== tests on Kafka $$version" && \
+	$(VENV_PYTHON) -m pytest -q --kafka $$version || exit 1; done)
 
 .PHONY: help setup jars demo lint test test-long simulate bench kafka clean
 
@@ -73,6 +77,7 @@ test: lint jars
 
 test-long: lint jars
 	@echo "== tests, the long ones too" && $(VENV_PYTHON) -m pytest $(ARGS)
+	@$(OLD_KAFKAS)
 	@$(OTHER_DECODER)
 
 simulate: $(READY)

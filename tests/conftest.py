@@ -15,7 +15,7 @@ import uvloop
 
 from aiokc.records import NATIVE
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs
-from aiokc.testing.kafka_jars import KAFKA_VERSION, home
+from aiokc.testing.kafka_jars import KAFKA_VERSION, OLD_VERSIONS, home, release
 from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 
 ROOT = Path(__file__).parent.parent
@@ -34,6 +34,10 @@ _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "run every async test on this loop only (default: asyncio; tests marked any_loop on both)"
     parser.addoption("--loop", choices=[*_LOOPS], help=text)
+    text = (
+        "the release of Kafka to run against; an old one runs the tests marked every_kafka only (default: %(default)s)"
+    )
+    parser.addoption("--kafka", choices=[KAFKA_VERSION, *OLD_VERSIONS], default=KAFKA_VERSION, help=text)
 
 
 def pytest_asyncio_loop_factories(
@@ -47,7 +51,9 @@ def pytest_asyncio_loop_factories(
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    kafka = os.environ.get("AIOKC_BOOTSTRAP") or f"{KAFKA_VERSION} from {home()}"
+    version = config.getoption("--kafka")
+    external = os.environ.get("AIOKC_BOOTSTRAP") if version == KAFKA_VERSION else None
+    kafka = external or f"{version} from {home()}"
     loop = config.getoption("--loop") or "asyncio, any_loop tests on uvloop too"
     decoder = "native" if NATIVE else "pure Python"
     return (
@@ -57,12 +63,27 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if _BROKERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.kafka)
         if "uvloop" in item.name:
             _end_a_hang_on_uvloop(item)
+    _leave_out_what_is_too_new(config, items)
+
+
+def _leave_out_what_is_too_new(config: pytest.Config, items: list[pytest.Item]) -> None:
+    version: str = config.getoption("--kafka")
+    if version == KAFKA_VERSION:
+        return
+    left_out = {item for item in items if not _runs_on(version, item)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _runs_on(old: str, item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("every_kafka")
+    return mark is not None and release(old) >= release(mark.kwargs.get("since", "0.0"))
 
 
 def _end_a_hang_on_uvloop(item: pytest.Item) -> None:
@@ -76,7 +97,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch Kafka's jars before the first test, and outside of any test's time limit."""
     if any(item.get_closest_marker("kafka") for item in session.items) and not session.config.option.collectonly:
         try:
-            libs()
+            libs(session.config.getoption("--kafka"))
             if any(item.get_closest_marker("spark") for item in session.items):
                 spark_kafka_jars()
         except LocalKafkaError as error:
@@ -108,9 +129,9 @@ def pytest_make_collect_report(
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[LocalKafka]:
+def kafka(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
     """One broker shared by all tests; use it with `topic_name`, and leave no trace but topics and groups."""
-    with LocalKafka() as running:
+    with LocalKafka(version=request.config.getoption("--kafka")) as running:
         yield running
 
 

@@ -27,7 +27,7 @@ from aiokc.errors import (
 from aiokc.testing.kafka import LocalKafka
 from tests.producing import Message, add_partitions, produce, produce_in_transaction
 
-pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.any_loop, pytest.mark.every_kafka, pytest.mark.timeout(60)]
 
 
 async def read(consumer: Consumer, count: int, **options: int) -> list[ConsumerRecord[bytes | None, bytes | None]]:

@@ -18,6 +18,8 @@ from tests.producing import add_partitions
 
 from .group_member import GroupMember, settled, soon
 
+pytestmark = pytest.mark.every_kafka
+
 
 @pytest.fixture
 def topic(kafka: LocalKafka, topic_name: str) -> str:

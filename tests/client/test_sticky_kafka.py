@@ -17,7 +17,7 @@ from aiokc.types import TopicPartition
 
 from .group_member import GroupMember, settled
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.every_kafka]
 
 
 @pytest.fixture

@@ -56,8 +56,8 @@ class User:
             self._leaving.set_result(None)
 
     def hurry(self) -> None:
-        """Be quick from here on, and let nothing be interrupted: only what is still to be read matters now."""
-        self.plan = replace(self.plan, work=(0.0, 0.0), slow=0.0, seeks=0.0, max_records=500)
+        """Be quick from here on: only what is still to be read matters now."""
+        self.plan = replace(self.plan, work=(0.0, 0.0), slow=0.0, seeks=0.0, reads="getmany", max_records=500)
 
     def positions(self) -> dict[TopicPartition, int]:
         """How far it has read what is its own."""

@@ -9,9 +9,13 @@ from typing import Protocol
 import pytest
 
 from aiokc.testing import Cluster
+from aiokc.testing.apis import versions_of
 from aiokc.testing.kafka import LocalKafka, libs
+from aiokc.testing.kafka_jars import KAFKA_VERSION
+from aiokc.testing.released_versions import RELEASES
 
 from .group_scene import Scene, open_scene
+from .wire_client import WireClient
 
 
 class Kafka(Protocol):
@@ -23,15 +27,28 @@ class Kafka(Protocol):
 
 
 @pytest.fixture(scope="session")
-def running_cluster() -> Iterator[Cluster]:
-    """One broker, configured as the real one of the fixture ``kafka``."""
-    with Cluster(auto_create_topics_enable=False, group_min_session_timeout_ms=1000).in_thread() as cluster:
-        yield cluster
+def running_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One broker, configured as the real one of the fixture ``kafka``, and of its release where that is an old one."""
+    cluster = Cluster(
+        auto_create_topics_enable=False,
+        group_min_session_timeout_ms=1000,
+        as_version=_old_release(request.config) or RELEASES[-1],
+    )
+    with cluster.in_thread() as running:
+        yield running
+
+
+def _old_release(config: pytest.Config) -> str | None:
+    version: str = config.getoption("--kafka")
+    return None if version == KAFKA_VERSION else version.rpartition(".")[0]
 
 
 @pytest.fixture(params=["cluster", pytest.param("kafka", marks=pytest.mark.kafka)])
-def either(request: pytest.FixtureRequest) -> Kafka:
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kafka:
     """The cluster, then a real Kafka."""
+    release = _old_release(request.config)
+    if release is not None:
+        monkeypatch.setattr(WireClient, "spoken", versions_of(release))
     name = "running_cluster" if request.param == "cluster" else "kafka"
     found: Cluster | LocalKafka = request.getfixturevalue(name)
     return found

@@ -182,8 +182,7 @@ class Scene:
     async def open(self) -> None:
         """Let somebody ask until the coordinator is ready."""
         self.admin = await self.actor()
-        find = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
-        while (await self.admin.ask(find, 4)).coordinators[0].error_code in NOT_YET:
+        while (await self.admin.ask(FindCoordinatorRequest(key=self.group), 3)).error_code in NOT_YET:
             pass
         while (await self.described()).error_code in NOT_YET:
             pass

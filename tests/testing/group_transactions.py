@@ -30,8 +30,8 @@ class Transaction:
         self._name = f"transaction-{uuid.uuid4().hex}"
 
     async def begin(self) -> None:
-        find = FindCoordinatorRequest(key_type=1, coordinator_keys=[self._name])
-        while (await self._actor.ask(find, 4)).coordinators[0].error_code in NOT_YET:
+        find = FindCoordinatorRequest(key_type=1, key=self._name)
+        while (await self._actor.ask(find, 3)).error_code in NOT_YET:
             pass
         initial = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=self._timeout_ms)
         while (answer := await self._actor.ask(initial, 4)).error_code in _BUSY:

@@ -53,6 +53,8 @@ from aiokc.wire.messages.offsets import (
 from .conftest import Kafka
 from .wire_client import WireClient, connected
 
+pytestmark = pytest.mark.every_kafka
+
 NO_ID = UUID(int=0)
 #: Near that of the markers: a real broker begins a new segment for a record that is a week younger than the first.
 _NOW = int(time.time() * 1000)
@@ -101,6 +103,7 @@ async def _topic_id(client: WireClient, topic: str) -> UUID:
 # Metadata
 
 
+@pytest.mark.every_kafka(since="4.0")
 async def test_the_versions_of_the_apis(either: Kafka) -> None:
     """Only ApiVersions itself may differ: the cluster is one release newer than the real Kafka at hand."""
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
@@ -114,6 +117,7 @@ async def test_the_versions_of_the_apis(either: Kafka) -> None:
         assert nobody.error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_metadata_of_what_does_not_exist(either: Kafka, topic_name: str) -> None:
     async with connected(either.bootstrap) as client:
         named = [MetadataRequestTopic(name=topic_name), MetadataRequestTopic(name="not/legal")]
@@ -128,6 +132,7 @@ async def test_metadata_of_what_does_not_exist(either: Kafka, topic_name: str) -
         assert [(topic.name, topic.error_code) for topic in answer.topics] == [(None, ErrorCode.UNKNOWN_TOPIC_ID)]
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_metadata_of_a_topic(either: Kafka, topic: str) -> None:
     async with connected(either.bootstrap) as client:
         (found,) = (await client.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))).topics
@@ -143,8 +148,8 @@ async def test_metadata_of_a_topic(either: Kafka, topic: str) -> None:
 
 async def test_a_coordinator_of_no_known_type(either: Kafka) -> None:
     async with connected(either.bootstrap) as client:
-        answer = await client.ask(FindCoordinatorRequest(key_type=7, coordinator_keys=["x"]), 4)
-        assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+        answer = await client.ask(FindCoordinatorRequest(key_type=7, key="x"), 3)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 # Produce
@@ -239,6 +244,7 @@ async def _offset(
     return (await client.ask(ListOffsetsRequest(replica_id=-1, topics=topics), version)).topics[0].partitions[0]
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_offsets_by_timestamp(either: Kafka, topic: str) -> None:
     async with connected(either.bootstrap) as client:
         empty = [await _offset(client, topic, timestamp) for timestamp in (-1, -2, -3, -4, -5, 0)]
@@ -254,6 +260,7 @@ async def test_offsets_by_timestamp(either: Kafka, topic: str) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.every_kafka(since="3.9")
 @pytest.mark.parametrize(
     ("timestamp", "version", "epoch", "code"),
     [
@@ -309,6 +316,7 @@ async def _fetch(client: WireClient, topic_id: UUID, offset: int, version: int =
     return await client.ask(FetchRequest(topics=topics, **defaults | options), version)
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_what_a_fetch_says(either: Kafka, topic: str) -> None:
     async with connected(either.bootstrap) as client:
         topic_id = await _topic_id(client, topic)
@@ -333,6 +341,7 @@ async def test_what_a_fetch_says(either: Kafka, topic: str) -> None:
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_sessions(either: Kafka, topic: str) -> None:
     async with connected(either.bootstrap) as client:
         topic_id = await _topic_id(client, topic)
@@ -392,11 +401,12 @@ async def _stable(client: WireClient, topic_id: UUID, until: int) -> Any:
 
 
 async def _coordinator_is_ready(client: WireClient, txn: str) -> None:
-    request = FindCoordinatorRequest(key_type=1, coordinator_keys=[txn])
-    while (await client.ask(request, 4)).coordinators[0].error_code:
+    request = FindCoordinatorRequest(key_type=1, key=txn)
+    while (await client.ask(request, 3)).error_code:
         pass
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_transactions(either: Kafka, topic: str) -> None:
     async with connected(either.bootstrap) as client:
         topic_id = await _topic_id(client, topic)

@@ -30,6 +30,8 @@ from aiokc.wire.primitives import NO_UUID
 from .group_scene import Scene
 from .group_transactions import Transaction
 
+pytestmark = pytest.mark.every_kafka
+
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
@@ -84,7 +86,13 @@ async def test_all_offsets_of_one_group(scene: Scene, version: int) -> None:
     assert [(one.partition_index, one.committed_offset) for one in topic.partitions] == [(0, 5)]
 
 
-@pytest.mark.parametrize("version", [8, 9, 10])
+@pytest.mark.parametrize(
+    "version",
+    [
+        *(pytest.param(version, marks=pytest.mark.every_kafka(since="3.9")) for version in (8, 9)),
+        pytest.param(10, marks=pytest.mark.every_kafka(since="4.0")),
+    ],
+)
 async def test_offsets_of_groups(scene: Scene, version: int) -> None:
     await _commit(scene, 5)
     for all_topics, expected in ((False, {0: (5, 3, "why"), 1: (-1, -1, "")}), (True, {0: (5, 3, "why")})):
@@ -98,6 +106,7 @@ async def test_offsets_of_groups(scene: Scene, version: int) -> None:
         } == expected
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_several_groups_at_once(scene: Scene) -> None:
     await _commit(scene, 5)
     wanted = [OffsetFetchRequestTopics(name=scene.topic, partition_indexes=[0])]
@@ -109,6 +118,7 @@ async def test_several_groups_at_once(scene: Scene) -> None:
     }
 
 
+@pytest.mark.every_kafka(since="4.0")
 async def test_topics_that_do_not_exist(scene: Scene) -> None:
     by_name = [OffsetFetchRequestTopics(name="no-such-topic", partition_indexes=[0])]
     by_id = [OffsetFetchRequestTopics(topic_id=UUID(int=77), partition_indexes=[0])]
@@ -121,6 +131,7 @@ async def test_topics_that_do_not_exist(scene: Scene) -> None:
     assert found == [(0, -1, 0), (0, -1, ErrorCode.UNKNOWN_TOPIC_ID)]
 
 
+@pytest.mark.every_kafka(since="4.0")
 async def test_commits_by_topic_id(scene: Scene) -> None:
     one = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata=None)
     ids = [scene.topic_id, UUID(int=77)]
@@ -141,6 +152,7 @@ async def test_the_first_commit_makes_a_group_without_a_protocol(scene: Scene) -
     assert (described.error_code, described.group_state, described.protocol_type) == (0, "Empty", "")
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_offsets_of_a_transaction_are_unstable_until_it_ends(scene: Scene) -> None:
     await _commit(scene, 5)
     transaction = Transaction(scene.admin)
@@ -157,6 +169,7 @@ async def test_offsets_of_a_transaction_are_unstable_until_it_ends(scene: Scene)
     assert await _offsets(scene) == [(9, 0), (4, 0)]
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_offsets_of_an_aborted_transaction_never_were(scene: Scene) -> None:
     await _commit(scene, 5)
     transaction = Transaction(scene.admin)
@@ -168,6 +181,7 @@ async def test_offsets_of_an_aborted_transaction_never_were(scene: Scene) -> Non
     assert await _offsets(scene) == [(5, 0), (-1, 0)]
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_what_was_committed_last_counts_and_not_when_a_transaction_ended(scene: Scene) -> None:
     transaction = Transaction(scene.admin)
     await transaction.begin()
@@ -179,6 +193,7 @@ async def test_what_was_committed_last_counts_and_not_when_a_transaction_ended(s
     assert await _offsets(scene) == [(5, 0), (-1, 0)]
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_deleted_offsets_and_groups(scene: Scene) -> None:
     await _commit(scene, 5)
     partitions = [OffsetDeleteRequestPartition(partition_index=index) for index in (0, 1, 7)]

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from aiokc.error_codes import ErrorCode
 from aiokc.testing.messages.describing import DeleteGroupsRequest
 from aiokc.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, MemberIdentity, SyncGroupResponse
 
 from .group_scene import PARKED, Actor, Scene, answered, subscription
+
+pytestmark = pytest.mark.every_kafka
 
 
 async def _until_code(actor: Actor, code: ErrorCode) -> None:
@@ -251,6 +255,7 @@ async def test_several_members_leave_at_once(scene: Scene) -> None:
     assert (await scene.described()).group_state == "Empty"
 
 
+@pytest.mark.every_kafka(since="4.0")
 async def test_a_deleted_group_starts_from_nothing(scene: Scene) -> None:
     leader, _ = await scene.empty()
     assert await scene.admin.commit() == 0

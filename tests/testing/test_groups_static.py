@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aiokc.error_codes import ErrorCode
 from aiokc.wire.messages.group import JoinGroupResponse, MemberIdentity, SyncGroupResponse
 
 from .group_scene import PARKED, Actor, Scene, answered
 from .group_transactions import commit_in_transaction
+
+pytestmark = pytest.mark.every_kafka
 
 FENCED = ErrorCode.FENCED_INSTANCE_ID
 
@@ -57,6 +61,7 @@ async def _static_leader(scene: Scene) -> Actor:
     return leader
 
 
+@pytest.mark.every_kafka(since="3.9")
 async def test_a_leader_that_comes_back_skips_the_assignment(scene: Scene) -> None:
     """KIP-814: it leads, knows the members, and must not assign."""
     old = await _static_leader(scene)

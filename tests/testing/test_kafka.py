@@ -12,8 +12,9 @@ import pytest
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError
 from aiokc.testing import kafka as kafka_module
-from aiokc.testing.kafka import LocalKafka, LocalKafkaError, run_tool
+from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs, run_tool
 from aiokc.testing.kafka_admin import describe
+from aiokc.testing.kafka_jars import OLD_VERSIONS
 from aiokc.testing.kafka_process import ReservedPort
 from tests.producing import Message, Stored, add_partitions, produce, produce_in_transaction
 
@@ -212,3 +213,37 @@ def test_data_that_are_kept_outlive_the_broker(home: Path) -> None:
     assert kafka.folder is not None
     assert (kafka.folder / "node-1" / "data" / "kept-0").is_dir()
     assert [path.name for path in kafka.folder.iterdir()] == ["node-1"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)  # its jars may have to be fetched
+@pytest.mark.parametrize("version", OLD_VERSIONS)
+def test_an_old_kafka_starts_and_survives_a_crash(version: str) -> None:
+    with LocalKafka(version=version) as old:
+        folder = old.folder
+        old.create_topic("events", 2)
+        assert produce(old.bootstrap, "events", [Message(b"a", partition=1)]) == [Stored(1, 0)]
+        old.node(1).kill()
+        old.heal()  # with ZooKeeper, once the session of the dead one is over
+        assert produce(old.bootstrap, "events", [Message(b"b", partition=1)]) == [Stored(1, 1)]
+    assert folder is not None
+    assert not folder.exists()
+
+
+def test_before_3_3_there_is_a_zookeeper_and_no_controller(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = LocalKafka(version="2.8.2")
+    monkeypatch.setattr(kafka, "_reserve", iter([9092, 2181]).__next__)
+    kafka._make_nodes()
+    try:
+        assert {"zookeeper.connect": "127.0.0.1:2181", "broker.id": "1"}.items() <= _properties(kafka.folder).items()
+        assert "process.roles" not in _properties(kafka.folder)
+        with pytest.raises(LocalKafkaError, match="has ended"):
+            kafka.check()
+    finally:
+        kafka.stop()
+
+
+def _properties(folder: Path | None) -> dict[str, str]:
+    assert folder is not None
+    lines = (folder / "node-1" / "server.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines)

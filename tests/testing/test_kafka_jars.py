@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiokc.testing import kafka_jars
-from aiokc.testing.kafka_jars import LocalKafkaError, last_lines, libs
+from aiokc.testing.kafka_jars import LocalKafkaError, java_command, last_lines, libs
 
 _MVN = """\
 #!/bin/sh
@@ -83,6 +83,19 @@ def test_jars_of_another_set_are_replaced(programs: Path, tmp_path: Path) -> Non
     (old / "pom.xml").write_text("another")
 
     assert [path.name for path in libs().iterdir()] == ["broker.jar"]
+
+
+def test_every_version_has_its_folder_and_its_logging(programs: Path, tmp_path: Path) -> None:
+    _program(programs / "java", _java("17"))
+    _program(programs / "mvn", _MVN)
+
+    assert libs("2.8.2") == tmp_path / "home" / "kafka-2.8.2" / "libs"
+    assert "<version>2.8.2</version>" in (tmp_path / "home" / "kafka-2.8.2" / "pom.xml").read_text()
+    assert f"-Dlog4j.configuration=file://{tmp_path}/home/kafka-2.8.2/log4j.properties" in java_command(
+        "A", version="2.8.2"
+    )
+    assert f"-Dlog4j2.configurationFile={tmp_path}/home/kafka-4.3.1/log4j2.properties" in java_command("A")
+    assert (tmp_path / "calls").read_text() == "called\ncalled\n"
 
 
 def test_a_failed_download_leaves_nothing_and_says_why(programs: Path, tmp_path: Path) -> None:

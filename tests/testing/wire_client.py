@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from aiokc.wire import Request, Response, decode, encode_request, read_response_header
 
@@ -14,7 +14,9 @@ R = TypeVar("R", bound=Response)
 
 
 class WireClient:
-    """One connection to one broker."""
+    """One connection to one broker. ``spoken`` is what an old one speaks: newer versions go out in its newest."""
+
+    spoken: ClassVar[Mapping[int, tuple[int, int]]] = {}
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -24,6 +26,7 @@ class WireClient:
     def send(self, request: Request[Any], version: int | None = None) -> None:
         """Send a request, in its newest version if no other is given."""
         version = request.max_version if version is None else version
+        version = min(version, self.spoken.get(request.api_key, (0, version))[1])
         correlation_id = next(self._correlation_ids)
         self._sent.append((type(request), version, correlation_id))
         self._writer.write(encode_request(request, version=version, correlation_id=correlation_id, client_id="tests"))
