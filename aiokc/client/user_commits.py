@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 from ..config import ConsumerConfig
@@ -35,7 +35,8 @@ class UserCommits:
         try:
             mine = self._mine(what, wanted)
             if mine:
-                await self.coordinator.commit(mine, timeout=timeout)
+                offsets = mine if wanted is not None else self._still_mine(mine)
+                await self.coordinator.commit(offsets, timeout=timeout)
         except KafkaError:
             await self._report(deadline)
             raise
@@ -70,13 +71,35 @@ class UserCommits:
             taken = subscription.given_up(what.claims) if by_group else frozenset()
         else:
             taken = frozenset(wanted.keys() - subscription.assigned) if by_group else frozenset()
-        if taken:
-            raise CommitFailed(
-                ErrorCode.UNKNOWN_MEMBER_ID,
-                f"{', '.join(map(str, sorted(taken)))} not assigned to this consumer any more, and nothing was "
-                "committed: who reads them next gets these records again",
-            )
+        _refuse(taken)
         return subscription.consumed() if wanted is None else wanted
+
+    def _still_mine(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> Callable[[], dict[TopicPartition, OffsetAndMetadata]]:
+        """What of "all that was returned" can still be stored when the commit's turn has come.
+
+        Partitions that have gone meanwhile are no error where the user had come back from their records before: that
+        was the moment at which they could go.
+        """
+        assigned = self.subscription.assigned
+        claims = {tp: assigned.get(tp) for tp in offsets}
+
+        def now() -> dict[TopicPartition, OffsetAndMetadata]:
+            _refuse(self.subscription.taken_from_user)
+            assigned = self.subscription.assigned
+            return {tp: offset for tp, offset in offsets.items() if assigned.get(tp) is claims[tp]}
+
+        return now
+
+
+def _refuse(taken: Collection[TopicPartition]) -> None:
+    if taken:
+        raise CommitFailed(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"{', '.join(map(str, sorted(taken)))} not assigned to this consumer any more, and nothing was "
+            "committed: who reads them next gets these records again",
+        )
 
 
 def _offsets(what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | None:

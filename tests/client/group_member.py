@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import anyio
 
@@ -68,7 +68,7 @@ class GroupMember:
         if topics:
             self.subscribe(*topics)
 
-    async def __aenter__(self) -> GroupMember:
+    async def __aenter__(self) -> Self:
         self._task = asyncio.get_running_loop().create_task(self._run())
         return self
 

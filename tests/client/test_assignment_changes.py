@@ -36,6 +36,7 @@ class Member:
         self.polls = PollClock(asyncio.get_running_loop().time())
         self.released: list[int] = []
         self.moved = Signal()
+        self.told_assignor: list[Assign] = []
         self.changes = AssignmentChanges(
             "g",
             self.subscription,
@@ -45,6 +46,7 @@ class Member:
             listener=self.calls,
             polls=self.polls,
             max_poll_interval=max_poll_interval,
+            tell_assignor=self.told_assignor.append,
         )
 
     def release(self, released: Released) -> None:
@@ -83,9 +85,9 @@ async def test_an_assignment_that_is_lost_before_its_turn_is_told_to_nobody() ->
     gate = Gate()
     listener = Noting(assigned=gate)
     async with member(listener) as it:
-        it.changes.add(Assign(ME, (T0,), (T0,)))
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
         await gate.began.wait()
-        it.changes.add(Assign(ME, (T0, T1), (T1,)))
+        it.changes.add(Assign(ME, (T0, T1), (T1,), "range"))
         it.changes.add(Lost(3, (T0, T1), "the group forgot it"))
         gate.go_on.set()
         await it.until_released(3)
@@ -97,12 +99,12 @@ async def test_what_is_lost_is_handed_out_no_more_while_a_callback_is_still_runn
     gate = Gate()
     listener = Noting()
     async with member(listener) as it:
-        it.changes.add(Assign(ME, (T0,), (T0,)))
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
         await listener.heard("assigned")
         it.subscription.seek(T0, 5)
         assert it.subscription[T0].fetchable
         listener.on["assigned"] = gate
-        it.changes.add(Assign(ME, (T0, T1), (T1,)))
+        it.changes.add(Assign(ME, (T0, T1), (T1,), "range"))
         await gate.began.wait()
         assert it.subscription[T0].fetchable, "what is kept goes on while the listener hears of what is added"
         it.changes.add(Lost(3, (T0, T1), "the group forgot it"))
@@ -116,7 +118,7 @@ async def test_what_is_added_is_not_fetchable_until_the_listener_is_done() -> No
     gate = Gate()
     listener = Noting(assigned=gate)
     async with member(listener) as it:
-        it.changes.add(Assign(ME, (T0,), (T0,)))
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
         await gate.began.wait()
         it.subscription.seek(T0, 5)
         assert not it.subscription[T0].fetchable
@@ -131,7 +133,7 @@ async def test_a_topic_that_is_not_wanted_any_more_stays_blocked_after_its_callb
     gate = Gate()
     listener = Noting(assigned=gate)
     async with member(listener) as it:
-        it.changes.add(Assign(ME, (T0, U0), (T0, U0)))
+        it.changes.add(Assign(ME, (T0, U0), (T0, U0), "range"))
         await gate.began.wait()
         it.subscription.seek(T0, 5)
         it.subscription.seek(U0, 5)
@@ -148,7 +150,7 @@ async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_re
     gate = Gate()
     listener = Noting(revoked=gate)
     async with member(listener) as it:
-        it.changes.add(Assign(ME, (T0, T1), (T0, T1)))
+        it.changes.add(Assign(ME, (T0, T1), (T0, T1), "range"))
         await listener.heard("assigned")
         it.changes.add(Revoke(2, (T0,), wait=True))
         await gate.began.wait()
@@ -167,7 +169,7 @@ async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:
         loop = asyncio.get_running_loop()
         it.polls.last = loop.time() - 0.2
         start = loop.time()
-        it.changes.add(Assign(ME, (T0,), (T0,)))
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
         await listener.until(lambda: listener.done == 1)
         assert loop.time() - start < 0.29
         with pytest.raises(ListenerTimedOut, match=r"Noting.on_partitions_assigned\(\) was cancelled"):
@@ -182,7 +184,7 @@ async def test_who_waits_for_records_polls_all_the_time() -> None:
         loop = asyncio.get_running_loop()
         it.polls.last, it.polls.waiting = loop.time() - 100.0, True
         start = loop.time()
-        it.changes.add(Assign(ME, (T0,), (T0,)))
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
         await listener.until(lambda: listener.done == 1)
         assert loop.time() - start >= 0.29
 
@@ -191,7 +193,7 @@ async def test_the_loss_of_who_stopped_polling_is_told_with_time_of_its_own() ->
     gate = Gate()
     listener = Noting(lost=gate)
     async with member(listener, max_poll_interval=0.3) as it:
-        it.changes.add(Assign(ME, (T0,), (T0,)))
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
         await listener.heard("assigned")
         it.polls.last -= 100.0
         it.changes.add(Lost(2, (T0,), "it was not polled"))
@@ -205,7 +207,7 @@ async def test_stop_limits_the_callback_that_is_running() -> None:
     gate = Gate()
     listener = Noting(revoked=gate)
     async with member(listener) as it:
-        it.changes.add(Assign(ME, (T0,), (T0,)))
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
         await listener.heard("assigned")
         it.changes.add(Revoke(2, (T0,), wait=False))
         await gate.began.wait()
