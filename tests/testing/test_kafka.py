@@ -12,7 +12,7 @@ import pytest
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError
 from aiokc.testing import kafka as kafka_module
-from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs, run_tool
+from aiokc.testing.kafka import LocalKafka, LocalKafkaError, run_tool
 from aiokc.testing.kafka_admin import describe
 from aiokc.testing.kafka_jars import OLD_VERSIONS
 from aiokc.testing.kafka_process import ReservedPort
