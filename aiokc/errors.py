@@ -20,6 +20,7 @@
     ├── AssignmentFailed                    an assignor returned something that is no assignment
     └── BrokerError                         an error code of the protocol; .code, .retriable
         ├── OffsetOutOfRange                the position does not exist in the log (any more)
+        │   └── LogTruncated                the log lost, or exchanged, records that were read already
         ├── CommitFailed                    the group has moved on; this member's offsets were not stored
         ├── RebalanceInProgress             the group is assigning anew; go on polling, then commit again
         ├── MemberFenced                    another member took over this group_instance_id
@@ -156,6 +157,27 @@ class OffsetOutOfRange(BrokerError):
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{names}: deleted by retention, or never written; seek() to an existing offset, "
             "or set auto_offset_reset to 'earliest' or 'latest'",
+        )
+
+
+class LogTruncated(OffsetOutOfRange):
+    """Records that were read are not in the log any more, or others in their place: a leader was elected without them.
+
+    ``offsets`` are the positions; ``safe_offsets`` say, where that is known, from which offset on the log of now has
+    other records than those that were read (KIP-320): ``seek()`` there to read what it has instead.
+    """
+
+    def __init__(
+        self, offsets: Mapping[TopicPartition, int], safe_offsets: Mapping[TopicPartition, int], why: str = ""
+    ) -> None:
+        self.offsets, self.safe_offsets = dict(offsets), dict(safe_offsets)
+        names = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in sorted(self.offsets.items()))
+        safe = ", ".join(f"{tp.topic}-{tp.partition} to {offset}" for tp, offset in sorted(self.safe_offsets.items()))
+        BrokerError.__init__(
+            self,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{names}: {why or 'the log was truncated, what was read is not in it any more'}; "
+            f"seek() {safe or 'to an existing offset'} to go on, or set auto_offset_reset to 'earliest' or 'latest'",
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from uuid import UUID
 
 from ..config import ConsumerConfig
 from ..core.subscription import Subscription
@@ -23,7 +22,7 @@ class AllPartitions:
 
     Partitions that are there when a topic or a pattern is first looked at start where auto_offset_reset says. One that
     appears later starts at its beginning: with "latest", the records written before this client heard of it would be
-    skipped. The same holds for all partitions of a topic that was deleted and created again, known by its id (KIP-516).
+    skipped. (So does a topic that was deleted and created again, which the fetcher knows by its id.)
 
     A topic that a broker says not to know keeps its partitions: a broker that has just started may not have heard of
     it yet, and taking them away would mean reading them again from the beginning a moment later. One that matched a
@@ -42,7 +41,7 @@ class AllPartitions:
         self._listener = listener
         self._max_poll_interval = config.max_poll_interval_ms / 1e3
         self._patience = config.retry_backoff_max_ms / 1e3
-        self._seen: dict[str, UUID | None] = {}  # topics, and the id of each
+        self._seen: set[str] = set()
         self._seen_pattern: TopicPattern | None = None
         self._vanished: dict[str, float] = {}  # topics that matched, and since when they are missing
         self._announced: frozenset[TopicPartition] = frozenset()  # what the listener was told to be assigned
@@ -87,7 +86,7 @@ class AllPartitions:
             return False
         wanted = [] if self._leaving else self._wanted()
         subscribed = self._subscription.topics
-        self._seen = {topic: found for topic, found in self._seen.items() if topic in subscribed}
+        self._seen &= subscribed
         going = self._announced.difference(wanted)
         if going:
             await self._give_up(going)
@@ -121,10 +120,9 @@ class AllPartitions:
         subscription = self._subscription
         held = set(subscription.assigned)
         added = set(wanted) - self._announced
-        recreated = self._recreated()
         changed = subscription.replace(wanted)
         for tp in wanted:
-            if tp.topic in recreated or (tp not in held and self._is_late(tp.topic)):
+            if tp not in held and self._is_late(tp.topic):
                 logger.info("%s is new: reading it from its beginning", tp)
                 subscription.await_reset(tp, EARLIEST)
         self._see()
@@ -134,23 +132,17 @@ class AllPartitions:
             self.assigned.notify()
             await self._listener.assigned(added, self._deadline())
         subscription.unblock(tp for tp in wanted if tp.topic in subscription.topics)
-        return changed or bool(added or recreated)
+        return changed or bool(added)
 
     def _is_late(self, topic: str) -> bool:
         """Whether the user has read what he subscribes to before this topic, or its partition, appeared."""
         pattern = self._subscription.pattern
         return topic in self._seen or (pattern is not None and pattern is self._seen_pattern)
 
-    def _recreated(self) -> set[str]:
-        ids = {topic: self._metadata.cluster.topic_id(topic) for topic in self._seen}
-        return {topic for topic, now in ids.items() if now is not None and self._seen[topic] not in (None, now)}
-
     def _see(self) -> None:
         """From here on, what appears in these topics, or matches this pattern, is new."""
         cluster, subscription = self._metadata.cluster, self._subscription
-        for topic in subscription.topics:
-            if topic in cluster.topics or topic in cluster.errors:
-                self._seen[topic] = cluster.topic_id(topic) or self._seen.get(topic)
+        self._seen |= {topic for topic in subscription.topics if topic in cluster.topics or topic in cluster.errors}
         self._seen_pattern = subscription.pattern if subscription.is_matched else None
 
     def _deadline(self) -> float:

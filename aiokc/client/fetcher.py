@@ -17,7 +17,7 @@ from ..core.fetch_answer import SESSION_ERRORS, Answer, Verdict
 from ..core.fetch_buffer import FetchBuffer, Limits, Opened, PartitionBuffer, Unread
 from ..core.fetch_plan import FetchPlan, FetchPlanner
 from ..core.fetch_session import FetchSession
-from ..core.positions import PartitionPosition
+from ..core.positions import PartitionPosition, PositionState
 from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
@@ -25,7 +25,6 @@ from ..errors import (
     ConnectionFailed,
     KafkaError,
     MalformedResponse,
-    OffsetOutOfRange,
     RecordError,
     RequestTimedOut,
     broker_error,
@@ -34,7 +33,9 @@ from ..net.pool import Pool
 from ..records import NATIVE
 from ..types import ConsumerRecords, RawRecords, TopicPartition
 from ..wire.messages.fetch import FetchRequest, FetchResponse
+from .lost_positions import LostPositions
 from .metadata import Metadata
+from .position_validator import PositionValidator
 from .signal import Signal
 
 logger = logging.getLogger("aiokc.fetch")
@@ -77,9 +78,14 @@ class Fetcher:
         self._metadata = metadata
         self._subscription = subscription
         self._random = random
-        self._reset_timestamp = reset_timestamp
         self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes))
         self._planner = FetchPlanner(subscription, self._buffer, config)
+        self._lost = LostPositions(subscription, self._buffer, reset_timestamp)
+        self._validator = PositionValidator(
+            config, pool, metadata, subscription, self._buffer, random, self._lost.truncated
+        )
+        self._validator.done.followed_by(self.wake)
+        self._validator.done.followed_by(self.arrived)
         self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how much that may bring
         self._next_search = 0.0  # for leaders
         self._closed = False
@@ -94,6 +100,7 @@ class Fetcher:
     async def run(self) -> None:
         """Keep a Fetch in flight to each broker that has something the user may want next."""
         async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._validator.run)
             while True:
                 retry = await self._send(tasks)
                 await self.wake.wait(None if retry is None else retry - asyncio.get_running_loop().time())
@@ -112,6 +119,11 @@ class Fetcher:
             if loop.time() - since > _SLICE_SECONDS:
                 await asyncio.sleep(0)
                 since = loop.time()
+        while planner.recreated:
+            self._lost.recreated(*planner.recreated.pop())
+            self.arrived.notify()
+        if subscription.is_locating:
+            self._validator.wake.notify()
         if self._closed:
             return None
         now = loop.time()
@@ -178,24 +190,34 @@ class Fetcher:
             if loop.time() - since > _SLICE_SECONDS:
                 await asyncio.sleep(0)
                 since = loop.time()
-            answer = Answer(target, data)
             position = self._subscription.get(target.tp, target.token)
             if position is None:
                 continue  # revoked, or sought away from, while the Fetch was in flight
-            if answer.verdict in (Verdict.DATA, Verdict.FAIL):
-                self._store(answer, position, broker)
-            elif answer.verdict is Verdict.OUT_OF_RANGE:
-                if not self._out_of_range(answer, position):
-                    later.append(target.tp)
-            else:
-                self._complain(str(target.tp), answer.error(broker))
+            if position.state is not PositionState.FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
+                continue  # another leader since: this one may not have known that it was deposed (KIP-320)
+            if not self._take_in(Answer(target, data), position, broker):
                 later.append(target.tp)
-                if answer.verdict is Verdict.REFRESH:
-                    self._metadata.request_update()
         if later:
             self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
         if answers:
             self.arrived.notify()
+
+    def _take_in(self, answer: Answer, position: PartitionPosition, broker: str) -> bool:
+        """Do what the answer about one partition means; False: it is to be asked again, but not at once."""
+        tp = answer.target.tp
+        match answer.verdict:
+            case Verdict.DATA | Verdict.FAIL:
+                self._store(answer, position, broker)
+                return True
+            case Verdict.OUT_OF_RANGE:
+                return self._lost.out_of_range(answer, position)
+            case Verdict.DIVERGING:
+                self._subscription.await_validation(tp)
+            case Verdict.REFRESH | Verdict.RETRY:
+                self._complain(str(tp), answer.error(broker))
+                if answer.verdict is Verdict.REFRESH:
+                    self._metadata.request_update()
+        return False
 
     def _refused(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
         """The answer counts for nothing. A session that is gone is opened anew, at once, unless that helped nothing."""
@@ -216,29 +238,6 @@ class Fetcher:
             if not data.records:
                 return
         self._buffer.add(answer.fetched(broker), position)
-
-    def _out_of_range(self, answer: Answer, position: PartitionPosition) -> bool:
-        """The log does not hold the offset; return whether that counts already.
-
-        Where there are records before it, those come first (F4), and the same question is asked again later.
-        """
-        tp, offset = answer.target.tp, answer.target.offset
-        if offset != position.position:
-            return False
-        if self._reset_timestamp is None:
-            fetched = answer.fetched("")
-            fetched.error = OffsetOutOfRange({tp: offset})
-            self._buffer.add(fetched, position)
-            return True
-        logger.warning(
-            "%s: offset %d is not in the log (log start %s, end %s); auto_offset_reset decides where to go on",
-            tp,
-            offset,
-            position.log_start_offset,
-            position.high_watermark,
-        )
-        self._subscription.await_reset(tp, self._reset_timestamp)
-        return True
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log what will be tried again, once in a while for each broker and partition."""
@@ -353,3 +352,8 @@ class Fetcher:
         self._subscription.move_to_end(buffer.tp)
         self.wake.notify()  # it is to be fetched again then, and nothing else may happen until then
         raise error
+
+
+def _epoch(known: int | None) -> int:
+    """A leader epoch as a request carries it."""
+    return -1 if known is None else known

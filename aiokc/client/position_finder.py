@@ -40,7 +40,7 @@ class PositionFinder:
     """Gives every assigned partition a position.
 
     An answer counts only for the claim that asked (its token): a seek, or another assignment, always wins over it.
-    ``found`` is notified when positions were found, and when ``error`` was set, which the user's next call raises.
+    ``found`` is notified when positions were found, and when there is an error for the user's next call to raise.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class PositionFinder:
     ) -> None:
         self.found = Signal()
         self.wake = Signal()
-        self.error: KafkaError | None = None
+        self._error: tuple[KafkaError, Claims] | None = None
         self._subscription = subscription
         self._metadata = metadata
         self._lister = lister
@@ -134,6 +134,7 @@ class PositionFinder:
             await self._next(now)
 
     async def _look_up_timestamps(self, node_id: int, asked: Mapping[TopicPartition, int], claims: Claims) -> None:
+        epochs = {tp: self._metadata.cluster.leader_epoch(tp) for tp in asked}
         answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
         for tp, offset in answer.found.items():
             if tp not in claims or self._subscription.get(tp, claims[tp]) is None:
@@ -141,7 +142,7 @@ class PositionFinder:
             if offset is None:
                 answer.errors[tp] = NoOffsetForPartition([tp])
                 continue
-            self._subscription.seek(tp, offset.offset, offset.leader_epoch)
+            self._subscription.found(tp, offset.offset, offset.leader_epoch, checked_epoch=epochs[tp])
             logger.info("%s: position set to offset %d (%s)", tp, offset.offset, _names.get(asked[tp], asked[tp]))
         left = [tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None]
         if left:
@@ -169,8 +170,18 @@ class PositionFinder:
                 names = ", ".join(map(str, sorted(claims)[:5]))
                 logger.warning("no position yet for %s: %s%s", names, error, and_more(held_back))
         else:
-            self.error = error
+            self._error = error, claims
             self.found.notify()
+
+    def take_error(self) -> KafkaError | None:
+        """Return, once, why there is no position; None where the user has sought since, in all that it is about."""
+        if self._error is None:
+            return None
+        (error, claims), self._error = self._error, None
+        left = {tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None}
+        if isinstance(error, NoOffsetForPartition) and left:
+            return NoOffsetForPartition(error.partitions & left) if error.partitions & left else None
+        return error if left else None
 
 
 _names = {EARLIEST: "earliest", LATEST: "latest"}

@@ -11,7 +11,6 @@ from random import Random
 import anyio
 
 from ..config import ConsumerConfig
-from ..core.positions import PositionState
 from ..core.subscription import Mode, Subscription
 from ..core.topic_pattern import TopicPattern
 from ..errors import ConsumerClosed, RequestTimedOut, UsageError
@@ -144,8 +143,7 @@ class Reading:
             raise UsageError("nothing to read: call subscribe() or assign() first")
         if self.coordinator is not None and self.coordinator.error is not None:
             raise self.coordinator.error
-        if self.finder.error is not None:
-            error, self.finder.error = self.finder.error, None
+        if (error := self.finder.take_error()) is not None:
             raise error
         cluster = self.link.metadata.cluster
         if cluster.errors:
@@ -237,7 +235,7 @@ class Reading:
         while True:
             self.check()
             held = {tp: self.subscription[tp] for tp in partitions}
-            lacking = [tp for tp, position in held.items() if position.state is not PositionState.FETCHING]
+            lacking = [tp for tp, position in held.items() if not position.has_position]
             if not lacking:
                 return {tp: position.position for tp, position in held.items()}
             self.raise_errors()

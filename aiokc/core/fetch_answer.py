@@ -19,6 +19,7 @@ class Verdict(Enum):
     REFRESH = auto()  # the metadata are wrong or old: refresh them, ask again
     RETRY = auto()  # ask again later
     OUT_OF_RANGE = auto()  # the offset is not in the log
+    DIVERGING = auto()  # the log parts from what was read before the offset was reached (KIP-320)
     FAIL = auto()  # tell the user
 
 
@@ -61,6 +62,8 @@ class Answer:
 
     @property
     def verdict(self) -> Verdict:
+        if self.data.diverging_epoch is not None and self.data.error_code == ErrorCode.NONE:
+            return Verdict.DIVERGING
         return verdict(self.data.error_code)
 
     def fetched(self, broker: str) -> Fetched:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from ..config import ClientConfig
 from ..types import TopicPartition
@@ -92,6 +93,8 @@ class FetchPlanner:
         #: Nobody can be asked for these until the metadata say more.
         self.without_leader: dict[TopicPartition, None] = {}
         self.short_of_room = False
+        #: Claims on partitions whose topic was deleted and created again; whoever takes them up clears the list.
+        self.recreated: list[tuple[TopicPartition, int]] = []
         self._subscription = subscription
         self._buffer = buffer
         self._config = config
@@ -150,11 +153,38 @@ class FetchPlanner:
         if info is None or leader is None or leader not in self._cluster.brokers:
             self.without_leader[tp] = None
             return None, None
-        offset, _ = self._buffer.frontier(tp, position)
+        offset, last_epoch = self._buffer.frontier(tp, position)
         if position.until is not None and offset >= position.until:
             return None, None
+        topic_id = self._cluster.topic_id(tp.topic)
+        if not self._is_same_log(tp, position, topic_id, info.leader_epoch, last_epoch):
+            return None, None
         epoch = -1 if info.leader_epoch is None else info.leader_epoch
-        return leader, FetchTarget(tp, position.token, offset, epoch, -1, self._cluster.topic_id(tp.topic))
+        return leader, FetchTarget(
+            tp, position.token, offset, epoch, -1 if last_epoch is None else last_epoch, topic_id
+        )
+
+    def _is_same_log(
+        self,
+        tp: TopicPartition,
+        position: PartitionPosition,
+        topic_id: UUID | None,
+        leader_epoch: int | None,
+        last_epoch: int | None,
+    ) -> bool:
+        """Whether the log that the metadata speak of is known to be the one that was read so far."""
+        if position.topic_id is None:
+            position.topic_id = topic_id
+        elif topic_id not in (None, position.topic_id):
+            self.recreated.append((tp, position.token))
+            return False
+        if leader_epoch is None or position.checked_epoch == leader_epoch:
+            return True
+        if last_epoch is None:
+            position.checked_epoch = leader_epoch  # there is nothing to compare
+            return True
+        self._subscription.await_validation(tp)
+        return False
 
     # What to do
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from uuid import UUID
 
 from ..types import OffsetAndMetadata
 
@@ -13,6 +14,7 @@ class PositionState(Enum):
 
     INITIALIZING = "looks for a committed offset"
     AWAIT_RESET = "looks up an offset by reset_timestamp"
+    AWAIT_VALIDATION = "has a position, and asks the new leader whether its log holds what was read (KIP-320)"
     FETCHING = "has a position"
 
 
@@ -27,12 +29,17 @@ class PartitionPosition:
     ``position`` is the next offset to hand out; ``released`` the next offset after all that *earlier* calls handed
     out. While the user holds records (``held``) the two go separate ways, a seek included: only what he is done with
     may be committed. ``until`` is the first offset that is not wanted.
+
+    ``leader_epoch`` is that of the last record before ``position``, ``checked_epoch`` that of the leader whose log is
+    known to hold that record, ``topic_id`` the topic that the position is one of (KIP-516): None where not known.
     """
 
     token: int
     state: PositionState = PositionState.INITIALIZING
     position: int = -1
     leader_epoch: int | None = None
+    checked_epoch: int | None = None
+    topic_id: UUID | None = None
     released: int = -1
     released_epoch: int | None = None
     held: bool = False
@@ -54,12 +61,18 @@ class PartitionPosition:
         """Whether records of it may be asked for, and handed out."""
         return self.state is PositionState.FETCHING and not self.paused and not self.blocked
 
+    @property
+    def has_position(self) -> bool:
+        return self.state in (PositionState.FETCHING, PositionState.AWAIT_VALIDATION)
+
     def locate(self, token: int, position: int, leader_epoch: int | None = None) -> None:
         """Go on at ``position``. What the user holds stays uncommitted until he comes back, wherever that is."""
         self.token = token
         self.state = PositionState.FETCHING
         self.position = position
         self.leader_epoch = leader_epoch
+        self.checked_epoch = None
+        self.topic_id = None
         self.reset_timestamp = None
         self.retry_at = 0.0
         if not self.held:
@@ -105,19 +118,19 @@ class PartitionPosition:
 
     def committable(self) -> OffsetAndMetadata | None:
         """What auto-commit may store: what earlier calls handed out. None without a position."""
-        if self.state is not PositionState.FETCHING:
+        if not self.has_position:
             return None
         return OffsetAndMetadata(self.released, "", self.released_epoch)
 
     def consumed(self) -> OffsetAndMetadata | None:
         """What commit() without arguments stores: all that was handed out. None without a position."""
-        if self.state is not PositionState.FETCHING:
+        if not self.has_position:
             return None
         return OffsetAndMetadata(self.position, "", self.leader_epoch)
 
     def lag(self, read_committed: bool) -> int | None:
         """How many offsets lie before the end that this isolation level can see; None before the first fetch."""
         end = self.last_stable_offset if read_committed else self.high_watermark
-        if end is None or self.state is not PositionState.FETCHING:
+        if end is None or not self.has_position:
             return None
         return max(0, end - self.position)

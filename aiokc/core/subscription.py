@@ -209,6 +209,26 @@ class Subscription:
         self._unlocated.pop(tp, None)
         self.touch(tp)
 
+    def found(
+        self, tp: TopicPartition, offset: int, leader_epoch: int | None = None, *, checked_epoch: int | None = None
+    ) -> None:
+        """Stand at ``offset``, which the leader of ``checked_epoch`` gave: there is no need to ask it again."""
+        self.seek(tp, offset, leader_epoch)
+        self[tp].checked_epoch = checked_epoch
+
+    def await_validation(self, tp: TopicPartition) -> None:
+        """Hand out and fetch nothing of ``tp`` until its leader's log is known to hold what was read (KIP-320)."""
+        self[tp].state = PositionState.AWAIT_VALIDATION
+        self._unlocated[tp] = None
+        self.touch(tp)
+
+    def validated(self, tp: TopicPartition, checked_epoch: int | None) -> None:
+        """The log of the leader of that epoch holds what was read of ``tp``: go on."""
+        position = self[tp]
+        position.state, position.checked_epoch, position.retry_at = PositionState.FETCHING, checked_epoch, 0.0
+        self._unlocated.pop(tp, None)
+        self.touch(tp)
+
     def read_until(self, tp: TopicPartition, offset: int) -> None:
         """Want nothing of ``tp`` from ``offset`` on."""
         self[tp].until = offset
@@ -231,6 +251,11 @@ class Subscription:
         """The partitions in ``state``, not FETCHING, that may be worked on now, with their tokens."""
         waiting = ((tp, self._assigned[tp]) for tp in self._unlocated)
         return {tp: p.token for tp, p in waiting if p.state is state and p.retry_at <= now}
+
+    @property
+    def is_locating(self) -> bool:
+        """Whether there are partitions on their way to a position that can be fetched from."""
+        return bool(self._unlocated)
 
     def next_retry(self, now: float) -> float | None:
         """When to look again at the first partition that has to be left alone until then."""

@@ -1,0 +1,88 @@
+"""What becomes of a position that its log does not hold: out of range, truncated, or of a topic that is gone."""
+
+from __future__ import annotations
+
+import logging
+
+from ..core.fetch_answer import Answer
+from ..core.fetch_buffer import FetchBuffer
+from ..core.positions import PartitionPosition
+from ..core.subscription import Subscription
+from ..errors import LogTruncated, OffsetOutOfRange
+from ..types import EARLIEST, TopicPartition
+from .position_validator import Ending
+
+logger = logging.getLogger("aiokc.offsets")
+
+
+class LostPositions:
+    """Resets such a position by ``reset_timestamp``; where there is none, the user gets an error, and seeks.
+
+    Every reset is a warning that names the offset that was left; the one that was found instead follows.
+    """
+
+    def __init__(self, subscription: Subscription, buffer: FetchBuffer, reset_timestamp: int | None) -> None:
+        self._subscription = subscription
+        self._buffer = buffer
+        self._reset_timestamp = reset_timestamp
+
+    def out_of_range(self, answer: Answer, position: PartitionPosition) -> bool:
+        """The log does not hold the offset that was asked for; return whether that counts already.
+
+        Where there are records before it, those come first (F4), and the same question is asked again later.
+        """
+        tp, offset = answer.target.tp, answer.target.offset
+        if offset != position.position:
+            return False
+        if self._reset_timestamp is None:
+            self._buffer.fail(tp, position, OffsetOutOfRange({tp: offset}))
+            return True
+        logger.warning(
+            "%s: offset %d is not in the log (log start %s, end %s); looking up where to go on",
+            tp,
+            offset,
+            position.log_start_offset,
+            position.high_watermark,
+        )
+        self._subscription.await_reset(tp, self._reset_timestamp)
+        return True
+
+    def truncated(self, tp: TopicPartition, position: PartitionPosition, ending: Ending | None) -> None:
+        """Another log than the one that was read begins before the position, at ``ending`` (None: not known)."""
+        offset = position.position
+        if self._reset_timestamp is None:
+            safe = {tp: ending.offset} if ending is not None else {}
+            self._buffer.fail(tp, position, LogTruncated({tp: offset}, safe))
+        elif ending is None:
+            logger.warning("%s: the log was truncated before offset %d; looking up where to go on", tp, offset)
+            self._subscription.await_reset(tp, self._reset_timestamp)
+        else:
+            logger.warning(
+                "%s: the log was truncated under offset %d: what was read from offset %d on is gone; going on there",
+                tp,
+                offset,
+                ending.offset,
+            )
+            self._subscription.found(tp, ending.offset, ending.epoch, checked_epoch=ending.leader_epoch)
+
+    def recreated(self, tp: TopicPartition, token: int) -> None:
+        """The topic was deleted and created again: a position in the old log means nothing in the new one (KIP-516).
+
+        Any reset goes to the beginning: "latest" would skip what was written before this client heard of it.
+        """
+        position = self._subscription.get(tp, token)
+        if position is None:
+            return
+        offset = position.position
+        if self._reset_timestamp is None:
+            self._buffer.drop(tp)
+            self._buffer.fail(
+                tp, position, LogTruncated({tp: offset}, {tp: 0}, "the topic was deleted and created again")
+            )
+            return
+        logger.warning(
+            "%s: the topic was deleted and created again: leaving offset %d for the beginning of the new log",
+            tp,
+            offset,
+        )
+        self._subscription.await_reset(tp, EARLIEST)

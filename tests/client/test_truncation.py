@@ -1,0 +1,256 @@
+"""Logs that lose what was read from them (KIP-320), and topics that are made again (KIP-516)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, OffsetAndMetadata, TopicPartition
+from aiokc.client.consumer import Consumer as ConsumerType
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed, LogTruncated, OffsetOutOfRange
+from aiokc.testing import Cluster
+from aiokc.testing.faults import Hold
+from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
+
+pytestmark = pytest.mark.timeout(60)
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+# 4.4 finds divergence in the answers to Fetch too (version 12); 2.1 has only OffsetForLeaderEpoch, and no topic ids.
+versions = pytest.mark.parametrize("version", ["4.4", "2.3"])
+
+
+def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> ConsumerType:
+    consumer = Consumer(
+        **{
+            "bootstrap_servers": cluster.bootstrap,
+            "auto_offset_reset": "earliest",
+            "fetch_max_wait_ms": 50,
+            "retry_backoff_ms": 10,
+            **options,
+        }
+    )
+    consumer.assign(partitions)
+    return consumer
+
+
+async def values(consumer: ConsumerType, count: int) -> list[bytes]:
+    async with asyncio.timeout(20):
+        return [(await consumer.getone()).value or b"" for _ in range(count)]
+
+
+def write(cluster: Cluster, *values: bytes) -> None:
+    """One batch each: a log is truncated between batches."""
+    for value in values:
+        cluster.append("t", value)
+
+
+@versions
+async def test_a_new_leader_with_the_same_log_is_read_on(version: str) -> None:
+    async with Cluster(brokers=3, topics={"t": 1}, as_version=version) as cluster:
+        write(cluster, b"0", b"1")
+        asked = cluster.intercept(OffsetForLeaderEpochRequest, lambda exchange: None)
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 2) == [b"0", b"1"]
+            cluster.move_leader("t")
+            write(cluster, b"2")
+            assert await values(consumer, 1) == [b"2"]
+            assert asked.hits == 1, "before anything is fetched from the new leader"
+
+
+@versions
+async def test_truncation_resets_to_the_diverging_offset_where_a_policy_allows_it(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster(brokers=3, topics={"t": 1}, as_version=version) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 4) == [b"0", b"1", b"2", b"3"]
+            with caplog.at_level(logging.WARNING, "aiokc.offsets"):
+                cluster.truncate("t", to=2)
+                write(cluster, b"x", b"y", b"z")
+                assert await values(consumer, 3) == [b"x", b"y", b"z"], "the log is longer than it was, and another one"
+            assert "under offset 4" in caplog.text
+            assert "offset 2" in caplog.text
+
+
+@versions
+async def test_truncation_is_an_error_with_the_safe_offset_where_there_is_no_policy(version: str) -> None:
+    async with Cluster(brokers=3, topics={"t": 1}, as_version=version) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 4) == [b"0", b"1", b"2", b"3"]
+            cluster.truncate("t", to=2)
+            write(cluster, b"x", b"y", b"z")
+            for _ in range(2):
+                with pytest.raises(LogTruncated, match="t-0 at 4") as caught:
+                    await values(consumer, 1)
+                assert (caught.value.offsets, caught.value.safe_offsets) == ({ZERO: 4}, {ZERO: 2})
+                assert isinstance(caught.value, OffsetOutOfRange)
+            consumer.seek(ZERO, caught.value.safe_offsets[ZERO])
+            assert await values(consumer, 3) == [b"x", b"y", b"z"]
+
+
+async def test_what_was_only_fetched_ahead_is_fetched_again_and_nobody_is_bothered() -> None:
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"0", b"1"]
+            async with asyncio.timeout(10):
+                while consumer._reading.fetcher._buffer.frontier(ZERO, consumer._reading.subscription[ZERO])[0] < 4:
+                    await consumer._reading.fetcher.arrived.wait()
+            cluster.truncate("t", to=2)
+            write(cluster, b"x", b"y", b"z")
+            asked = cluster.intercept(OffsetForLeaderEpochRequest, lambda exchange: None)
+            consumer._reading.link.metadata.request_update()
+            async with asyncio.timeout(10):
+                await asked.caught(2)
+            assert await values(consumer, 3) == [b"x", b"y", b"z"]
+            assert asked.hits == 2, "first for what was fetched ahead, then for the position"
+
+
+async def test_a_leader_that_parts_from_what_was_read_says_so_in_its_answer() -> None:
+    """Fetch v12 (KIP-595): the first leader is still believed to lead, and its log was exchanged under it."""
+    async with Cluster(brokers=1, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        cluster.truncate("t", to=2)  # the epoch rises, nothing is lost
+        write(cluster, b"2", b"3")
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 4) == [b"0", b"1", b"2", b"3"]
+            partition = cluster._partition("t", 0)
+            partition.log.truncate(3)
+            partition.wake()
+            async with asyncio.timeout(10):
+                while await consumer.position(ZERO) != 3:
+                    await consumer._reading.fetcher.arrived.wait()
+            write(cluster, b"x")
+            assert await values(consumer, 1) == [b"x"]
+
+
+async def test_a_committed_epoch_is_compared_before_the_first_fetch() -> None:
+    """O10: offset 3 was committed by who read epoch 0 up to there; the log of now has other records below it."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        cluster.truncate("t", to=2)
+        write(cluster, b"x", b"y", b"z")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(4, leader_epoch=0))
+            with pytest.raises(LogTruncated) as caught:
+                await values(consumer, 1)
+            assert caught.value.safe_offsets == {ZERO: 2}
+            consumer.seek(ZERO, OffsetAndMetadata(4, leader_epoch=1))
+            assert await values(consumer, 1) == [b"z"]
+
+
+async def test_a_seek_while_the_leader_is_asked_wins() -> None:
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 4) == [b"0", b"1", b"2", b"3"]
+            hold = Hold()
+            cluster.intercept(OffsetForLeaderEpochRequest, hold, times=1)
+            cluster.truncate("t", to=2)
+            write(cluster, b"x")
+            waiting = asyncio.create_task(values(consumer, 1))
+            async with asyncio.timeout(10):
+                await hold.arrived()
+            consumer.seek(ZERO, 1)
+            hold.release()
+            assert await waiting == [b"1"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+async def test_what_passes_is_asked_again(code: ErrorCode) -> None:
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0")
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 1) == [b"0"]
+            refused = cluster.intercept(OffsetForLeaderEpochRequest, code, times=2)
+            cluster.move_leader("t")
+            write(cluster, b"1")
+            assert await values(consumer, 1) == [b"1"]
+            assert refused.hits == 2
+
+
+async def test_a_topic_that_may_not_be_described_is_an_error_of_that_partition() -> None:
+    async with Cluster(brokers=3, topics={"t": 2}) as cluster:
+        write(cluster, b"0")
+        async with reading(cluster, ZERO, ONE) as consumer:
+            assert await values(consumer, 1) == [b"0"]
+            cluster.intercept(OffsetForLeaderEpochRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=1)
+            cluster.move_leader("t")
+            cluster.append("t", b"other", partition=1)
+            write(cluster, b"1")
+            got: list[bytes] = []
+            errors = 0
+            while len(got) < 2:
+                try:
+                    got += await values(consumer, 1)
+                except AuthorizationFailed:
+                    errors += 1
+            assert (sorted(got), errors) == ([b"1", b"other"], 1)
+
+
+@pytest.mark.parametrize("longer", [False, True], ids=["shorter", "longer"])
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+async def test_a_topic_that_was_made_again_is_read_from_its_beginning(reset: str, longer: bool) -> None:
+    """By assign() too; also where the position exists in the new log."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        async with reading(cluster, ZERO, auto_offset_reset=reset) as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"0", b"1"]
+            cluster.recreate_topic("t")
+            expected = [b"a", b"b", b"c", b"d"] if longer else [b"a"]
+            write(cluster, *expected)
+            assert await values(consumer, len(expected)) == expected
+
+
+async def test_a_topic_that_was_made_again_is_an_error_where_there_is_no_policy() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"0", b"1"]
+            cluster.recreate_topic("t")
+            write(cluster, b"a", b"b", b"c")
+            for _ in range(2):
+                with pytest.raises(LogTruncated, match="deleted and created again") as caught:
+                    await values(consumer, 1)
+            assert caught.value.safe_offsets == {ZERO: 0}
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 3) == [b"a", b"b", b"c"]
+
+
+async def test_an_answer_of_a_deposed_leader_is_not_believed() -> None:
+    """It was under way when the new leader became known: it may hold what nobody else has."""
+    async with Cluster(brokers=2, topics={"t": 1}) as cluster:
+        write(cluster, b"0")
+        async with reading(cluster, ZERO, fetch_max_wait_ms=20_000) as consumer:
+            assert await values(consumer, 1) == [b"0"]
+            old = cluster.leader("t")
+            fetches = cluster.intercept(FetchRequest, lambda exchange: None)
+            position = consumer._reading.subscription[ZERO]
+            token, offset = position.token, position.position
+            cluster.move_leader("t")
+            write(cluster, b"1")
+            assert await values(consumer, 1) == [b"1"]
+            assert (position.token, position.position) == (token, offset + 1)
+            assert cluster.leader("t") != old
+            assert fetches.hits >= 1
