@@ -324,7 +324,7 @@ class Fetcher:
                 break
             records, after = buffer.take(count)
             if records:
-                epoch = records[-1].leader_epoch
+                epoch = buffer.taken_epoch
                 batch.add(buffer.tp, records, after, epoch, position.claim)
                 count -= len(records)
                 self._subscription.hand_out(buffer.tp, after, epoch)
@@ -332,7 +332,7 @@ class Fetcher:
             elif buffer.undecoded:
                 continue
             elif after > position.position:
-                position.skip_to(after)
+                position.skip_to(after, buffer.taken_epoch)
             self._buffer.served(buffer, position)
             if buffer.error is not None and not buffer.ready and not buffer.undecoded:
                 failed.append(buffer)

@@ -78,7 +78,9 @@ class PartitionBuffer:
         "epoch",
         "error",
         "next",
+        "next_epoch",
         "ready",
+        "taken_epoch",
         "token",
         "tp",
     )
@@ -97,6 +99,8 @@ class PartitionBuffer:
         self.end = offset  # the next offset to fetch
         self.epoch = epoch  # the leader epoch of the last record before that
         self.next = offset  # the position once all of ``ready`` is handed out
+        self.next_epoch = epoch  # the leader epoch of the last record, or marker, before that
+        self.taken_epoch = epoch  # and of the last one before what ``take`` returned
         self.ready: list[RawRecord] = []
         self.bytes = 0
         self.error: KafkaError | None = None
@@ -206,6 +210,7 @@ class PartitionBuffer:
         self.ready += reader.take(count, self.next)
         if self.ready:
             self.next = max(self.next, self.ready[-1].offset + 1)
+            self.next_epoch = self._unread[0].header.leader_epoch
         if reader.remaining == 0:
             self._close_batch()
 
@@ -215,17 +220,23 @@ class PartitionBuffer:
         self._reader = None
         self.count(-len(unread.view))
         self.next = max(self.next, unread.header.next_offset)
+        self.next_epoch = unread.header.leader_epoch
 
     def take(self, count: int) -> tuple[list[RawRecord], int]:
-        """Return up to ``count`` decoded records, and the position after them."""
+        """Return up to ``count`` decoded records, and the position after them; its epoch is ``taken_epoch`` then.
+
+        Behind the last of them there may be offsets that hold no record, of a newer epoch: a marker of a transaction.
+        """
         if count >= len(self.ready):
             taken, self.ready = self.ready, []
             if self._reader is None and self._decoded:
                 self.count(-self._decoded)
                 self._decoded = 0
+            self.taken_epoch = self.next_epoch
             return taken, self.next
         taken = self.ready[:count]
         del self.ready[:count]
+        self.taken_epoch = taken[-1].leader_epoch
         return taken, taken[-1].offset + 1
 
     def _located(self, error: RecordError) -> RecordError:

@@ -92,14 +92,16 @@ class PartitionPosition:
         if leader_epoch is not None:
             self.leader_epoch = leader_epoch
 
-    def skip_to(self, position: int) -> None:
+    def skip_to(self, position: int, leader_epoch: int | None) -> None:
         """Pass offsets that hold no record for the user (control records, aborted ones, compacted ones).
 
         Where the user holds nothing, there is nothing to wait for and the committable position moves along.
         """
-        if not self.held:
-            self.released = position
         self.position = position
+        if leader_epoch is not None:
+            self.leader_epoch = leader_epoch
+        if not self.held:
+            self.release()
 
     def learn(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> None:
         """A broker said where the log stands; negative is what it did not say."""

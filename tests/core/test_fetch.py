@@ -322,6 +322,22 @@ def test_aborted_and_control_records_move_the_position_only() -> None:
     assert subscription[A0].position == 5
 
 
+def test_a_marker_of_a_newer_epoch_belongs_to_the_position_behind_it() -> None:
+    """KIP-320: else the leader is asked where the older epoch ends, which is before the position, and means the loss
+    of nothing but the marker."""
+    subscription, buffer = reading(A0), FetchBuffer()
+    marker = encode_control_batch(
+        ControlType.COMMIT, producer_id=5, producer_epoch=0, base_offset=3, timestamp=0, leader_epoch=2
+    )
+    add(buffer, subscription, A0, 0, batch(0, 3, leader_epoch=1) + marker + batch(4, 1, leader_epoch=2))
+    assert buffer.frontier(A0, subscription[A0]) == (5, 2)
+    (part,) = (part for part, _ in buffer.servable(subscription))
+    part.decode(3)
+    assert (len(part.take(2)[0]), part.taken_epoch) == (2, 1)
+    part.decode(1)
+    assert (part.take(1)[1], part.taken_epoch) == (4, 2)
+
+
 def test_crcs_are_checked_unless_told_not_to() -> None:
     broken = bytearray(batch(0, 1))
     broken[17] ^= 0xFF  # the CRC itself

@@ -193,10 +193,10 @@ def test_what_is_given_up_while_the_user_holds_it_is_remembered_until_he_comes_b
 def test_offsets_without_records_move_the_committable_position_only_past_nothing_in_hand() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 10)
-    subscription[A0].skip_to(12)
+    subscription[A0].skip_to(12, None)
     assert subscription.committable() == {A0: OffsetAndMetadata(12)}
     subscription.hand_out(A0, 15, None)
-    subscription[A0].skip_to(20)
+    subscription[A0].skip_to(20, None)
     assert subscription.committable() == {A0: OffsetAndMetadata(12)}
     assert subscription[A0].position == 20
 
@@ -256,7 +256,7 @@ class Handing(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def pass_control_records(self, count: int) -> None:
         self.handed += count
-        self.subscription[A0].skip_to(self.handed)
+        self.subscription[A0].skip_to(self.handed, None)
         if not self.in_hand:
             self.handed_by_earlier_calls = self.handed
 
