@@ -1,0 +1,70 @@
+import java.time.Duration;
+import java.util.Collection;
+import java.util.List;
+import java.util.Properties;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.stream.Collectors;
+
+import org.apache.kafka.clients.consumer.CommitFailedException;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
+import org.apache.kafka.common.serialization.StringDeserializer;
+
+/**
+ * A member of a group by Apache Kafka's own consumer: JavaMember topic key=value... It tells, line by line, the values
+ * that it got ("got ...") and the partitions that it holds ("holds topic-0 ..."), and leaves when its input ends.
+ */
+public class JavaMember {
+    public static void main(String[] arguments) throws Exception {
+        Properties options = new Properties();
+        for (String argument : List.of(arguments).subList(1, arguments.length)) {
+            String[] parts = argument.split("=", 2);
+            options.put(parts[0], parts[1]);
+        }
+        AtomicBoolean leaving = new AtomicBoolean();
+        Thread input = new Thread(() -> {
+            try {
+                while (System.in.read() >= 0) { }
+            } catch (java.io.IOException gone) {
+                // the test is gone: leave too
+            }
+            leaving.set(true);
+        });
+        input.setDaemon(true);
+        input.start();
+        KafkaConsumer<String, String> consumer =
+            new KafkaConsumer<>(options, new StringDeserializer(), new StringDeserializer());
+        try (consumer) {
+            consumer.subscribe(List.of(arguments[0]));
+            Set<String> told = null;
+            while (!leaving.get()) {
+                StringBuilder got = new StringBuilder("got");
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(50))) {
+                    got.append(' ').append(record.value());
+                }
+                if (got.length() > 3) {
+                    System.out.println(got);
+                }
+                Set<String> held = names(consumer.assignment());
+                if (!held.equals(told)) {
+                    System.out.println("holds " + String.join(" ", held));
+                    told = held;
+                }
+                System.out.flush();
+                try {
+                    consumer.commitSync();
+                } catch (CommitFailedException | RebalanceInProgressException moved) {
+                    // whoever has the partitions now reads these again
+                }
+            }
+        }
+    }
+
+    private static Set<String> names(Collection<TopicPartition> partitions) {
+        return partitions.stream().map(TopicPartition::toString).collect(Collectors.toCollection(TreeSet::new));
+    }
+}
