@@ -9,6 +9,7 @@ from .client.rebalance_listener import RebalanceListener
 from .config import ClientConfig, ConsumerConfig
 from .error_codes import ErrorCode
 from .errors import KafkaError
+from .observation import Health, Latency, Metrics
 from .types import (
     CREATE_TIME,
     EARLIEST,
@@ -18,6 +19,7 @@ from .types import (
     Broker,
     ConsumerRecord,
     ConsumerRecords,
+    GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
@@ -46,8 +48,12 @@ __all__ = [
     "ConsumerRecords",
     "ErrorCode",
     "Group",
+    "GroupMetadata",
+    "Health",
     "KafkaError",
+    "Latency",
     "MemberSubscription",
+    "Metrics",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",

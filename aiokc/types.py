@@ -46,6 +46,19 @@ class OffsetAndMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """Who a consumer is in its group (Kafka's ConsumerGroupMetadata): what a transactional producer sends along.
+
+    With it the coordinator refuses the offsets of a member that the group has gone on without (KIP-447).
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
     """The first offset whose record's timestamp (ms since the epoch) is at or after the one asked for."""
 

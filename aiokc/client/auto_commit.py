@@ -28,7 +28,8 @@ class Commit(Protocol):
 class AutoCommit:
     """Commits, every ``interval`` seconds, what earlier calls returned and what is not stored yet.
 
-    A failure is logged and tried again soon; it is nobody's error, because the next commit makes up for it.
+    A failure is logged and tried again soon; it is nobody's error, because the next commit makes up for it. ``error``
+    is that of the last attempt.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class AutoCommit:
         self._interval = max(interval, _SHORTEST_INTERVAL)
         self._timeout = timeout
         self._backoff = backoff
+        self.error: KafkaError | None = None
         self._stored: dict[TopicPartition, int] = {}
         self._warnings = RateLimit(_WARNING_INTERVAL)
         self._hurried = False
@@ -86,7 +88,9 @@ class AutoCommit:
                     error,
                     and_more(held_back),
                 )
+            self.error = error
             return error
+        self.error = None
         return None
 
     def _not_stored(self) -> Mapping[TopicPartition, OffsetAndMetadata]:

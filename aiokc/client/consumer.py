@@ -11,10 +11,12 @@ from typing import Any, Unpack, cast
 
 from ..config import ConsumerConfig, ConsumerOptions, configured
 from ..errors import ConfigError, ConsumerClosed
+from ..observation import Health, Metrics
 from ..types import (
     EARLIEST,
     LATEST,
     ConsumerRecords,
+    GroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RawRecord,
@@ -304,6 +306,31 @@ class Consumer:
         """Return what the group has committed for these (none given: for all assigned); None where it has nothing."""
         wanted = partitions or tuple(self._reading.subscription.assigned)
         return await self._reading.committed(wanted, timeout=self._seconds(timeout_ms))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group now, for a producer that commits its offsets within a transaction.
+
+        Outside of any generation, generation_id is -1 and member_id "". Raises UsageError without a group_id.
+        """
+        return self._reading.group("group_metadata()").coordinator.group_metadata
+
+    # Looking at itself
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets lie between the position and the end that isolation_level lets be read.
+
+        As of the last fetch, and without a request; None before that, or without a position. Raises UsageError where
+        ``partition`` is not assigned.
+        """
+        return self._reading.current_lag(partition)
+
+    def health(self) -> Health:
+        """Whether it is well, at this moment: for a liveness probe, or a log line. Never raises, asks nobody."""
+        return self._reading.health()
+
+    def metrics(self) -> Metrics:
+        """What it has done since it was made, and the lag of each partition. Asks nobody."""
+        return self._reading.metrics()
 
     # Looking at the cluster
 

@@ -18,6 +18,7 @@ from ..assignor import RebalanceProtocol
 from ..config import ConsumerConfig
 from ..core.assignors import assignors
 from ..core.backoff import Backoff
+from ..core.counters import GroupCounters
 from ..core.group_machine import GroupMachine
 from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import (
@@ -50,7 +51,7 @@ from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress
 from ..net.pool import Pool
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
 from .auto_commit import AutoCommit
 from .group_leader import METADATA_SECONDS, GroupLeader
@@ -100,6 +101,7 @@ class Coordinator:
         if config.group_id is None:
             raise ConfigError("a group needs a group_id")
         self.error: KafkaError | None = None
+        self.counters = GroupCounters()
         self._metadata = metadata
         self._subscription = subscription
         self._changed = changed
@@ -152,7 +154,7 @@ class Coordinator:
             tell_assignor=self._group.assigned,
         )
         self._tasks: TaskGroup | None = None
-        self._exchange = anyio.CancelScope()  # the join, assignment or sync under way
+        self._exchange: anyio.CancelScope | None = None  # the join, assignment or sync under way
 
     @property
     def generation(self) -> int:
@@ -162,6 +164,17 @@ class Coordinator:
     @property
     def member_id(self) -> str:
         return self._machine.member.member_id
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        member = self._machine.member
+        return GroupMetadata(self._group.group_id, member.generation_id, member.member_id, member.group_instance_id)
+
+    @property
+    def last_error(self) -> KafkaError | None:
+        """What goes wrong at the moment, and is tried again."""
+        failed_commit = self._auto_commit.error if self._auto_commit is not None else None
+        return self.offsets.lookup.error or failed_commit
 
     # The user
 
@@ -344,10 +357,13 @@ class Coordinator:
             return  # not running: run() will ask for all that it needs to know
         # Between the two calls of the watchdog it speaks for nobody. What it has heard while the loop was blocked is
         # older than anything that the loop finds out now.
+        now = asyncio.get_running_loop().time()
         effects: list[Effect] = []
         for event in (*self._watchdog.retract(), *events):
-            effects += self._machine.on(event, asyncio.get_running_loop().time())
+            self.counters.heard(event, now)
+            effects += self._machine.on(event, now)
         self._watchdog.watch(self._machine.vigil, self.offsets.lookup.route())
+        self.counters.stands(self._machine.is_settling, any(isinstance(effect, Assign) for effect in effects), now)
         for effect in effects:
             logger.debug("group %r: %s", self._group.group_id, effect)
             self._perform(effect, self._tasks)
@@ -358,7 +374,7 @@ class Coordinator:
     def _perform(self, effect: Effect, tasks: TaskGroup) -> None:
         match effect:
             case Revoke() | Lost():
-                self._exchange.cancel()
+                self._end_exchange()
                 self._changes.add(effect)
             case Assign():
                 self._changes.add(effect)
@@ -371,30 +387,37 @@ class Coordinator:
             case SendHeartbeat():
                 tasks.start_soon(self._tell, self._requests.heartbeat, effect)
             case SendLeave():
-                self._exchange.cancel()
+                self._end_exchange()
                 tasks.start_soon(self._tell, self._requests.leave, effect)
             case ForgetCoordinator():
                 self.offsets.lookup.forget(effect.node_id)
             case Fail():
-                self._exchange.cancel()
+                self._end_exchange()
                 self.error = effect.error
                 logger.error("group %r: %s", self._group.group_id, effect.error)
                 self._changed.notify()
 
     def _begin(self, exchange: Callable[[E], Awaitable[Event]], effect: E, tasks: TaskGroup) -> None:
         """End the exchange under way, because its answer would be stale, and begin this one."""
-        self._exchange.cancel()
+        self._end_exchange()
         self._exchange = anyio.CancelScope()
         tasks.start_soon(self._tell, exchange, effect, self._exchange)
+
+    def _end_exchange(self) -> None:
+        if self._exchange is not None:
+            self._exchange.cancel()
 
     async def _tell(
         self, exchange: Callable[[E], Awaitable[Event]], effect: E, scope: anyio.CancelScope | None = None
     ) -> None:
         """Tell the machine what came of an exchange, unless it was ended."""
         event: Event | None = None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         with scope or anyio.CancelScope():
             event = await exchange(effect)
         if event is not None:
+            self.counters.answered(event, loop.time() - began)
             self._feed(event)
 
     async def _join(self, effect: SendJoin) -> Event:

@@ -63,6 +63,11 @@ class CoordinatorLookup:
         self._last_error: KafkaError | None = None
         self._warnings = RateLimit(_WARNING_INTERVAL)
 
+    @property
+    def error(self) -> KafkaError | None:
+        """Why none is found; None while nobody looks in vain."""
+        return self._last_error
+
     async def coordinator(self, timeout: float) -> int:
         """Return the coordinator's node id. One lookup is under way at a time, whoever waits for it.
 

@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
+from ..core.counters import FetchCounters
 from ..core.fetch_answer import SESSION_ERRORS, Answer, Verdict
 from ..core.fetch_buffer import FetchBuffer, Limits, Opened, PartitionBuffer, Unread
 from ..core.fetch_plan import FetchPlan, FetchPlanner
@@ -73,6 +74,7 @@ class Fetcher:
     ) -> None:
         self.arrived = Signal()
         self.wake = Signal()
+        self.counters = FetchCounters()
         self._config = config
         self._pool = pool
         self._metadata = metadata
@@ -146,13 +148,14 @@ class Fetcher:
         session = self._planner.session(plan.node_id)
         answered = False
         try:
-            response = await self._pool.request_made(
-                plan.node_id,
-                FetchRequest,
-                lambda version: plan.request(version, self._config),
-                timeout=self._config.request_timeout_ms / 1e3,
-                max_version=plan.session.max_version,
-            )
+            with self.counters.fetches.attempt(asyncio.get_running_loop().time):
+                response = await self._pool.request_made(
+                    plan.node_id,
+                    FetchRequest,
+                    lambda version: plan.request(version, self._config),
+                    timeout=self._config.request_timeout_ms / 1e3,
+                    max_version=plan.session.max_version,
+                )
             answered = True
             await self._digest(response, plan, session)
         except (ConnectionFailed, RequestTimedOut) as error:
@@ -237,6 +240,7 @@ class Fetcher:
             position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
             if not data.records:
                 return
+            self.counters.bytes += len(data.records)
         self._buffer.add(answer.fetched(broker), position)
 
     def _complain(self, about: str, error: KafkaError) -> None:
@@ -327,6 +331,7 @@ class Fetcher:
                 epoch = buffer.taken_epoch
                 batch.add(buffer.tp, records, after, epoch, position.claim)
                 count -= len(records)
+                self.counters.records += len(records)
                 self._subscription.hand_out(buffer.tp, after, epoch)
                 self._subscription.move_to_end(buffer.tp)
             elif buffer.undecoded:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
+from ..core.counters import RequestCounter
 from ..core.group_protocol import MemberToken
 from ..core.offset_messages import (
     TOPIC_IDS,
@@ -81,6 +82,7 @@ class GroupOffsets:
         self._request_metadata = request_metadata
         self._random = random
         self.turns = Turns()
+        self.commits = RequestCounter()
 
     async def commit(
         self,
@@ -159,14 +161,17 @@ class GroupOffsets:
     ) -> dict[TopicPartition, int]:
         """Return the error code of each partition."""
         topic_ids = _known_ids(offsets, find_id)
-        node_id, response = await self.lookup.ask(
-            OffsetCommitRequest,
-            lambda version: commit_request(self._group_id, offsets, member, topic_ids),
-            timeout=timeout,
-            max_version=_max_version(offsets, topic_ids),
-        )
+        with self.commits.attempt(asyncio.get_running_loop().time):
+            node_id, response = await self.lookup.ask(
+                OffsetCommitRequest,
+                lambda version: commit_request(self._group_id, offsets, member, topic_ids),
+                timeout=timeout,
+                max_version=_max_version(offsets, topic_ids),
+            )
         codes = commit_codes(response, offsets, topic_ids)
         self._heed(node_id, codes.values())
+        if any(codes.values()):
+            self.commits.failed += 1
         return codes
 
     async def _send_fetch(

@@ -41,6 +41,10 @@ class ClusterLink:
     def stopped(self) -> bool:
         return self._stopped
 
+    def now(self) -> float:
+        """The time of its loop; 0 before start()."""
+        return self._loop.time() if self._loop is not None else 0.0
+
     def check(self) -> None:
         """Raise ConsumerClosed unless running, and what ended the background if something did.
 

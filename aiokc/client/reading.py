@@ -14,11 +14,13 @@ from ..config import ConsumerConfig
 from ..core.subscription import Mode, Subscription
 from ..core.topic_pattern import TopicPattern
 from ..errors import ConsumerClosed, RequestTimedOut, UsageError
+from ..observation import Health, Metrics
 from ..types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
 from .coordinator import Coordinator
 from .fetcher import Fetcher
 from .link import ClusterLink, known_error
+from .observing import PollRecord, health, metrics
 from .pattern_topics import PatternTopics
 from .position_finder import RESET_TIMESTAMPS, PositionFinder
 from .rebalance_listener import ListenerCalls, RebalanceListener
@@ -37,6 +39,8 @@ class Reading:
         self._config = config
         self.changed = Signal()
         self._stopping = False
+        self._polls = PollRecord()
+        self._read_committed = config.isolation_level == "read_committed"
         self.subscription = Subscription()
         self.link = link = ClusterLink(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
         self.fetcher = Fetcher(
@@ -129,6 +133,17 @@ class Reading:
     def stopped(self) -> bool:
         return self._stopping or self.link.stopped
 
+    def health(self) -> Health:
+        return health(self.link, self.subscription, self._polls, self.coordinator)
+
+    def metrics(self) -> Metrics:
+        return metrics(
+            self.subscription, self._polls, self.fetcher, self.coordinator, read_committed=self._read_committed
+        )
+
+    def current_lag(self, tp: TopicPartition) -> int | None:
+        return self.subscription[tp].lag(self._read_committed)
+
     def check(self, only: frozenset[TopicPartition] | None = None) -> None:
         """Raise ConsumerClosed unless running, what ended the background, UsageError if one of ``only`` is not ours."""
         self.link.check()
@@ -204,14 +219,15 @@ class Reading:
         """The user is back: what he held counts as processed; and while he is in here, he is polling."""
         self.check(only)
         self.subscription.release()
-        if self.coordinator is None:
-            yield
-            return
-        self.coordinator.polling_begins()
+        self._polls.begins()
+        if self.coordinator is not None:
+            self.coordinator.polling_begins()
         try:
             yield
         finally:
-            self.coordinator.polling_ends()
+            self._polls.ends(self.link.now())
+            if self.coordinator is not None:
+                self.coordinator.polling_ends()
 
     # Positions and offsets
 

@@ -45,6 +45,11 @@ class Supervisor:
         finally:
             asyncio.get_running_loop().call_soon(self.ended.notify)  # soon: when the task is done
 
+    @property
+    def alive(self) -> bool:
+        """Whether the drivers run."""
+        return self._task is not None and not self._task.done()
+
     def check(self) -> None:
         """Raise the error that ended the background, as itself; and ConsumerClosed where somebody cancelled it."""
         if self.error is not None:

@@ -62,7 +62,12 @@ class UserCommits:
     def _mine(
         self, what: Committable, wanted: dict[TopicPartition, OffsetAndMetadata] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets to store. Raises CommitFailed for partitions that the group has taken since they were read."""
+        """The offsets to store. Raises CommitFailed for partitions that the group has taken since they were read.
+
+        Also raises what made the membership fail: where all is lost, "nothing to commit" would look like success.
+        """
+        if self.coordinator.error is not None:
+            raise self.coordinator.error
         subscription = self.subscription
         by_group = subscription.by_topics
         if wanted is None:

@@ -54,6 +54,11 @@ class GroupMachine(Protocol):
         """Whether it waits for a Polled, because the user had stopped asking for records."""
         ...
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether it is on its way to an assignment, from the first partition that it hands over on."""
+        ...
+
     def commit_token(self) -> MemberToken:
         """Return whom a commit may come from now. Raises CommitFailed, or BrokerError with REBALANCE_IN_PROGRESS."""
         ...

@@ -132,6 +132,11 @@ class Membership:
     def needs_poll(self) -> bool:
         return self._stopped_polling
 
+    @property
+    def is_settling(self) -> bool:
+        wanted = bool(self._topics) and not self._closing and not self._stopped_polling
+        return wanted and self.state in State.REVOKING | State.JOINING | State.ASSIGNING | State.SYNCING
+
     def commit_token(self) -> MemberToken:
         # A coordinator that waits for the members to join still takes commits of the generation before: what a
         # cooperative member keeps is not waited for at its revocation, so its commits go on meanwhile.

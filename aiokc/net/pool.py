@@ -248,6 +248,11 @@ class Pool:
             return None
         return self._bootstrap[chosen] if chosen < 0 else self._brokers[chosen]
 
+    @property
+    def error(self) -> KafkaError | None:
+        """Why a broker is not reached at the moment; None where all that were tried are."""
+        return next((node.error for node in (self._brokers or self._bootstrap).values() if node.error), None)
+
     def _no_brokers(self, api: str, timeout: float, errors: Mapping[Node, KafkaError]) -> NoBrokersAvailable:
         nodes = dict.fromkeys([*errors, *(self._brokers or self._bootstrap).values()])
         said = "; ".join(str(errors.get(node) or node.error or f"{node.name}: not reached") for node in nodes)

@@ -11,6 +11,7 @@ from aiokc.errors import ConsumerClosed, NoBrokersAvailable, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.group import LeaveGroupRequest
 from tests.net.scripted import dead_port
 
 pytestmark = pytest.mark.timeout(30)
@@ -93,3 +94,21 @@ async def test_waiting_for_a_partition_ends_when_it_is_taken_away() -> None:
         with pytest.raises(UsageError, match="t-0 is not assigned"):
             async with asyncio.timeout(5):
                 await waiting
+
+
+async def test_what_the_user_assigns_right_after_unsubscribing_is_read_while_the_group_is_left() -> None:
+    """The group takes back the very partitions that he assigns: nobody would ever give them free again."""
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g", auto_offset_reset="earliest") as consumer,
+    ):
+        cluster.append("t", b"0")
+        assert (await consumer.getone()).offset == 0
+        consumer.unsubscribe()
+        consumer.assign([ZERO])
+        goodbye = cluster.intercept(LeaveGroupRequest, lambda exchange: None)
+        async with asyncio.timeout(20):
+            assert (await consumer.getone()).offset == 0
+            await goodbye.caught()
+            cluster.append("t", b"1")
+            assert (await consumer.getone()).offset == 1

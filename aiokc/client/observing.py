@@ -1,0 +1,85 @@
+"""Putting together what a consumer tells about itself, from what its drivers know: no request, no await."""
+
+from __future__ import annotations
+
+from ..core.counters import GroupCounters, RequestCounter
+from ..core.subscription import Subscription
+from ..observation import Health, Metrics
+from .coordinator import Coordinator
+from .fetcher import Fetcher
+from .link import ClusterLink
+
+
+class PollRecord:
+    """Notes the user's calls for records, at the time of the loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._waiting = False
+        self._last: float | None = None
+
+    def begins(self) -> None:
+        self.count += 1
+        self._waiting = True
+
+    def ends(self, now: float) -> None:
+        self._waiting = False
+        self._last = now
+
+    def age_ms(self, now: float) -> float | None:
+        if self._waiting:
+            return 0.0
+        return None if self._last is None else (now - self._last) * 1e3
+
+
+def health(link: ClusterLink, subscription: Subscription, polls: PollRecord, coordinator: Coordinator | None) -> Health:
+    now = link.now()
+    error = link.background.error
+    last_error = link.metadata.error or link.pool.error
+    counters = GroupCounters()
+    if coordinator is not None:
+        counters = coordinator.counters
+        error = error or coordinator.error
+        last_error = coordinator.last_error or last_error
+    beat = counters.last_heartbeat
+    return Health(
+        running=link.running and link.background.alive,
+        error=error,
+        last_error=last_error,
+        assigned=frozenset(subscription.assigned),
+        generation=coordinator.generation if coordinator is not None else -1,
+        member_id=coordinator.member_id if coordinator is not None else "",
+        rebalancing=counters.rebalancing_since is not None,
+        last_heartbeat_age_ms=None if beat is None else (now - beat) * 1e3,
+        last_poll_age_ms=polls.age_ms(now),
+    )
+
+
+def metrics(
+    subscription: Subscription,
+    polls: PollRecord,
+    fetcher: Fetcher,
+    coordinator: Coordinator | None,
+    *,
+    read_committed: bool,
+) -> Metrics:
+    group, commits = GroupCounters(), RequestCounter()
+    if coordinator is not None:
+        group, commits = coordinator.counters, coordinator.offsets.commits
+    fetched = fetcher.counters
+    return Metrics(
+        polls=polls.count,
+        records=fetched.records,
+        bytes=fetched.bytes,
+        fetches=fetched.fetches.answered.snapshot(),
+        failed_fetches=fetched.fetches.failed,
+        joins=group.joins.snapshot(),
+        syncs=group.syncs.snapshot(),
+        failed_joins=group.failed_joins,
+        rebalances=group.rebalances.snapshot(),
+        heartbeats=group.heartbeats.answered.snapshot(),
+        failed_heartbeats=group.heartbeats.failed,
+        commits=commits.answered.snapshot(),
+        failed_commits=commits.failed,
+        lag={tp: position.lag(read_committed) for tp, position in subscription.assigned.items()},
+    )

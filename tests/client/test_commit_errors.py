@@ -1,0 +1,292 @@
+"""What each error code does to a commit and to committed(): table (b) of the consumer's behaviour."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, OffsetAndMetadata, TopicPartition
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    CommitFailed,
+    KafkaError,
+    MemberFenced,
+    RebalanceInProgress,
+    RequestTimedOut,
+    broker_error,
+)
+from aiokc.testing import Cluster
+from aiokc.testing.faults import disconnect, drop, half_frame, lose_answer
+from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
+from aiokc.wire.messages.group import JoinGroupRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+
+pytestmark = pytest.mark.timeout(60)
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+E = ErrorCode
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster(brokers=2, topics={"t": 2}, group_min_session_timeout_ms=100) as cluster:
+        for partition in (0, 1):
+            cluster.append("t", *(b"%d" % number for number in range(10)), partition=partition)
+        yield cluster
+
+
+def consumer(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
+    return Consumer(
+        *topics,
+        bootstrap_servers=cluster.bootstrap,
+        **{
+            "group_id": "g",
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "heartbeat_interval_ms": 50,
+            "session_timeout_ms": 400,
+            "fetch_max_wait_ms": 20,  # a lookup of the coordinator may wait behind a Fetch
+            "retry_backoff_ms": 5,
+            "retry_backoff_max_ms": 20,
+            "reconnect_backoff_ms": 1,
+            **options,
+        },
+    )
+
+
+def counted(cluster: Cluster, *apis: Any) -> list[Any]:
+    """What counts the requests of each kind from here on, in ``hits``; to be made after the faults."""
+    return [cluster.intercept(api, lambda exchange: None) for api in apis]
+
+
+# Codes that do not concern the membership, to a member
+
+
+@pytest.mark.parametrize(
+    ("code", "coordinator_is_looked_up", "metadata_is_refreshed"),
+    [
+        (E.COORDINATOR_LOAD_IN_PROGRESS, False, False),
+        (E.COORDINATOR_NOT_AVAILABLE, True, False),
+        (E.NOT_COORDINATOR, True, False),
+        (E.REQUEST_TIMED_OUT, True, False),
+        (E.UNKNOWN_TOPIC_OR_PARTITION, False, True),
+        (E.UNKNOWN_TOPIC_ID, False, True),
+        (E.INCONSISTENT_TOPIC_ID, False, True),
+    ],
+)
+async def test_a_commit_is_tried_again(
+    cluster: Cluster, code: ErrorCode, coordinator_is_looked_up: bool, metadata_is_refreshed: bool
+) -> None:
+    async with consumer(cluster, "t") as member:
+        await member.getmany()
+        generation = member.health().generation
+        cluster.intercept(OffsetCommitRequest, code, times=2)
+        commits, lookups, refreshes = counted(cluster, OffsetCommitRequest, FindCoordinatorRequest, MetadataRequest)
+        await member.commit({ZERO: 5})
+        assert await member.committed(ZERO) == {ZERO: OffsetAndMetadata(5)}
+        assert commits.hits == 1, "it was stored by the first attempt that was not refused"
+        assert (lookups.hits > 0) == coordinator_is_looked_up
+        if metadata_is_refreshed:
+            await refreshes.caught()
+        assert (member.health().generation, member.health().error) == (generation, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "says"),
+    [
+        (E.GROUP_AUTHORIZATION_FAILED, AuthorizationFailed, "group 'g'"),
+        (E.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed, "t-0, t-1"),
+        (E.OFFSET_METADATA_TOO_LARGE, BrokerError, "t-0, t-1"),
+        (E.INVALID_COMMIT_OFFSET_SIZE, BrokerError, "t-0, t-1"),
+        (E.INVALID_GROUP_ID, BrokerError, "group 'g'"),
+        (E.UNSUPPORTED_VERSION, BrokerError, "group 'g'"),
+        (E.UNKNOWN_SERVER_ERROR, BrokerError, "group 'g'"),
+        (E.GROUP_ID_NOT_FOUND, CommitFailed, "t-0, t-1"),
+    ],
+)
+async def test_a_commit_fails_at_once_and_the_member_goes_on(
+    cluster: Cluster, code: ErrorCode, error: type[KafkaError], says: str
+) -> None:
+    async with consumer(cluster, "t") as member:
+        await member.getmany()
+        generation = member.health().generation
+        refusal = cluster.intercept(OffsetCommitRequest, code)
+        with pytest.raises(error, match=f"{code.name}.*{says}"):
+            await member.commit({ZERO: 5, ONE: 5})
+        assert refusal.hits == 1
+        refusal.cancel()
+        await member.commit({ZERO: 5, ONE: 5})
+        assert member.health().generation == generation
+
+
+# Codes that say that the group has gone on
+
+
+async def test_a_commit_in_a_rebalance_joins_again_and_is_no_loss(cluster: Cluster) -> None:
+    async with consumer(cluster, "t") as member:
+        await member.getmany()
+        refusal = cluster.intercept(OffsetCommitRequest, E.REBALANCE_IN_PROGRESS, times=1)
+        (joins,) = counted(cluster, JoinGroupRequest)
+        with pytest.raises(RebalanceInProgress):
+            await member.commit()
+        assert refusal.hits == 1, "not tried again: what is assigned afterwards may be something else"
+        waiting = asyncio.ensure_future(member.getmany())
+        await joins.caught()
+        await joined(member, 2)
+        waiting.cancel()
+        await member.commit({ZERO: 7})
+
+
+@pytest.mark.parametrize("code", [E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID])
+async def test_a_commit_of_a_member_that_is_out_fails_loses_the_partitions_and_can_be_recovered_from(
+    cluster: Cluster, code: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer(cluster, "t") as member:
+        await member.getmany()
+        refusal = cluster.intercept(OffsetCommitRequest, code, times=1)
+        with pytest.raises(CommitFailed, match="the group has gone on without member"):
+            await member.commit()
+        assert refusal.hits == 1
+        with pytest.raises(CommitFailed):
+            await member.commit()
+        batch = await member.getmany()
+        assert "lost t-0, t-1" in caplog.text, "lost, and not revoked: nothing may be committed for them any more"
+        assert all(records[0].offset == 0 for records in batch.values()), "it joined again, and reads them again"
+        await member.commit(batch)
+
+
+async def test_a_commit_of_a_fenced_member_is_fatal(cluster: Cluster) -> None:
+    async with consumer(cluster, "t", group_instance_id="i") as member:
+        await member.getmany()
+        cluster.intercept(OffsetCommitRequest, E.FENCED_INSTANCE_ID, times=1)
+        with pytest.raises(MemberFenced, match="FENCED_INSTANCE_ID"):
+            await member.commit()
+        for call in (member.getmany(timeout_ms=0), member.commit()):
+            with pytest.raises(MemberFenced):
+                await call
+        assert isinstance(member.health().error, MemberFenced)
+
+
+async def test_a_fenced_member_learns_of_it_by_its_next_call_though_nobody_waited_for_the_commit(
+    cluster: Cluster,
+) -> None:
+    async with consumer(cluster, "t", group_instance_id="i") as member:
+        await member.getmany()
+        cluster.intercept(OffsetCommitRequest, E.FENCED_INSTANCE_ID, times=1)
+        errors: list[KafkaError | None] = []
+        member.commit_soon(on_done=lambda offsets, error: errors.append(error))
+
+        async def go_on() -> None:
+            while True:
+                await member.getmany()
+
+        with pytest.raises(MemberFenced):
+            await go_on()
+        await member.stop()
+        assert [type(error) for error in errors] == [MemberFenced]
+
+
+async def joined(member: Consumer, generation: int) -> None:
+    coordinator = member._reading.coordinator
+    assert coordinator is not None
+    async with asyncio.timeout(20):
+        while member.health().generation != generation or member.health().rebalancing:
+            await coordinator.moved.wait()
+
+
+# All codes that there are
+
+
+async def test_every_code_leads_to_another_attempt_or_to_a_typed_error(cluster: Cluster) -> None:
+    """Also those that Kafka never answers a commit with: none of them is taken for success, or tried for ever."""
+    async with consumer(cluster) as reader:
+        reader.assign([ZERO])
+        for number, code in enumerate((code for code in ErrorCode if code is not E.NONE), 1):
+            refusal = cluster.intercept(OffsetCommitRequest, code, times=1)
+            if broker_error(code).retriable or code is E.STALE_MEMBER_EPOCH:
+                await reader.commit({ZERO: number})
+            else:
+                with pytest.raises(BrokerError, match=f"^{code.name}: ") as raised:
+                    await reader.commit({ZERO: number})
+                assert raised.value.code is code
+                await reader.commit({ZERO: number})
+            assert refusal.hits == 1
+            assert await reader.committed(ZERO) == {ZERO: OffsetAndMetadata(number)}, code
+
+
+# committed()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.NOT_COORDINATOR,
+        E.UNSTABLE_OFFSET_COMMIT,
+        E.UNKNOWN_TOPIC_ID,
+    ],
+)
+async def test_committed_waits_for_a_stable_answer(cluster: Cluster, code: ErrorCode) -> None:
+    async with consumer(cluster) as reader:
+        await reader.commit({ZERO: 5})
+        refusal = cluster.intercept(OffsetFetchRequest, code, times=2)
+        assert await reader.committed(ZERO) == {ZERO: OffsetAndMetadata(5)}
+        assert refusal.hits == 2
+        cluster.intercept(OffsetFetchRequest, code)
+        with pytest.raises(RequestTimedOut, match=f"{code.name}|no coordinator"):
+            await reader.committed(ZERO, timeout_ms=50)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (E.GROUP_AUTHORIZATION_FAILED, AuthorizationFailed),
+        (E.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed),
+        (E.UNSUPPORTED_VERSION, BrokerError),
+        (E.UNKNOWN_SERVER_ERROR, BrokerError),
+    ],
+)
+async def test_committed_fails_at_once(cluster: Cluster, code: ErrorCode, error: type[KafkaError]) -> None:
+    async with consumer(cluster) as reader:
+        refusal = cluster.intercept(OffsetFetchRequest, code)
+        with pytest.raises(error, match=f"{code.name}: .*group 'g'"):
+            await reader.committed(ZERO)
+        assert refusal.hits == 1
+
+
+# The network
+
+
+@pytest.mark.parametrize("fault", [disconnect(), lose_answer(), half_frame()], ids=["cut", "answer lost", "half"])
+async def test_a_broken_connection_repeats_the_commit(cluster: Cluster, fault: Any) -> None:
+    async with consumer(cluster) as reader:
+        cluster.intercept(OffsetCommitRequest, fault, times=1)
+        await reader.commit({ZERO: 5})
+        assert await reader.committed(ZERO) == {ZERO: OffsetAndMetadata(5)}
+
+
+async def test_commit_ends_at_its_deadline_whatever_is_refused(cluster: Cluster) -> None:
+    """aiokafka's tries for ever here."""
+    async with consumer(cluster, retry_backoff_ms=20, retry_backoff_max_ms=20) as reader:
+        for fault in (E.UNKNOWN_TOPIC_OR_PARTITION, E.COORDINATOR_LOAD_IN_PROGRESS, drop()):
+            refusal = cluster.intercept(OffsetCommitRequest, fault)
+            with pytest.raises(RequestTimedOut):
+                await reader.commit({ZERO: 5}, timeout_ms=200)
+            assert 1 <= refusal.hits <= 15, "with pauses in between"
+            refusal.cancel()
+
+
+async def test_the_coordinator_moves_in_the_middle(cluster: Cluster) -> None:
+    async with consumer(cluster, "t") as member:
+        await member.getmany()
+        await member.commit({ZERO: 1})
+        cluster.move_coordinator("g")
+        await member.commit({ZERO: 2})
+        assert await member.committed(ZERO) == {ZERO: OffsetAndMetadata(2)}
+        assert member.health().generation == 1, "a coordinator that moved ends no membership"

@@ -1,0 +1,191 @@
+"""stop(): what happens in which order, in which time, and whether the group is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.errors import ConsumerClosed
+from aiokc.testing import Cluster
+from aiokc.testing.apis import REQUESTS
+from aiokc.testing.exchange import Exchange
+from aiokc.testing.faults import Hold, drop
+from aiokc.testing.kafka import LocalKafka
+from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.group import LeaveGroupRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest
+
+pytestmark = pytest.mark.timeout(60)
+
+ZERO = TopicPartition("t", 0)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster(brokers=2, topics={"t": 2}) as cluster:
+        for partition in (0, 1):
+            cluster.append("t", *(b"%d" % number for number in range(10)), partition=partition)
+        yield cluster
+
+
+async def reading(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
+    """A consumer that holds a batch, and is done with another one."""
+    consumer = Consumer(
+        *topics,
+        bootstrap_servers=cluster.bootstrap,
+        **{"group_id": "g", "auto_offset_reset": "earliest", "auto_commit_interval_ms": 60_000, **options},
+    )
+    await consumer.start()
+    if not topics:
+        consumer.assign([ZERO])
+    await consumer.getmany(max_records=3)
+    await consumer.getmany(max_records=3)
+    return consumer
+
+
+def noted(cluster: Cluster) -> list[str]:
+    """Commits and goodbyes from here on, in the order of their arrival."""
+    seen: list[str] = []
+
+    def note(exchange: Exchange) -> None:
+        seen.append(type(exchange.request).__name__.removesuffix("Request"))
+
+    for api in (OffsetCommitRequest, LeaveGroupRequest):
+        cluster.intercept(api, note)
+    return seen
+
+
+# The order
+
+
+async def test_stop_commits_and_then_leaves(cluster: Cluster) -> None:
+    consumer = await reading(cluster, "t")
+    seen = noted(cluster)
+    await consumer.stop()
+    assert seen == ["OffsetCommit", "LeaveGroup"]
+
+
+async def test_stop_asks_for_no_more_records(cluster: Cluster) -> None:
+    """Whatever else takes its time: no Fetch follows the one that is under way."""
+    consumer = await reading(cluster, "t", fetch_max_wait_ms=20)
+    hold = Hold()
+    cluster.intercept(OffsetCommitRequest, hold)
+    stopping = asyncio.ensure_future(consumer.stop())
+    await hold.arrived()
+    fetcher = consumer._reading.fetcher
+    async with asyncio.timeout(20):
+        while fetcher._busy:
+            await fetcher.wake.wait()
+    later = cluster.intercept(FetchRequest, lambda exchange: None)
+    hold.release()
+    await stopping
+    assert later.hits == 0
+
+
+async def test_stop_lets_a_commit_under_way_be_done_before_it_leaves(cluster: Cluster) -> None:
+    consumer = await reading(cluster, "t", enable_auto_commit=False)
+    hold = Hold()
+    cluster.intercept(OffsetCommitRequest, hold, times=1)
+    consumer.commit_soon()
+    await hold.arrived()
+    seen = noted(cluster)
+    stopping = asyncio.ensure_future(consumer.stop())
+    waited = asyncio.ensure_future(consumer.commit())
+    await asyncio.sleep(0)
+    assert not stopping.done()
+    hold.release()
+    await stopping
+    await waited
+    assert seen == ["OffsetCommit", "LeaveGroup"], "the commit in the other task was sent, and then the goodbye"
+
+
+async def test_no_record_is_handed_out_once_stop_has_begun(cluster: Cluster) -> None:
+    consumer = await reading(cluster, "t")
+    hold = Hold()
+    cluster.intercept(OffsetCommitRequest, hold)
+    stopping = asyncio.ensure_future(consumer.stop())
+    await hold.arrived()
+    with pytest.raises(ConsumerClosed, match="stopping"):
+        await consumer.getmany(timeout_ms=0)
+    hold.release()
+    await stopping
+
+
+# The time
+
+
+@pytest.mark.parametrize("options", [{"group_id": "g"}, {"group_id": None}], ids=["group", "alone"])
+@pytest.mark.parametrize("topics", [("t",), ()], ids=["subscribed", "assigned"])
+@pytest.mark.parametrize("how", ["dead", "silent"])
+async def test_stop_ends_within_its_timeout_with_every_broker_dead_or_silent(
+    cluster: Cluster, how: str, topics: tuple[str, ...], options: dict[str, Any]
+) -> None:
+    consumer = await reading(cluster, *topics, **options)
+    if how == "dead":
+        cluster.take_down(1)
+        cluster.take_down(2)
+    else:
+        for api in REQUESTS:
+            cluster.intercept(api, drop())
+    if options["group_id"] is not None:
+        consumer.commit_soon()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await consumer.stop(timeout_ms=400)
+    assert loop.time() - began < 5, "0.4 s, and what a busy machine adds"
+    with pytest.raises(ConsumerClosed, match="stopped"):
+        await consumer.getone()
+
+
+async def test_a_timeout_of_nothing_waits_for_nobody(cluster: Cluster) -> None:
+    consumer = await reading(cluster, "t")
+    for api in REQUESTS:
+        cluster.intercept(api, drop())
+    async with asyncio.timeout(5):
+        await consumer.stop(timeout_ms=0)
+    assert consumer.assignment() == frozenset()
+
+
+# Whether the group is told
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "leave", "told"),
+    [(None, None, True), (None, True, True), (None, False, False), ("i", None, False), ("i", True, True)],
+)
+async def test_who_tells_the_group_that_it_goes(
+    cluster: Cluster, instance_id: str | None, leave: bool | None, told: bool
+) -> None:
+    """KIP-1092: a dynamic member leaves and a static one stays, unless the caller wants it otherwise."""
+    consumer = await reading(cluster, "t", group_instance_id=instance_id)
+    seen = noted(cluster)
+    await consumer.stop(leave=leave)
+    assert seen == ["OffsetCommit", *(["LeaveGroup"] if told else [])]
+
+
+async def test_a_static_member_that_leaves_for_good_is_not_waited_for(kafka: LocalKafka, topic_name: str) -> None:
+    """Its partitions go to the others at once, and not after the session timeout of 45 s."""
+    kafka.create_topic(topic_name, partitions=2)
+    members = [
+        Consumer(
+            topic_name,
+            bootstrap_servers=kafka.bootstrap,
+            group_id=topic_name,
+            group_instance_id=name,
+            heartbeat_interval_ms=100,
+        )
+        for name in ("going", "staying")
+    ]
+    async with members[0] as going, members[1] as staying, asyncio.timeout(40):
+        polls = [asyncio.ensure_future(member.getmany()) for member in members]
+        while [len(member.assignment()) for member in members] != [1, 1]:
+            await staying._reading.changed.wait(0.1)
+        polls[0].cancel()
+        await going.stop(leave=True)
+        while len(staying.assignment()) < 2:
+            await staying._reading.changed.wait(0.1)
+        polls[1].cancel()

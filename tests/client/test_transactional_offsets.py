@@ -1,0 +1,105 @@
+"""Offsets within transactions of somebody else's producer (kafka-python's), on a real Apache Kafka (KIP-447)."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple
+from typing import Any
+
+import pytest
+
+from aiokc import Client, Consumer, ConsumerRecords, GroupMetadata, TopicPartition
+from aiokc.errors import RequestTimedOut
+from aiokc.testing.kafka import LocalKafka
+from tests.producing import produce
+
+with warnings.catch_warnings():  # it reads its schemas in a way that Python 3.11 deprecates
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka as kafka_python
+
+pytestmark = [pytest.mark.timeout(90), pytest.mark.kafka]
+
+
+@contextmanager
+def transactional_producer(bootstrap: str, name: str) -> Iterator[Any]:
+    producer = kafka_python.KafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+    try:
+        producer.init_transactions()
+        yield producer
+    finally:
+        producer.close(timeout=10)
+
+
+def send(producer: Any, topic: str, batch: ConsumerRecords[Any, Any], group: GroupMetadata) -> None:
+    """Within the transaction: results of a batch, and where to read on behind it."""
+    for records in batch.values():
+        for record in records:
+            producer.send(topic, record.value).get(timeout=20)
+    offsets = {
+        kafka_python.TopicPartition(*tp): kafka_python.OffsetAndMetadata(
+            offset.offset, offset.metadata, offset.leader_epoch
+        )
+        for tp, offset in batch.next_offsets.items()
+    }
+    producer.send_offsets_to_transaction(offsets, kafka_python.structs.ConsumerGroupMetadata(*astuple(group)))
+
+
+def member(kafka: LocalKafka, topic: str) -> Consumer:
+    return Consumer(
+        topic,
+        bootstrap_servers=kafka.bootstrap,
+        group_id=topic,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        heartbeat_interval_ms=100,
+        partition_assignment_strategy=("range",),
+    )
+
+
+async def test_an_offset_of_an_open_transaction_is_waited_for(kafka: LocalKafka, topic_name: str) -> None:
+    """OffsetFetch always asks for stable offsets: what it gets is neither the old one nor one that may be aborted."""
+    kafka.create_topic(topic_name)
+    kafka.create_topic(f"{topic_name}-out")
+    produce(kafka.bootstrap, topic_name, [b"%d" % number for number in range(10)])
+    tp = TopicPartition(topic_name, 0)
+    async with (
+        member(kafka, topic_name) as consumer,
+        Client(bootstrap_servers=kafka.bootstrap) as client,
+    ):
+        with transactional_producer(kafka.bootstrap, topic_name) as producer:
+            batch = await consumer.getmany(max_records=4)
+            for end, commits, expected in ((4, True, 4), (8, False, 4)):
+                await asyncio.to_thread(producer.begin_transaction)
+                await asyncio.to_thread(send, producer, f"{topic_name}-out", batch, consumer.group_metadata())
+                assert batch.next_offsets[tp].offset == end
+                with pytest.raises(RequestTimedOut, match="UNSTABLE_OFFSET_COMMIT"):
+                    await consumer.committed(tp, timeout_ms=300)
+                waiting = asyncio.ensure_future(client.committed(topic_name, [tp]))
+                await asyncio.to_thread(producer.commit_transaction if commits else producer.abort_transaction)
+                found = (await waiting)[tp]
+                assert found is not None
+                assert found.offset == expected
+                batch = await consumer.getmany(max_records=4)
+
+
+async def test_a_member_that_the_group_has_gone_on_without_cannot_commit_in_a_transaction(
+    kafka: LocalKafka, topic_name: str
+) -> None:
+    kafka.create_topic(topic_name, partitions=2)
+    produce(kafka.bootstrap, topic_name, [b"%d" % number for number in range(10)])
+    async with member(kafka, topic_name) as first:
+        batch = await first.getmany()
+        before = first.group_metadata()
+        async with member(kafka, topic_name) as second, asyncio.timeout(40):
+            polls = [asyncio.ensure_future(one.getmany(timeout_ms=30_000)) for one in (first, second)]
+            while first.group_metadata().generation_id == before.generation_id or not second.assignment():
+                await second._reading.changed.wait(0.1)
+            with transactional_producer(kafka.bootstrap, topic_name) as producer:
+                await asyncio.to_thread(producer.begin_transaction)
+                with pytest.raises(kafka_python.errors.CommitFailedError):
+                    await asyncio.to_thread(send, producer, topic_name, batch, before)
+            for poll in polls:
+                poll.cancel()
