@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .lag import LagListener, offsets_behind_latest
 from .source import AiokcDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["AiokcDataSource", "register"]
+__all__ = ["AiokcDataSource", "LagListener", "offsets_behind_latest", "register"]
 
 
 def register(spark: SparkSession) -> None:

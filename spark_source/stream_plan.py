@@ -135,7 +135,7 @@ class StreamPlan:
             elif tp not in ends:
                 what = "it is gone"
             elif tp.topic in recreated:
-                what = "its topic was deleted and created again"
+                what = f"its topic was deleted and created again: {recreated[tp.topic]}"
             elif ends[tp] < position:
                 what = "its log ends before what was read already"
             else:

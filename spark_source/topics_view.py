@@ -114,9 +114,13 @@ class TopicsView:
             there = set(self.partitions())
             return self._cluster.log_ranges([tp for tp in wanted if tp in there])
 
-    def recreated(self) -> frozenset[str]:
-        """Return the topics that were deleted and created again since the last call (KIP-516 tells them apart)."""
+    def recreated(self) -> dict[str, str]:
+        """Return the topics that were deleted and created again since the last call, with their ids (KIP-516)."""
         ids = {name: info.topic_id for name, info in self._topics.items() if info.topic_id is not None}
-        changed = frozenset(name for name, topic_id in ids.items() if self._ids.get(name, topic_id) != topic_id)
+        changed = {
+            name: f"its id was {self._ids[name]} and is {topic_id}"
+            for name, topic_id in ids.items()
+            if self._ids.get(name, topic_id) != topic_id
+        }
         self._ids |= ids
         return changed

@@ -28,6 +28,10 @@ from .options import SourceOptions
 from .task_plan import Task
 
 _logger = logging.getLogger(__name__)
+_package_logger = logging.getLogger(__package__)
+# There where Spark keeps what its workers log (spark.sql.pyspark.worker.logging.enabled). It takes what the loggers let
+# through, which is warnings only, and no code of the user's runs in these processes to change that.
+_SPARK_LOGS: Final = "PYSPARK_SPARK_SESSION_UUID"
 
 # Converted batches that Spark has not taken yet; the client's own fetch_buffer_bytes come on top.
 _QUEUE_BYTES: Final = 16 << 20
@@ -88,6 +92,8 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
     Raises DataLoss where the logs do not hold them (any more), and RequestTimedOut after
     kafkaConsumer.pollTimeoutMs without progress. Logs one line when all is read.
     """
+    if _SPARK_LOGS in os.environ and _package_logger.level == logging.NOTSET:
+        _package_logger.setLevel(logging.INFO)
     runtime = _runtimes.get(options.client)
     if runtime is None:
         runtime = _runtimes[options.client] = Runtime(options.client)

@@ -20,6 +20,7 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.query import StreamingQuery
 
 from aiokc.testing.kafka import LocalKafka
+from spark_source import offsets_behind_latest
 from spark_source.offsets import ANCHOR
 from tests.producing import Message, produce
 
@@ -174,6 +175,11 @@ def test_both_wait_for_the_least_number_of_records(kafka: LocalKafka, topic: str
     produce(kafka.bootstrap, topic, [Message(b"x", partition=0)] * 3)
     for query in streams.queries.values():
         wait_until(lambda: all_know(4), query)
+    progress = {source: query.lastProgress for source, query in streams.queries.items()}
+    assert progress["aiokc"]
+    assert progress["kafka"]
+    of_kafka = {name: float(value) for name, value in progress["kafka"].sources[0].metrics.items()}
+    assert offsets_behind_latest(progress["aiokc"]) == of_kafka
     produce(kafka.bootstrap, topic, [Message(b"x", partition=0)] * 2)
     for source, query in streams.queries.items():
         wait_until(lambda source=source: len(streams.batches[source]) == 2, query)  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from aiokc.testing.kafka import LocalKafka
+from spark_source import LagListener
 from tests.producing import Message, produce
 
 from .file_sink import written_in
@@ -102,3 +104,36 @@ def test_from_what_a_group_has_committed(
     stranger = {"kafka.group.id": f"nobody-{uuid.uuid4().hex[:8]}", "startingOffsets": "committed"}
     with pytest.raises(Exception, match=r"has committed nothing for .*-0, .*-1, .*-2; say where these start in"):
         load(spark, {**options, **stranger}).collect()
+
+
+def test_a_listener_hears_of_the_lag(
+    spark: SparkSession, kafka: LocalKafka, topic: str, read_stream: DataStreamReader, start: Start
+) -> None:
+    told: list[dict[str, float]] = []
+    listener = LagListener(lambda name, numbers: told.append(numbers))
+    produce(kafka.bootstrap, topic, [Message(b"x", partition=0)] * 6)
+    spark.streams.addListener(listener)
+    try:
+        bounded = read_stream.options(startingOffsets="earliest", maxOffsetsPerTrigger="4").load()
+        query = start(bounded)
+        query.processAllAvailable()
+        wait_until(lambda: len(told) >= 2, query)
+    finally:
+        spark.streams.removeListener(listener)
+
+    assert [numbers["maxOffsetsBehindLatest"] for numbers in told[:2]] == [2, 0]
+
+
+def test_a_line_for_each_task(spark: SparkSession, kafka: LocalKafka, topic: str, options: Mapping[str, str]) -> None:
+    produce(kafka.bootstrap, topic, [Message(b"x" * 100, partition=1)] * 6)
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    try:
+        load(spark, options).collect()
+        logged = spark.tvf.python_worker_logs().where("logger = 'spark_source.worker'").collect()
+    finally:
+        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
+
+    lines = [row.msg for row in logged]
+    (line,) = [line for line in lines if topic in line]
+    assert line.startswith(f"task done: {topic}-1 [0, 6): 6 records, ")
+    assert re.search(r", \d{3,4} bytes in Arrow, 1 answers with records, waited \d+ ms of \d+ ms$", line)

@@ -1,20 +1,29 @@
-"""Exactly-once over the death of the driver: nothing lost, nothing twice, wherever it dies."""
+"""Exactly-once over the death of processes: nothing lost, nothing twice, whichever dies and wherever."""
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from aiokc.testing.kafka import LocalKafka
-from tests.producing import Stored, produce
+from tests.producing import Message, Stored, add_partitions, produce
 
+from .dying_source import DyingSource
 from .file_sink import write_to, written_in
 from .run_until_killed import RECORDS
 from .session import ROOT
@@ -24,7 +33,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
 
 @pytest.mark.parametrize(
     ("point", "batches_done", "records_read"),
-    [("in-batch-0", 0, 0), ("before-commit", 1, 2 * RECORDS), ("between-batches", 2, 2 * RECORDS)],
+    [
+        ("in-batch-0", 0, 0),
+        pytest.param("before-commit", 1, 2 * RECORDS, marks=pytest.mark.long),
+        pytest.param("between-batches", 2, 2 * RECORDS, marks=pytest.mark.long),
+    ],
 )
 def test_killed_and_restarted(
     kafka: LocalKafka,
@@ -57,6 +70,112 @@ def test_killed_and_restarted(
         query.stop()
 
     assert written_in(tmp_path / "sink") == expected(kafka, topic_name) - Counter(before)
+
+
+class RunningProducer:
+    """Writes a few records at a time, until it is stopped; adds partitions to the topic once it is told to."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._bootstrap, self._topic = bootstrap, topic
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._failed: Exception | None = None
+
+    def __enter__(self) -> RunningProducer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join(60)
+        if self._failed is not None:
+            raise self._failed
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.wait(0.1):
+                produce(self._bootstrap, self._topic, [b"while it runs and dies"] * 5)
+        except Exception as error:
+            self._failed = error
+
+
+SAMPLE = 5  # with this seed it dies between the sink's write and the commit
+STEPS = ("latest", "planned", "reading", "write", "written")
+
+
+@pytest.mark.parametrize(
+    ("deaths", "seed"),
+    [
+        pytest.param(1, SAMPLE, id="once"),
+        pytest.param(25, 7, id="25-times", marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+    ],
+)
+def test_killed_again_and_again_while_a_producer_runs(
+    kafka: LocalKafka, topic_name: str, read_stream: DataStreamReader, tmp_path: Path, deaths: int, seed: int
+) -> None:
+    kafka.create_topic(topic_name, partitions=3)
+    produce(kafka.bootstrap, topic_name, [b"before the stream starts at the earliest"] * 100)
+    random = Random(seed)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap,
+        "subscribe": topic_name,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": "20",
+        "maxPartitions": "2",
+    }
+
+    with RunningProducer(kafka.bootstrap, topic_name):
+        for number in range(1, deaths + 1):
+            point = f"{random.choice(STEPS)}:{random.randint(1, 4)}"
+            die = {"die.at": point, "die.folder": str(tmp_path / f"death-{number}")}
+            command = [sys.executable, "-m", "tests.spark.run_until_dead", str(tmp_path), json.dumps(options | die)]
+            died = subprocess.run(
+                command, cwd=ROOT, start_new_session=True, capture_output=True, text=True, timeout=240, check=False
+            )
+            assert died.returncode == -signal.SIGKILL, f"{point}: {died.stderr}"
+            if number == (deaths + 1) // 2:
+                add_partitions(kafka.bootstrap, topic_name, 5)
+    produce(kafka.bootstrap, topic_name, [Message(b"at the end", partition=part) for part in range(5)])
+
+    finish(read_stream.option("startingOffsets", "earliest"), tmp_path)
+
+    assert written_in(tmp_path / "sink") == expected(kafka, topic_name)
+
+
+@pytest.mark.parametrize("point", ["latest:2", "planned:2", "reading:3"])
+def test_a_killed_python_process_costs_a_restart_and_no_row(
+    spark: SparkSession,
+    kafka: LocalKafka,
+    topic: str,
+    options: Mapping[str, str],
+    read_stream: DataStreamReader,
+    tmp_path: Path,
+    point: str,
+) -> None:
+    """The process that plans (latest, planned) and a worker in the middle of its range (reading)."""
+    produce(kafka.bootstrap, topic, [b"x"] * 60)
+    spark.dataSource.register(DyingSource)
+    die = {"die.at": point, "die.folder": str(tmp_path / "death")}
+    given = {**options, **die, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
+    query = start(spark.readStream.format("dying").options(**given).load(), tmp_path)
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(120)
+    produce(kafka.bootstrap, topic, [b"x"] * 10)
+
+    finish(read_stream.option("startingOffsets", "earliest"), tmp_path)
+
+    assert written_in(tmp_path / "sink") == expected(kafka, topic)
+
+
+def start(rows: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
+    writer = rows.writeStream.foreachBatch(write_to(folder / "sink"))
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+    return (writer.trigger(**trigger) if trigger else writer).start()
+
+
+def finish(stream: DataStreamReader, folder: Path) -> None:
+    """Go on from the checkpoint, with nothing that dies, to the end of the topic."""
+    assert start(stream.load(), folder, availableNow=True).awaitTermination(120)
 
 
 def expected(kafka: LocalKafka, topic: str) -> Counter[Stored]:

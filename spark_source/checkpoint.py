@@ -1,0 +1,94 @@
+"""Taking a query's checkpoint back to Spark's own Kafka source.
+
+    python -m spark_source.checkpoint CHECKPOINT
+
+The other direction needs nothing. On the way back ``format("kafka")`` does not understand the anchors (see
+``offsets.py``): this takes them out of the offset log. Where the query has not finished its first batch, it writes the
+start where that source looks for it, so that the batch is repeated as it was planned. The query must not be running.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from aiokc.errors import UsageError
+
+from .offsets import ANCHOR
+
+_VERSION: Final = "v1"
+
+
+def take_back(checkpoint: Path) -> list[str]:
+    """Take the anchors out of the offset log of this folder; return what was done, line by line.
+
+    A second call finds nothing to do. Raises UsageError where this is no checkpoint, or of a version that is not known.
+    """
+    log = checkpoint / "offsets"
+    entries = sorted((entry for entry in log.glob("*") if entry.name.isdigit()), key=lambda entry: int(entry.name))
+    if not entries:
+        raise UsageError(f"{checkpoint} has no entry in its folder 'offsets': it is not the checkpoint of a query")
+    done = [line for entry in entries for line in _take_out(checkpoint, entry)]
+    return done or ["nothing to do: no entry has an anchor"]
+
+
+def _take_out(checkpoint: Path, entry: Path) -> list[str]:
+    version, *lines = entry.read_text().splitlines()
+    if version != _VERSION:
+        raise UsageError(f"{entry} is of version {version!r}; this knows {_VERSION!r} only")
+    done: list[str] = []
+    for number, line in enumerate(lines[1:]):  # the first one is about the batch, then there is one for each source
+        document = _document(line)
+        if document is None or ANCHOR not in document:
+            continue
+        anchor = document.pop(ANCHOR)
+        lines[number + 1] = _compact(document)
+        done.append(f"batch {entry.name}, source {number}: anchor taken out")
+        if entry.name == "0" and not (checkpoint / "commits" / "0").exists():
+            start = checkpoint / "sources" / str(number) / "0"
+            # A zero byte, for Spark 2.1.0 (SPARK-19517), then the version and the offsets.
+            _replace(start, b"\0" + f"{_VERSION}\n{_compact(anchor)}".encode())
+            done.append(f"source {number}: its start written to {start.relative_to(checkpoint)}")
+    if done:
+        _replace(entry, "\n".join([version, *lines]).encode())
+    return done
+
+
+def _document(line: str) -> dict[str, Any] | None:
+    try:
+        document = json.loads(line)
+    except json.JSONDecodeError:  # "-": nothing of this source
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _compact(document: dict[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    unfinished.write_bytes(content)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the old content
+    unfinished.replace(path)
+
+
+def main() -> int:
+    """Do what the command line says; return the exit code."""
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.stderr.write("usage: python -m spark_source.checkpoint CHECKPOINT\n")
+        return 2
+    try:
+        sys.stdout.writelines(f"{line}\n" for line in take_back(Path(sys.argv[1])))
+    except (UsageError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

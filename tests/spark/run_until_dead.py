@@ -1,0 +1,42 @@
+"""A stream in a process of its own, with its own JVM: all of it gets SIGKILL at the step that the options name.
+
+    python -m tests.spark.run_until_dead FOLDER OPTIONS
+
+OPTIONS are those of `DyingSource`, as JSON. FOLDER has the checkpoint and the sink. It ends with 3 if it lives on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from .dying_source import DyingSource, death
+from .file_sink import write_to
+from .session import start_spark
+
+SECONDS = 150
+
+
+def main(folder: Path, options: dict[str, str]) -> int:
+    end = death(options | {"die.group": str(os.getpgid(0))})
+    spark = start_spark("run until dead", folder / "warehouse")
+    spark.dataSource.register(DyingSource)
+    write = write_to(folder / "sink")
+
+    def write_or_die(batch: DataFrame, batch_id: int) -> None:
+        end.passes("write")
+        write(batch, batch_id)
+        end.passes("written")
+
+    rows = spark.readStream.format("dying").options(**(options | end.options())).load()
+    writer = rows.writeStream.foreachBatch(write_or_die).option("checkpointLocation", str(folder / "checkpoint"))
+    writer.start().awaitTermination(SECONDS)
+    return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), json.loads(sys.argv[2])))

@@ -1,0 +1,137 @@
+"""How much the driver asks of the brokers, counted at the brokers; its clock runs only while it sleeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from aiokc import EARLIEST, ClientConfig, ErrorCode, TopicPartition
+from aiokc.errors import BrokerError
+from aiokc.testing import Cluster
+from aiokc.testing.api_keys import ApiKey
+from aiokc.testing.exchange import Exchange
+from aiokc.testing.faults import drop
+from spark_source.bounds import AtOffset
+from spark_source.commit_back import CommitBack
+from spark_source.driver import DriverCluster
+from spark_source.options import SourceOptions
+from spark_source.stream_plan import StreamPlan
+from spark_source.topic_choice import subscribe
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Driver:
+    """A stream's driver over a cluster that counts the requests of its clients, by the name of the API."""
+
+    def __init__(self, cluster: Cluster, **options: object) -> None:
+        self.seen: Counter[str] = Counter()
+        for api in ApiKey:
+            cluster.intercept(api, ErrorCode.NONE, where=self._count)
+        config = ClientConfig(bootstrap_servers=cluster.bootstrap)
+        self.options = SourceOptions(
+            config,
+            subscribe("events"),
+            AtOffset("startingOffsets", EARLIEST),
+            **options,  # type: ignore[arg-type]
+        )
+        self.clock = Clock()
+        self.cluster = DriverCluster(config, attempts=3, retry_ms=1, sleep=self.clock.sleep)
+        self.plan = StreamPlan(self.options, self.cluster, clock=self.clock, sleep=self.clock.sleep)
+
+    def _count(self, exchange: Exchange) -> bool:
+        self.seen[type(exchange.request).__name__.removesuffix("Request")] += 1
+        return False
+
+
+@pytest.fixture(params=[1, 3])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with Cluster(brokers=request.param, topics={"events": 6}).in_thread() as running:
+        yield running
+
+
+def test_an_idle_stream_sends_at_most_five_requests_a_second(cluster: Cluster) -> None:
+    driver = Driver(cluster)
+    with driver.cluster:
+        end = driver.plan.latest(driver.plan.initial())
+        driver.plan.latest(end)  # its metadata may be due
+        driver.seen.clear()
+        began = driver.clock.now
+
+        while driver.clock.now < began + 60:
+            assert driver.plan.latest(end) is end
+            driver.plan.known_ends()
+            driver.clock.sleep(0.01)
+
+    assert set(driver.seen) == {"ListOffsets", "Metadata"}
+    assert 60 < driver.seen.total() <= 60 * 5
+
+
+def test_a_batch_costs_the_driver_three_requests_per_leader(cluster: Cluster) -> None:
+    driver = Driver(cluster)
+    with driver.cluster:
+        start = driver.plan.initial()
+        end = driver.plan.latest(start)
+        cluster.append("events", b"x")
+        driver.seen.clear()
+
+        after = driver.plan.latest(end)
+        assert list(driver.plan.ranges(end, after).values()) == [(0, 1)]
+
+    # The ends of all logs, then the earliest and the latest of the one to read.
+    leaders = len({cluster.leader("events", part) for part in range(6)})
+    assert driver.seen == {"ListOffsets": leaders + 2}
+
+
+def test_a_planning_call_is_repeated_as_the_options_say() -> None:
+    with Cluster(topics={"events": 1}).in_thread() as cluster:
+        driver = Driver(cluster)
+        with driver.cluster:
+            driver.plan.initial()
+            refused = cluster.intercept(ApiKey.LIST_OFFSETS, ErrorCode.INVALID_REQUEST)
+            with pytest.raises(BrokerError, match="INVALID_REQUEST"):
+                driver.plan.latest({"events": {"0": 0}})
+            assert refused.hits == 1  # what can't pass is not tried again
+            refused.cancel()
+        impatient = ClientConfig(bootstrap_servers=cluster.bootstrap, default_api_timeout_ms=300)
+        with DriverCluster(impatient, attempts=3, retry_ms=1000, sleep=driver.clock.sleep) as calls:
+            calls.topics(["events"])
+            silent = cluster.intercept(ApiKey.LIST_OFFSETS, drop(), times=2)
+            slept = driver.clock.now
+
+            assert calls.list_offsets({TopicPartition("events", 0): EARLIEST}) == {TopicPartition("events", 0): 0}
+
+            assert silent.hits == 2
+            assert driver.clock.now - slept == 2.0
+
+
+def test_offsets_are_committed_once_and_failures_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    with Cluster(topics={"events": 1}).in_thread() as cluster:
+        driver = Driver(cluster, group_id="g", commit_offsets=True)
+        with driver.cluster:
+            back = CommitBack(driver.options, driver.cluster, clock=driver.clock)
+            start = driver.plan.initial()
+            back.began(start)
+            back.finished(start)
+            assert driver.cluster.committed("g", [TopicPartition("events", 0)]) == {TopicPartition("events", 0): None}
+            commits = cluster.intercept(ApiKey.OFFSET_COMMIT, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
+            for _ in range(3):
+                back.finished({"events": {"0": 5}})
+            assert commits.hits == 1
+            assert caplog.text.count("nothing committed for group 'g'") == 1
+            driver.seen.clear()
+            driver.clock.sleep(10)
+            for _ in range(3):
+                back.finished({"events": {"0": 5}, "__aiokc_from__": {"events": {"0": 0}}})
+            assert driver.seen["OffsetCommit"] == 1
+            assert driver.cluster.committed("g", [TopicPartition("events", 0)]) == {TopicPartition("events", 0): 5}
