@@ -39,17 +39,21 @@ class Broker:
         self.failed = failed
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
+        self._coming_up = asyncio.Lock()
 
     async def listen(self) -> None:
         """Listen at the node's address; where its port is 0, or somebody else has it by now, at a free one."""
         loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(self._connection, self.node.host, self.node.port)
-        except OSError:
-            if self.node.port == 0:
-                raise
-            self._server = await loop.create_server(self._connection, self.node.host, 0)
-        self.node.port = self._server.sockets[0].getsockname()[1]
+        async with self._coming_up:
+            if self._server is not None:  # brought up again while it was coming up
+                return
+            try:
+                self._server = await loop.create_server(self._connection, self.node.host, self.node.port)
+            except OSError:
+                if self.node.port == 0:
+                    raise
+                self._server = await loop.create_server(self._connection, self.node.host, 0)
+            self.node.port = self._server.sockets[0].getsockname()[1]
 
     def _connection(self) -> Connection:
         return Connection(self)

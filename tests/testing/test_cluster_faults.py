@@ -253,3 +253,16 @@ async def test_aiokc_follows_leaders_and_restarts() -> None:
         for value in values[20:]:
             cluster.append("events", value)
         await reading
+
+
+async def test_a_broker_that_is_brought_up_twice_comes_up_once_at_its_port() -> None:
+    async with Cluster(brokers=2) as cluster:
+        before = cluster.bootstrap
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        cluster.heal()
+        for _ in range(20):  # rounds of the loop, in which both have listened
+            await asyncio.sleep(0)
+        assert cluster.bootstrap == before
+        async with connected(cluster.bootstrap) as client:
+            assert len((await client.ask(MetadataRequest(topics=[]))).brokers) == 2

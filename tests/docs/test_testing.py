@@ -1,0 +1,71 @@
+"""docs/testing.md: its tests pass under pytest, and each of its faults happens to a cluster that is in use."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiokc import Consumer
+from aiokc.testing import ApiKey, Cluster, ErrorCode, faults
+
+from .examples import ROOT, Example, examples, tables
+
+EXAMPLES = examples("docs/testing.md")
+(FAULTS,) = tables("docs/testing.md", "A fault, in one line")
+
+
+def test_its_tests_pass(tmp_path: Path) -> None:
+    """Each in a file of its own, in one run: what one of them configures is a conftest.py beside it."""
+    for number, example in enumerate(EXAMPLES):
+        folder = tmp_path / f"example_{number}"
+        folder.mkdir()
+        fixtures, tests = split(example)
+        (folder / "conftest.py").write_text(fixtures)
+        (folder / f"test_example_{number}.py").write_text(tests)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(EXAMPLES)} passed" in done.stdout
+
+
+def split(example: Example) -> tuple[str, str]:
+    """Fixtures are for conftest.py, as the page says."""
+    fixtures, found, tests = example.code.partition("\n\ndef test_")
+    return (fixtures, found + tests) if "@pytest.fixture" in fixtures else ("", example.code)
+
+
+@pytest.mark.parametrize("line", [line for _, line in FAULTS])
+async def test_a_fault(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It can be done as written, to a cluster with a member at work, and nothing breaks inside of the brokers."""
+    async with Cluster(brokers=3, topics={"events": 1}) as cluster:
+        cluster.append("events", b"0")
+        cluster.append("events", b"1")
+        options = {"bootstrap_servers": cluster.bootstrap, "auto_offset_reset": "earliest"}
+        async with Consumer("events", group_id="billing", **options) as consumer:  # type: ignore[arg-type]
+            async with asyncio.timeout(20):
+                await consumer.getone()
+            if "bring_up" in line:
+                cluster.take_down(1)
+            exec(line, {"cluster": cluster, "faults": faults, "ApiKey": ApiKey, "ErrorCode": ErrorCode})
+            cluster.heal()
+
+
+def test_no_fault_is_missing() -> None:
+    lines = "\n".join(line for _, line in FAULTS)
+    ways = [name for name, value in vars(faults).items() if getattr(value, "__module__", "") == faults.__name__]
+    functions = {name for name in ways if name[0].islower() and name != "api_key_of"}
+    assert {name for name in functions if f"faults.{name}(" not in lines} == set()
