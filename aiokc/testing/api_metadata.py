@@ -11,6 +11,7 @@ from ..wire.messages.discovery import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     Coordinator,
+    FinalizedFeatureKey,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataRequest,
@@ -19,6 +20,7 @@ from ..wire.messages.discovery import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    SupportedFeatureKey,
 )
 from .api_keys import ApiKey
 from .call import Call
@@ -29,6 +31,14 @@ from .topics import Partition, Topic
 
 GROUP: Final = 0  # key types of FindCoordinator
 TRANSACTION: Final = 1
+
+_FEATURES_FROM_0: Final = 4
+_BROKER: Final = 1  # endpoint types of DescribeCluster
+_CONTROLLER: Final = 2
+#: Authorized operations, as bits: everybody may do everything.
+_ALL_OF_CLUSTER: Final = 8096
+_ALL_OF_TOPIC: Final = 3576
+_NOT_ASKED: Final = -2147483648
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LEGAL_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -46,7 +56,19 @@ async def api_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
         for text in (request.client_software_name, request.client_software_version):
             if not _LEGAL_SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return ApiVersionsResponse(error_code=0, api_keys=advertised(call.cluster))
+    features = call.cluster.features.items() if call.version >= 3 else ()
+    # Version 3 can't say that a feature may be off, which is version 0 of it; so it does not name such features.
+    supported = features if call.version >= _FEATURES_FROM_0 else ()
+    return ApiVersionsResponse(
+        error_code=0,
+        api_keys=advertised(call.cluster),
+        supported_features=[SupportedFeatureKey(name=name, max_version=version) for name, version in supported],
+        finalized_features_epoch=0 if features else -1,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=version, max_version_level=version)
+            for name, version in features
+        ],
+    )
 
 
 def advertised(cluster: ClusterState) -> list[ApiVersion]:
@@ -65,7 +87,12 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
         topics = [_topic(cluster, topic) for topic in cluster.topics.by_name.values()]
     else:
         by_id = [topic for topic in asked if topic.name is None]
-        topics = [_asked_topic(call, topic) for topic in by_id or asked]  # with an id among them, names do not count
+        once = {(topic.name, topic.topic_id): topic for topic in by_id or asked}  # with an id, names do not count
+        topics = [_asked_topic(call, topic) for topic in once.values()]
+    if call.request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = _ALL_OF_TOPIC if not topic.error_code else _NOT_ASKED
+    wants_operations = call.request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
@@ -75,6 +102,7 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         topics=topics,
+        cluster_authorized_operations=_ALL_OF_CLUSTER if wants_operations else _NOT_ASKED,
     )
 
 
@@ -124,13 +152,13 @@ def _partition(cluster: ClusterState, partition: Partition) -> MetadataResponseP
 
 async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
     cluster = call.cluster
-    if call.request.endpoint_type != 1:
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="this is a broker, not a controller",
-            cluster_id="",
-            brokers=[],
-        )
+    endpoint = call.request.endpoint_type
+    if endpoint != _BROKER:
+        code, why = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint}"
+        if endpoint == _CONTROLLER:
+            code, why = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER"
+        return DescribeClusterResponse(error_code=code, error_message=why, cluster_id="", brokers=[])
+    wants_operations = call.request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         error_code=0,
         cluster_id=cluster.cluster_id,
@@ -140,6 +168,7 @@ async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeCluste
             for node in cluster.nodes.values()
             if node.alive
         ],
+        cluster_authorized_operations=_ALL_OF_CLUSTER if wants_operations else _NOT_ASKED,
     )
 
 
@@ -151,7 +180,7 @@ async def find_coordinator(call: Call[FindCoordinatorRequest]) -> FindCoordinato
     one = _coordinator(call.cluster, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
-        error_message=one.error_message if one.error_code else None,
+        error_message=one.error_message or ErrorCode.NONE.name,
         node_id=one.node_id,
         host=one.host,
         port=one.port,
@@ -166,4 +195,4 @@ def _coordinator(cluster: ClusterState, key_type: int, key: str) -> Coordinator:
     except Refusal as refusal:
         message = refusal.why
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=refusal.code, error_message=message)
-    return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None)
+    return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port, error_message="")

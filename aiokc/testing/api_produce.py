@@ -6,9 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from ..error_codes import ErrorCode
-from ..errors import RecordError
-from ..records import BatchHeader, split_batches
-from ..records.decode import check_crc
+from ..records import BatchHeader
 from .call import Call
 from .messages.producing import (
     LeaderIdAndEpoch,
@@ -20,17 +18,20 @@ from .messages.producing import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from .refusal import Refusal
+from .produced_batch import checked_batch
+from .refusal import ClosesConnection, Refusal
 from .topics import Partition, Topic
+from .transaction_states import Place
 
 _IDS_FROM: Final = 13
 _LEADERS_FROM: Final = 10  # KIP-951
 _ABORTABLE_FROM: Final = 11  # KIP-890
+_BEGINS_FROM: Final = 12
 _ACKS: Final = (-1, 0, 1)
 
 
 async def produce(call: Call[ProduceRequest]) -> ProduceResponse | None:
-    """Append to each partition; nobody is answered with ``acks=0``."""
+    """Append to each partition; nobody is answered with ``acks=0``, and an error closes the connection then."""
     request = call.request
     responses = [
         TopicProduceResponse(
@@ -40,7 +41,11 @@ async def produce(call: Call[ProduceRequest]) -> ProduceResponse | None:
         )
         for topic in request.topic_data
     ]
+    call.cluster.timers_changed()  # a transaction may have begun
     if request.acks == 0:
+        refused = [one for topic in responses for one in topic.partition_responses if one.error_code]
+        if refused:
+            raise ClosesConnection(f"Produce with acks=0: {refused[0].error_message or refused[0].error_code}")
         return None
     leaders = {
         partition.current_leader.leader_id
@@ -82,8 +87,27 @@ def _topic(call: Call[ProduceRequest], name: str, topic_id: UUID) -> Topic:
     return topics.of_id(topic_id) if call.version >= _IDS_FROM else topics.named(name)
 
 
-def _max_bytes(call: Call[ProduceRequest], topic: Topic) -> int:
-    return topic.integer("max.message.bytes", call.cluster.settings.message_max_bytes)
+def _checked_batch(
+    call: Call[ProduceRequest], topic: Topic, data: PartitionProduceData
+) -> tuple[BatchHeader, memoryview]:
+    cluster = call.cluster
+    ahead = topic.integer("message.timestamp.after.max.ms", cluster.settings.log_message_timestamp_after_max_ms)
+    return checked_batch(
+        data.records,
+        call.version,
+        topic=topic,
+        max_bytes=topic.integer("max.message.bytes", cluster.settings.message_max_bytes),
+        latest_timestamp=cluster.now_ms() + ahead,
+    )
+
+
+def _check_transaction(call: Call[ProduceRequest], header: BatchHeader, place: Place) -> None:
+    """Raise Refusal where the batch belongs to no transaction. From version 12 on it begins one (KIP-890)."""
+    if call.request.transactional_id is None:
+        raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without an id")
+    transactions, cluster = call.cluster.transactions, call.cluster
+    begins = call.version >= _BEGINS_FROM
+    transactions.check_partition(call.request.transactional_id, header, place, cluster.now() if begins else None)
 
 
 def _append(
@@ -94,13 +118,12 @@ def _append(
         raise Refusal(ErrorCode.INVALID_REQUIRED_ACKS)
     partition.check_leader(call.node.node_id)
     in_sync = sum(call.cluster.nodes[replica].alive for replica in partition.in_sync)
-    if request.acks == -1 and in_sync < topic.integer("min.insync.replicas", 1):
+    wanted = min(topic.integer("min.insync.replicas", 1), len(partition.replicas))
+    if request.acks == -1 and in_sync < wanted:
         raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, f"{in_sync} of {len(partition.replicas)} are in sync")
-    header, batch = _only_batch(
-        data.records, topic.integer("max.message.bytes", call.cluster.settings.message_max_bytes)
-    )
+    header, batch = _checked_batch(call, topic, data)
     if header.is_transactional:
-        call.cluster.transactions.check_partition(request.transactional_id, header, (topic.name, data.index))
+        _check_transaction(call, header, (topic.name, data.index))
     log = partition.log
     base_offset = log.producers.offset_of_retry(header)
     append_time = call.cluster.now_ms() if topic.has_append_time else None
@@ -114,22 +137,3 @@ def _append(
         log_append_time_ms=-1 if append_time is None else append_time,
         log_start_offset=log.start_offset,
     )
-
-
-def _only_batch(records: memoryview | None, max_bytes: int) -> tuple[BatchHeader, memoryview]:
-    """Return the one batch that a producer may send at a time. Raises Refusal."""
-    try:
-        batches = list(split_batches(records or memoryview(b"")))
-        if len(batches) != 1 or batches[0][0].size != len(records or b""):
-            raise Refusal(ErrorCode.INVALID_RECORD, f"{len(batches)} complete batches, where there must be one")
-        header, batch = batches[0]
-        check_crc(header, batch)
-    except RecordError as error:
-        raise Refusal(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
-    if header.is_control:
-        raise Refusal(ErrorCode.INVALID_RECORD, "a producer may not write control records")
-    if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
-        raise Refusal(ErrorCode.INVALID_RECORD, "a producer's batch has as many records as offsets, at least one")
-    if header.size > max_bytes:
-        raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"{header.size} bytes, the limit is {max_bytes}")
-    return header, batch

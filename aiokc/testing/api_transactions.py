@@ -1,10 +1,12 @@
-"""Producers and their transactions: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn."""
+"""Producers and their transactions: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ..error_codes import ErrorCode
+from ..wire import Response
+from .api_groups import ask_coordinator
 from .call import Call
 from .messages.producing import InitProducerIdRequest, InitProducerIdResponse
 from .messages.txn import (
@@ -19,6 +21,10 @@ from .messages.txn import (
     AddPartitionsToTxnTransaction,
     EndTxnRequest,
     EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
 )
 from .refusal import Refusal
 from .transaction_states import Place
@@ -26,12 +32,23 @@ from .transaction_states import Place
 #: The versions that know PRODUCER_FENCED (KIP-588); older ones hear INVALID_PRODUCER_EPOCH.
 _INIT_FENCED_FROM: Final = 4
 _FENCED_FROM: Final = 2
+#: Of EndTxn and TxnOffsetCommit, what KIP-890 brought.
+_RAISES_EPOCH_FROM: Final = 5
+_ABORTABLE_FROM: Final = 4
+_OFFSETS_BEGIN_FROM: Final = 5
 
 
 def _code(refusal: Refusal, version: int, fenced_from: int) -> ErrorCode:
     if refusal.code == ErrorCode.PRODUCER_FENCED and version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return refusal.code
+
+
+def _check_id(call: Call[Any], transactional_id: str) -> None:
+    """Raise Refusal where this is no transactional id, or not one that this broker coordinates."""
+    if not transactional_id:
+        raise Refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    call.cluster.check_coordinator(transactional_id, call.node.node_id)
 
 
 async def init_producer_id(call: Call[InitProducerIdRequest]) -> InitProducerIdResponse:
@@ -42,6 +59,8 @@ async def init_producer_id(call: Call[InitProducerIdRequest]) -> InitProducerIdR
         if not request.transactional_id:
             raise Refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         cluster.check_coordinator(request.transactional_id, call.node.node_id)
+        if (request.producer_id < 0) != (request.producer_epoch < 0):
+            raise Refusal(ErrorCode.INVALID_REQUEST, "a producer id and an epoch, or neither")
         if not 0 < request.transaction_timeout_ms <= cluster.settings.transaction_max_timeout_ms:
             raise Refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = cluster.transactions.begin_producer(
@@ -83,7 +102,7 @@ def _add(
     cluster = call.cluster
     places = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
     try:
-        cluster.check_coordinator(asked.transactional_id, call.node.node_id)
+        _check_id(call, asked.transactional_id)
         transaction = cluster.transactions.of(asked.transactional_id, asked.producer_id, asked.producer_epoch)
     except Refusal as refusal:
         return _results(asked.topics, dict.fromkeys(places, _code(refusal, call.version, _FENCED_FROM)))
@@ -96,7 +115,7 @@ def _add(
     return _results(asked.topics, codes)
 
 
-def _existence(call: Call[AddPartitionsToTxnRequest], place: Place) -> ErrorCode:
+def _existence(call: Call[Any], place: Place) -> ErrorCode:
     try:
         call.cluster.topics.partition(*place)
     except Refusal as refusal:
@@ -122,9 +141,7 @@ def _results(
 async def add_offsets_to_txn(call: Call[AddOffsetsToTxnRequest]) -> AddOffsetsToTxnResponse:
     request, cluster = call.request, call.cluster
     try:
-        if not request.group_id:
-            raise Refusal(ErrorCode.INVALID_GROUP_ID)
-        cluster.check_coordinator(request.transactional_id, call.node.node_id)
+        _check_id(call, request.transactional_id)
         transaction = cluster.transactions.of(request.transactional_id, request.producer_id, request.producer_epoch)
     except Refusal as refusal:
         return AddOffsetsToTxnResponse(error_code=_code(refusal, call.version, _FENCED_FROM))
@@ -136,10 +153,60 @@ async def add_offsets_to_txn(call: Call[AddOffsetsToTxnRequest]) -> AddOffsetsTo
 async def end_txn(call: Call[EndTxnRequest]) -> EndTxnResponse:
     request, cluster = call.request, call.cluster
     try:
-        cluster.check_coordinator(request.transactional_id, call.node.node_id)
-        transaction = cluster.transactions.of(request.transactional_id, request.producer_id, request.producer_epoch)
-        cluster.transactions.end(transaction, committed=request.committed)
+        _check_id(call, request.transactional_id)
+        transaction = cluster.transactions.end(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            committed=request.committed,
+            raises_epoch=call.version >= _RAISES_EPOCH_FROM,
+        )
     except Refusal as refusal:
         return EndTxnResponse(error_code=_code(refusal, call.version, _FENCED_FROM))
     cluster.timers_changed()
-    return EndTxnResponse(error_code=0)
+    if call.version < _RAISES_EPOCH_FROM:
+        return EndTxnResponse(error_code=0)
+    return EndTxnResponse(error_code=0, producer_id=transaction.producer_id, producer_epoch=transaction.epoch)
+
+
+async def txn_offset_commit(call: Call[TxnOffsetCommitRequest]) -> Response:
+    """Let the group's coordinator keep the offsets, if they belong to a transaction (KIP-890)."""
+    request, cluster = call.request, call.cluster
+    if not request.group_id or cluster.coordinator_of(request.group_id) != call.node.node_id:
+        return await ask_coordinator(call)  # which says what is wrong
+    begins = call.version >= _OFFSETS_BEGIN_FROM
+    try:
+        cluster.transactions.check_group(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.group_id,
+            cluster.now() if begins else None,
+        )
+    except Refusal as refusal:
+        return _refused_offsets(call, _code_of_offsets(refusal, call.version))
+    cluster.timers_changed()
+    return await ask_coordinator(call)
+
+
+def _code_of_offsets(refusal: Refusal, version: int) -> ErrorCode:
+    is_abortable = refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _ABORTABLE_FROM
+    return ErrorCode.TRANSACTION_ABORTABLE if is_abortable else refusal.code
+
+
+def _refused_offsets(call: Call[TxnOffsetCommitRequest], code: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=_existence(call, (topic.name, one.partition_index)) or code,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in call.request.topics
+        ]
+    )

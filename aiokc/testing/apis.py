@@ -62,7 +62,7 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     OffsetCommitRequest: api_groups.ask_coordinator,
     OffsetFetchRequest: api_groups.ask_coordinator,
     OffsetDeleteRequest: api_groups.ask_coordinator,
-    TxnOffsetCommitRequest: api_groups.ask_coordinator,
+    TxnOffsetCommitRequest: api_transactions.txn_offset_commit,
     DescribeGroupsRequest: api_groups.ask_coordinator,
     ListGroupsRequest: api_groups.ask_coordinator,
     DeleteGroupsRequest: api_groups.ask_coordinator,
@@ -70,6 +70,18 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
 
 REQUESTS: Final[dict[int, type[Request[Any]]]] = {request.api_key: request for request in HANDLERS}
 FLEXIBLE_FROM: Final[dict[int, int]] = {key: request.flexible_from for key, request in REQUESTS.items()}
+
+
+#: By the release that first had them on: what clients may rely on (KIP-584), and its version.
+_FEATURES: Final = {"4.0": {"transaction.version": 2}}  # KIP-890
+
+
+def features_of(release: str) -> dict[str, int]:
+    """Return the features that are on in a release. Raises ValueError where there is no such release."""
+    until = RELEASES[: RELEASES.index(release) + 1]
+    return {
+        name: version for since, features in _FEATURES.items() if since in until for name, version in features.items()
+    }
 
 
 def versions_of(release: str) -> dict[int, tuple[int, int]]:

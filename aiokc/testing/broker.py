@@ -17,6 +17,7 @@ from .apis import FLEXIBLE_FROM, REQUESTS
 from .call import Call
 from .cluster_state import BrokerNode, ClusterState
 from .exchange import Exchange
+from .refusal import ClosesConnection
 
 _log = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while not self._closing:
                 await self._answer(await self._next_frame())
-        except MalformedResponse as error:
+        except (MalformedResponse, ClosesConnection) as error:
             _log.info("broker %s closes a connection: %s", self._broker.node.node_id, error)
             self.abort()
         except Exception as error:  # a fault of the cluster, or of a test's interceptor: it must not go unseen

@@ -31,6 +31,7 @@ class Settings(GroupSettings):
     auto_create_topics_enable: bool = True
     num_partitions: int = 1
     message_max_bytes: int = 1_048_588
+    log_message_timestamp_after_max_ms: int = 3_600_000
     fetch_max_bytes: int = 57_671_680
     max_incremental_fetch_session_cache_slots: int = 1000
     transaction_max_timeout_ms: int = 900_000
@@ -53,8 +54,17 @@ class BrokerNode:
 class ClusterState:
     """One cluster. Time comes from the running loop, wall-clock time (for timestamps) from ``clock``."""
 
-    def __init__(self, *, versions: Versions, settings: Settings, random: Random, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        versions: Versions,
+        features: Mapping[str, int],
+        settings: Settings,
+        random: Random,
+        clock: Callable[[], float],
+    ) -> None:
         self.versions = versions
+        self.features = features
         self.settings = settings
         self.random = random
         self.cluster_id = base64.urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()

@@ -23,7 +23,7 @@ from typing import Any
 from ..records import NewRecord, encode_batch, open_batch, split_batches
 from ..types import RawRecord, TopicPartition
 from ..wire import Request
-from .apis import versions_of
+from .apis import features_of, versions_of
 from .broker import Broker
 from .cluster_state import BrokerNode, ClusterState, Settings
 from .exchange import Exchange
@@ -64,7 +64,11 @@ class Cluster:
         self.host: Host | None = None
         random = random or Random()
         self._state = ClusterState(
-            versions=versions_of(as_version), settings=Settings(**settings), random=random, clock=clock
+            versions=versions_of(as_version),
+            features=features_of(as_version),
+            settings=Settings(**settings),
+            random=random,
+            clock=clock,
         )
         slots = self._state.settings.max_incremental_fetch_session_cache_slots
         for node_id in range(1, brokers + 1):

@@ -24,6 +24,7 @@ from .messages.describing import (
 from .refusal import Refusal
 
 _CLASSIC: Final = "classic"
+_ALL_OF_GROUP: Final = 3400  # authorized operations, as bits: everybody may do everything
 _NOT_FOUND_FROM: Final = 6  # KIP-1043; a group that does not exist was a dead one before
 
 
@@ -35,9 +36,11 @@ class GroupAdmin:
         self._offsets = offsets
 
     def describe(self, call: GroupCall[DescribeGroupsRequest]) -> None:
-        call.reply(
-            DescribeGroupsResponse(groups=[self._described(group_id, call.version) for group_id in call.request.groups])
-        )
+        found = [self._described(group_id, call.version) for group_id in call.request.groups]
+        for group in found:
+            if call.request.include_authorized_operations and not group.error_code:
+                group.authorized_operations = _ALL_OF_GROUP
+        call.reply(DescribeGroupsResponse(groups=found))
 
     def _described(self, group_id: str, version: int) -> DescribedGroup:
         code, why, group = ErrorCode.NONE, None, None
@@ -97,7 +100,7 @@ class GroupAdmin:
             DeleteGroupsResponse(
                 results=[
                     DeletableGroupResult(group_id=group_id, error_code=self._delete(group_id))
-                    for group_id in call.request.groups_names
+                    for group_id in dict.fromkeys(call.request.groups_names)
                 ]
             )
         )

@@ -12,3 +12,7 @@ class Refusal(Exception):
         super().__init__(f"{code.name}: {why}" if why else code.name)
         self.code = code
         self.why = why or None
+
+
+class ClosesConnection(Exception):
+    """What was asked can't be answered: the broker closes the connection, as the only way to say no."""

@@ -92,6 +92,19 @@ class Topic:
     def has_append_time(self) -> bool:
         return self.config.get("message.timestamp.type") == "LogAppendTime"
 
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self._cleanup
+
+    @property
+    def is_deletable(self) -> bool:
+        """Whether old records may be deleted for being old."""
+        return "delete" in self._cleanup
+
+    @property
+    def _cleanup(self) -> list[str]:
+        return [policy.strip() for policy in self.config.get("cleanup.policy", "delete").split(",")]
+
     def integer(self, setting: str, default: int) -> int:
         return int(self.config.get(setting, default))
 

@@ -13,9 +13,10 @@ from aiokc.testing.apis import versions_of
 from aiokc.testing.kafka import LocalKafka, libs
 from aiokc.testing.kafka_jars import KAFKA_VERSION
 from aiokc.testing.released_versions import RELEASES
+from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from .group_scene import Scene, open_scene
-from .wire_client import WireClient
+from .wire_client import WireClient, connected
 
 
 class Kafka(Protocol):
@@ -52,6 +53,18 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> K
     name = "running_cluster" if request.param == "cluster" else "kafka"
     found: Cluster | LocalKafka = request.getfixturevalue(name)
     return found
+
+
+@pytest.fixture
+async def topic(either: Kafka, topic_name: str) -> str:
+    """A topic of two partitions whose leaders know already that they lead."""
+    either.create_topic(topic_name, 2)
+    async with connected(either.bootstrap) as client:
+        partitions = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in (0, 1)]
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic_name, partitions=partitions)])
+        while any(one.error_code for one in (await client.ask(request, 7)).topics[0].partitions):
+            pass
+    return topic_name
 
 
 @pytest.fixture
