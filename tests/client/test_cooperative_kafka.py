@@ -14,7 +14,7 @@ from aiokc.core.group_protocol import Event, SendJoin
 from aiokc.core.member_states import State
 from aiokc.core.membership import Membership
 from aiokc.testing.kafka import LocalKafka
-from tests.producing import Message, produce
+from tests.producing import Message, add_partitions, produce
 
 from .group_member import GroupMember, settled, soon
 
@@ -263,3 +263,33 @@ async def _poll_until(consumer: Consumer, condition: Callable[[], bool]) -> None
     async with asyncio.timeout(20.0):
         while not condition():
             await consumer.getmany(timeout_ms=50)
+
+
+@pytest.mark.parametrize("restarts", ["leader", "follower"])
+async def test_a_static_member_that_restarts_disturbs_nobody(kafka: LocalKafka, topic: str, restarts: str) -> None:
+    """KIP-345, and for the leader KIP-814: it learns that it leads, keeps the assignment, and watches the topics."""
+
+    def member(name: str, *topics: str) -> CooperativeMember:
+        return CooperativeMember(kafka.bootstrap, topic, *topics, group_instance_id=name)
+
+    async with member("leader", topic) as leader, member("follower") as follower:
+        leader.poll()
+        follower.poll()
+        await leader.assigned(6)
+        follower.subscribe(topic)
+        await settled(leader, follower, counts=(3, 3))
+        stays, goes = (follower, leader) if restarts == "leader" else (leader, follower)
+        positions = {tp: stays.subscription[tp] for tp in stays.assignment}
+        generation, held = stays.coordinator.generation, goes.assignment
+        await goes.leave()
+        async with member(restarts, topic) as again:
+            again.poll()
+            assert await again.assigned(3) == held
+            assert again.coordinator.generation == stays.coordinator.generation == generation
+            assert {tp: stays.subscription[tp] for tp in stays.assignment} == positions
+            await asyncio.to_thread(add_partitions, kafka.bootstrap, topic, 8)
+            for each in (again, stays):
+                each.metadata.request_update()
+            await settled(again, stays, counts=(4, 4))
+            assert again.assignment > held
+            assert stays.assignment > positions.keys()
