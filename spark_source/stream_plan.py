@@ -94,7 +94,7 @@ class StreamPlan:
         # Spark's own source, whose checkpoint this may be, writes no anchor for new partitions.
         begins |= self._view.earliest(ends.keys() - begins.keys())
         wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
-        return readable(wanted, self._view, fail=self._options.fail_on_data_loss)
+        return readable(wanted, self._view, fail=self._options.fail_on_data_loss, known=self._ends or {})
 
     def _resolved_start(self) -> Offsets:
         bound = self._options.starting
@@ -160,11 +160,21 @@ class StreamPlan:
 
 
 def readable(
-    wanted: Mapping[TopicPartition, tuple[int, int]], view: TopicsView, *, fail: bool
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    view: TopicsView,
+    *,
+    fail: bool,
+    known: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return what the logs hold of these ranges, empty ones left out. Raises DataLoss if that is not all of them."""
-    logs = view.log_ranges(wanted)
-    latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
-    available = {tp: (log[0], latest[tp]) for tp, log in logs.items()}
+    """Return what the logs hold of these ranges, empty ones left out. Raises DataLoss if that is not all of them.
+
+    ``known`` are the ends of the logs as they were a moment ago: where they cover all ranges, they are not asked again.
+    """
+    if known and all(known.get(tp, -1) >= until for tp, (_, until) in wanted.items()):
+        available = view.log_ranges(wanted, known)
+    else:
+        logs = view.log_ranges(wanted)
+        latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
+        available = {tp: (log[0], latest[tp]) for tp, log in logs.items()}
     kept = {tp: within(tp, wanted[tp], available.get(tp), fail=fail) for tp in wanted}
     return {tp: (start, until) for tp, (start, until) in kept.items() if start < until}

@@ -104,15 +104,23 @@ class TopicsView:
             ends = ends | self._cluster.list_offsets(dict.fromkeys(behind, LATEST))
         return ends
 
-    def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return (earliest, latest) of those of these partitions that exist."""
+    def log_ranges(
+        self, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int] | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (earliest, latest) of those of these partitions that exist; latest as in ``ends``, if given."""
+
+        def ask(wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+            if ends is None:
+                return self._cluster.log_ranges(wanted)
+            return {tp: (earliest, ends[tp]) for tp, earliest in self.earliest(wanted).items()}
+
         wanted = list(partitions)
         try:
-            return self._cluster.log_ranges(wanted)
+            return ask(wanted)
         except UnknownTopic:
             self._valid_until = self._clock()
             there = set(self.partitions())
-            return self._cluster.log_ranges([tp for tp in wanted if tp in there])
+            return ask([tp for tp in wanted if tp in there])
 
     def recreated(self) -> dict[str, str]:
         """Return the topics that were deleted and created again since the last call, with their ids (KIP-516)."""
