@@ -71,7 +71,7 @@ class AllPartitions:
     async def leave(self, timeout: float) -> None:
         """Tell the listener that everything goes, and hold nothing any more. Ends within ``timeout`` seconds."""
         self._leaving = True
-        self._listener.end_by(asyncio.get_running_loop().time() + timeout * 3 / 4)
+        self._listener.end_within(timeout)
         self.wake.notify()
         while self._running:
             await self.assigned.wait()

@@ -288,7 +288,7 @@ class Coordinator:
         None: by a dynamic member it is, by a static one not.
         """
         self._changes.commit_timeout = timeout / 2
-        self._listener.end_by(asyncio.get_running_loop().time() + timeout * 3 / 4)  # the rest is for the LeaveGroup
+        self._listener.end_within(timeout)  # with a rest for the LeaveGroup
         with anyio.move_on_after(timeout):
             if self._auto_commit is not None and not self._subscription.by_topics:
                 await self._auto_commit.flush(timeout=timeout / 2, retry=True)

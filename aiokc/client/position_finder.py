@@ -173,15 +173,23 @@ class PositionFinder:
             self._error = error, claims
             self.found.notify()
 
-    def take_error(self) -> KafkaError | None:
-        """Return, once, why there is no position; None where the user has sought since, in all that it is about."""
+    def take_error(self, *, of_blocked: bool) -> KafkaError | None:
+        """Return, once, why there is no position; None where the user has sought since, in all that it is about.
+
+        That an offset is missing is no error yet for a partition that is blocked (not ``of_blocked``): the listener is
+        being told of it, and may seek.
+        """
         if self._error is None:
             return None
         (error, claims), self._error = self._error, None
         left = {tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None}
-        if isinstance(error, NoOffsetForPartition) and left:
-            return NoOffsetForPartition(error.partitions & left) if error.partitions & left else None
-        return error if left else None
+        if not isinstance(error, NoOffsetForPartition):
+            return error if left else None
+        missing = error.partitions & left
+        due = {tp for tp in missing if of_blocked or not self._subscription[tp].blocked}
+        if missing != due:
+            self._error = error, {tp: claims[tp] for tp in missing - due}
+        return NoOffsetForPartition(due) if due else None
 
 
 _names = {EARLIEST: "earliest", LATEST: "latest"}

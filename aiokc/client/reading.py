@@ -158,7 +158,8 @@ class Reading:
             raise UsageError("nothing to read: call subscribe() or assign() first")
         if self.coordinator is not None and self.coordinator.error is not None:
             raise self.coordinator.error
-        if (error := self.finder.take_error()) is not None:
+        error = self.finder.take_error(of_blocked=self.listener.is_inside())
+        if error is not None:
             raise error
         cluster = self.link.metadata.cluster
         if cluster.errors:

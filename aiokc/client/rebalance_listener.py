@@ -7,7 +7,7 @@ import inspect
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextvars import ContextVar
 from typing import Final, TypeAlias
 
@@ -18,6 +18,7 @@ from ..types import TopicPartition
 
 logger = logging.getLogger("aiokc.listener")
 
+_SHOWN: Final = 5  # partitions that one error names
 _LONG_FOR_THE_LOOP: Final = 0.1  # seconds that a callback may hold the loop without a word in the log
 
 Told: TypeAlias = Awaitable[None] | None
@@ -81,7 +82,9 @@ class ListenerCalls:
         self._failed = failed
         self._errors: deque[Exception] = deque()
         self._scope: anyio.CancelScope | None = None
+        self._is_welcome = False  # whether the callback that is running is told of new partitions
         self._latest = math.inf
+        self._limit = "what was left of max_poll_interval_ms"
 
     # What the user's calls ask
 
@@ -109,11 +112,17 @@ class ListenerCalls:
         if errors:
             raise errors[0]
 
-    def end_by(self, deadline: float) -> None:
-        """Let no callback run longer than until ``deadline``, the one that is running included."""
-        self._latest = min(self._latest, deadline)
+    def end_within(self, timeout: float) -> None:
+        """Let all callbacks from now on end within three quarters of ``timeout`` seconds: the consumer stops.
+
+        The one that is running has no more either; if it is about partitions that came, a quarter: they go again.
+        """
+        now = asyncio.get_running_loop().time()
+        self._latest = min(self._latest, now + timeout * 3 / 4)
+        self._limit = f"what stop() had left of its {timeout:.3g} s"
         if self._scope is not None:
-            self._scope.deadline = min(self._scope.deadline, self._latest)
+            latest = now + timeout / 4 if self._is_welcome else self._latest
+            self._scope.deadline = min(self._scope.deadline, latest)
 
     # Calling
 
@@ -144,15 +153,17 @@ class ListenerCalls:
         name = f"{type(listener).__name__}.{method.__name__}()"
         loop = asyncio.get_running_loop()
         start = loop.time()
+        told = frozenset(partitions)
         callback = _Callback(self)
+        self._is_welcome = method == listener.on_partitions_assigned
         before = _callback.set(callback)
         self._scope = scope = anyio.CancelScope(deadline=min(deadline, self._latest))
         try:
             with scope:
-                told = method(frozenset(partitions))
+                result = method(told)
                 self._complain_if_slow(name, loop.time() - start)
-                if inspect.isawaitable(told):
-                    await told
+                if inspect.isawaitable(result):
+                    await result
         except Exception as error:
             self.keep(name, error)
         except asyncio.CancelledError as error:
@@ -163,7 +174,7 @@ class ListenerCalls:
         else:
             if scope.cancelled_caught:
                 took = loop.time() - start
-                self.keep(name, ListenerTimedOut(f"{name} was cancelled: not done after {took:.3g} s"))
+                self.keep(name, ListenerTimedOut(_cancelled(name, told, took, self._limit)))
         finally:
             self._scope = None
             callback.running = False
@@ -179,3 +190,9 @@ class ListenerCalls:
     def _complain_if_slow(self, name: str, took: float) -> None:
         if took > _LONG_FOR_THE_LOOP:
             logger.warning("%s held the event loop for %.3g s: make it async, or hand work to a thread", name, took)
+
+
+def _cancelled(name: str, partitions: Collection[TopicPartition], took: float, limit: str) -> str:
+    names = ", ".join(map(str, sorted(partitions)[:_SHOWN])) or "no partition"
+    more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
+    return f"{name} for {names}{more} was cancelled: not done after {took:.3g} s, {limit}"
