@@ -3,7 +3,7 @@
 #   make demo         see it work: a group, and a real Spark, on brokers in Python   (BROKER=kafka: on a real Kafka)
 #   make test         checks and tests; make test-long adds the long ones; make lint only checks
 #   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
-#   make bench        measure it beside other clients
+#   make bench        measure it beside other clients; make bench-rebalance: groups that rebalance
 #   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6 --version 2.8.2")
 #   make clean        back to what was cloned
 #
@@ -85,6 +85,9 @@ simulate: $(READY)
 
 bench: jars
 	@$(VENV_PYTHON) -m benchmarks $(ARGS)
+
+bench-rebalance: jars
+	@$(VENV_PYTHON) -m benchmarks.rebalance $(ARGS)
 
 kafka: jars
 	@exec $(VENV_PYTHON) -m aiokc.testing.kafka $(ARGS)

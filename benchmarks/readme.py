@@ -40,10 +40,10 @@ def publish(results: Results, folder: Path = FOLDER) -> None:
     readme.write_text(text)
 
 
-def replace_section(text: str, section: str) -> str:
+def replace_section(text: str, section: str, begins: str = BEGIN, ends: str = END) -> str:
     """Return the text with what stands between the markers replaced; raises ValueError where they are missing."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = text.partition(begins)
+    _, end, after = rest.partition(ends)
     if not begin or not end:
-        raise ValueError(f"README.md must have the lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{section}\n{END}{after}"
+        raise ValueError(f"README.md must have the lines {begins} and {ends}")
+    return f"{before}{begins}\n\n{section}\n{ends}{after}"
