@@ -167,8 +167,9 @@ class ListenerCalls:
         except Exception as error:
             self.keep(name, error)
         except asyncio.CancelledError as error:
-            # Either this consumer is being stopped, or the callback has awaited something that was cancelled.
-            if anyio.current_effective_deadline() == -math.inf:
+            # Either this task is being ended, or the callback has awaited something that was cancelled.
+            task = asyncio.current_task()
+            if anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling()):
                 raise
             self.keep(name, UsageError(f"{name} ended by a CancelledError that nobody had cancelled it with"), error)
         else:

@@ -254,8 +254,9 @@ class Membership:
             self._identity.may_leave = event.leave_group
         if self.state is State.FAILED:
             self._enter(State.LEFT)
-        is_loss = self.state is State.REVOKING and not self._identity.in_generation  # its Released comes without a wait
-        if is_loss or self.state in State.LEAVING | State.LEFT:
+        # A loss, and a revocation of nothing, are not waited for by anybody: their Released comes by itself.
+        comes = self.state is State.REVOKING and not (self._identity.in_generation and self._held.owned)
+        if comes or self.state in State.LEAVING | State.LEFT:
             return []
         return self._give_up(now, wait=False)
 
@@ -289,8 +290,8 @@ class Membership:
         return [Revoke(self._step, partitions, wait)]
 
     def _lose(self, now: float) -> list[Effect]:
-        if not self._held.owned:
-            return self._proceed(now)
+        if not self._held.owned:  # and if nothing is being revoked, its Released leads on
+            return [] if self.state is State.REVOKING else self._proceed(now)
         self._enter(State.REVOKING)
         return self._drop_all()
 

@@ -14,7 +14,7 @@ from aiokc.client.rebalance_listener import ListenerCalls
 from aiokc.client.signal import Signal
 from aiokc.core.group_protocol import Assign, Lost, MemberToken, PollClock, Released, Revoke
 from aiokc.core.subscription import Subscription
-from aiokc.errors import ListenerTimedOut
+from aiokc.errors import ListenerTimedOut, UsageError
 
 from .listening import Noting
 
@@ -201,6 +201,33 @@ async def test_the_loss_of_who_stopped_polling_is_told_with_time_of_its_own() ->
         gate.go_on.set()
         await it.until_released(2)
         it.calls.raise_error()
+
+
+async def test_an_end_of_the_task_itself_is_no_error_of_the_listener() -> None:
+    """Even after a callback was cancelled for its time: only what it awaits for itself is its own."""
+    gate = Gate()
+    listener = Noting(assigned=gate)
+    async with member(listener, max_poll_interval=0.05) as it:
+        it.polls.waiting = True
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await listener.until(lambda: listener.done == 1)
+
+        async def await_cancelled(_: object) -> None:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            await future
+
+        listener.on["assigned"] = await_cancelled
+        it.changes.add(Assign(ME, (T0, T1), (T1,), "range"))
+        await listener.until(lambda: listener.done == 2)
+        gate.began.clear()
+        listener.on["assigned"] = gate
+        it.changes.add(Assign(ME, (T0, T1, U0), (U0,), "range"))
+        await gate.began.wait()
+    for expected in (ListenerTimedOut, UsageError):
+        with pytest.raises(expected):
+            it.calls.raise_error()
+    it.calls.raise_error()  # of the third callback there is nothing to say: the task was ended
 
 
 @pytest.mark.parametrize(("what", "share"), [("assigned", 1 / 4), ("revoked", 3 / 4)])

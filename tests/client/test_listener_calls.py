@@ -164,6 +164,44 @@ async def test_position_pause_and_the_offsets_of_the_log_in_assigned() -> None:
             assert (await consumer.getone()).value == b"0"
 
 
+async def test_a_pause_is_over_when_the_partition_was_revoked_and_has_come_back() -> None:
+    listener = Noting()
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        listening(cluster, "t", listener=listener) as consumer,
+        Polling(consumer),
+    ):
+        await listener.heard("assigned")
+        consumer.pause(T0)
+        cluster.add_partitions("t", 2)
+        consumer._reading.link.metadata.request_update()
+        await listener.heard("assigned", "revoked", "assigned")
+        assert consumer.paused() == frozenset()
+
+
+@pytest.mark.parametrize("what", ["assigned", "revoked"])
+async def test_the_subscription_can_be_changed_from_inside(what: str) -> None:
+    """What follows from it comes when the callback is done."""
+
+    async def want_another(_: object) -> None:
+        listener.on.clear()
+        consumer.subscribe(["u"], listener=listener)
+        assert listener.calls[-1] == what
+
+    listener = Noting(**{what: want_another})
+    async with (
+        Cluster(topics={"t": 1, "u": 1}) as cluster,
+        listening(cluster, "t", listener=listener) as consumer,
+        Polling(consumer),
+    ):
+        if what == "revoked":
+            await listener.heard("assigned")
+            cluster.add_partitions("t", 2)
+            consumer._reading.link.metadata.request_update()
+        await listener.until(lambda: listener.holds == {TopicPartition("u", 0)})
+        assert listener.calls == ["assigned", "revoked", "assigned"]
+
+
 async def test_a_plain_function_will_do_and_one_that_is_slow_is_named_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -284,6 +284,50 @@ async def test_metadata_is_asked_for_all_topics_only_while_a_pattern_needs_it() 
             assert asked[-1] == ["other"]
 
 
+async def test_the_same_names_again_are_no_news() -> None:
+    """S2: no rebalance, and nobody is asked anything."""
+    async with (
+        Cluster(topics={"t": 1, "u": 1}) as cluster,
+        listening(cluster, "t", "u", listener=(listener := Noting())) as consumer,
+        Polling(consumer),
+    ):
+        await listener.heard("assigned")
+        asked = cluster.intercept(MetadataRequest, lambda exchange: None)
+        consumer.subscribe(["u", "t"], listener=listener)
+        await asyncio.sleep(0.1)
+        assert (listener.calls, generation(consumer), asked.hits) == (["assigned"], 1, 0)
+
+
+@pytest.mark.parametrize("group", ["g", None])
+async def test_subscribe_replaces_and_what_was_fetched_of_the_old_topic_is_not_returned(group: str | None) -> None:
+    async with Cluster(topics={"a": 1, "b": 1}) as cluster:
+        cluster.append("a", *[b"a"] * 10)
+        cluster.append("b", b"b")
+        async with listening(cluster, "a", group=group) as consumer:
+            assert (await consumer.getone()).value == b"a"
+            consumer.subscribe(["b"])
+            assert [(await consumer.getone()).value] == [b"b"]
+            assert await consumer.getmany(timeout_ms=50) == {}
+            assert consumer.assignment() == {TopicPartition("b", 0)}
+
+
+async def test_a_topic_that_is_deleted_under_its_reader_is_no_error_and_the_rest_is_read_on() -> None:
+    listener = Noting()
+    async with (
+        Cluster(topics={"a": 1, "b": 1}) as cluster,
+        listening(cluster, "a", "b", listener=listener) as consumer,
+        Polling(consumer) as user,
+    ):
+        await listener.heard("assigned")
+        cluster.append("a", b"0")
+        await user.has(1)
+        cluster.delete_topic("a")
+        await refreshed(consumer, lambda: consumer.assignment() == {TopicPartition("b", 0)})
+        cluster.append("b", b"1")
+        assert b"1" in await user.has(2)
+        assert user.errors == []
+
+
 @pytest.mark.parametrize("group", ["g", None])
 async def test_names_pattern_and_partitions_exclude_each_other_until_unsubscribe(group: str | None) -> None:
     async with Cluster(topics={"events-1": 1}) as cluster:

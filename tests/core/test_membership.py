@@ -282,6 +282,35 @@ def test_an_eager_rebalance_begins_with_a_revocation_even_of_nothing() -> None:
     assert isinstance(join, SendJoin)
 
 
+def test_whatever_happens_while_nothing_is_revoked_waits_for_the_end_of_that() -> None:
+    """The listener may take its time, and the member may be stopped, forgotten or given up meanwhile."""
+    for event, after in (
+        (lambda beat: Leave(), SendLeave),
+        (lambda beat: IdentityLost(beat, "removed"), SendJoin),
+        (lambda beat: Subscribed(frozenset()), SendLeave),
+    ):
+        member = Member()
+        member.feed(Synced(member.sync().step, ()))
+        beat = member.heartbeat()
+        [revoke] = member.feed(Rebalancing(beat))
+        assert isinstance(revoke, Revoke)
+        assert member.feed(event(member.heartbeat())) == []
+        assert isinstance(member.feed(Released(revoke.step))[0], after)
+
+
+def test_who_stops_polling_while_nothing_is_revoked_leaves_at_once_and_joins_again_with_the_next_poll() -> None:
+    member = Member()
+    member.feed(Synced(member.sync().step, ()))
+    [revoke] = member.feed(Rebalancing(member.heartbeat()))
+    assert isinstance(revoke, Revoke)
+    member.now += MAX_POLL + 1
+    [leave] = member.feed(Tick())
+    assert isinstance(leave, SendLeave)
+    assert member.feed(Released(revoke.step)) == []
+    [join] = member.feed(Polled())
+    assert isinstance(join, SendJoin)
+
+
 def test_who_goes_for_good_with_nothing_revokes_nothing() -> None:
     for goodbye in (Leave(), Subscribed(frozenset())):
         member = Member()

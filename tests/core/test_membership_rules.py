@@ -121,7 +121,8 @@ class MemberRules(RuleBasedStateMachine):
                 self.held = set(effect.partitions)
             case Revoke() | Lost():
                 going = set(effect.partitions)
-                assert going
+                begins = isinstance(effect, Revoke) and self.protocol is not COOPERATIVE and not self.held
+                assert going or begins, "only an eager rebalance begins with a revocation of nothing"
                 assert going <= self.held, "revoked what is not held, or twice"
                 assert going == self.held or (self.protocol is COOPERATIVE and isinstance(effect, Revoke))
                 assert self.release is None or going >= set(self.release.partitions), "forgot an earlier release"
