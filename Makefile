@@ -39,7 +39,8 @@ OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/test_record_contract.py)
 
 # The promise to speak with old brokers, on real ones.
-OLD_KAFKAS = $(if $(ARGS),:,for version in 3.9.2 2.8.2; do echo "== tests on Kafka $$version" && \
+OLD_VERSIONS = from aiokc.testing.kafka_jars import OLD_VERSIONS; print(*OLD_VERSIONS)
+OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)'); do echo "== tests on Kafka $$version" && \
 	$(VENV_PYTHON) -m pytest -q --kafka $$version || exit 1; done)
 
 .PHONY: help setup jars demo lint test test-long simulate bench kafka clean

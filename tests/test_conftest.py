@@ -77,3 +77,20 @@ def test_without_maven_the_remedy_is_one_line(tmp_path: Path, monkeypatch: pytes
     said = _run(tmp_path, "def test_broker(kafka): pass\n")
     assert "ERROR: no mvn on PATH: install Maven" in said
     assert "leave these tests out: -m 'not kafka'" in said
+
+
+def test_an_old_kafka_runs_what_holds_on_it(tmp_path: Path) -> None:
+    text = """
+import pytest
+pytestmark = pytest.mark.every_kafka
+def test_always(kafka): pass
+@pytest.mark.every_kafka(since="3.9")
+def test_newer(kafka): pass
+def test_without_a_broker(): pass
+def test_on_three(three_nodes): pass
+"""
+    collect = "--collect-only"
+    assert "test_it.py::test_always\n\n1/4 tests" in _run(tmp_path, text, collect, "--kafka", "2.8.2")
+    assert "test_it.py::test_always\ntest_it.py::test_newer\n\n2/4 tests" in _run(
+        tmp_path, text, collect, "--kafka", "3.9.2"
+    )

@@ -18,7 +18,7 @@ from tests.producing import Message, add_partitions, produce
 
 from .group_member import GroupMember, settled, soon
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.every_kafka]
 
 
 @pytest.fixture

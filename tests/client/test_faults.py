@@ -23,7 +23,7 @@ from aiokc.errors import (
 from aiokc.testing.kafka import LocalKafka
 from tests.producing import Message, produce, produce_in_transaction
 
-pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.any_loop, pytest.mark.every_kafka, pytest.mark.timeout(90)]
 
 
 @asynccontextmanager
@@ -87,7 +87,6 @@ async def test_somebody_listens_and_never_answers() -> None:
     assert elapsed < 5
 
 
-@pytest.mark.every_kafka
 async def test_calls_on_topics_that_do_not_exist_end_in_time(kafka: LocalKafka, topic_name: str) -> None:
     tp = TopicPartition(topic_name, 0)
     options = {"bootstrap_servers": kafka.bootstrap, "allow_auto_create_topics": False}
@@ -102,7 +101,6 @@ async def test_calls_on_topics_that_do_not_exist_end_in_time(kafka: LocalKafka, 
         assert await consumer.getmany(timeout_ms=300) == {}
 
 
-@pytest.mark.every_kafka
 async def test_a_partition_that_does_not_exist(kafka: LocalKafka, topic_name: str) -> None:
     kafka.create_topic(topic_name, partitions=2)
     async with Client(bootstrap_servers=kafka.bootstrap) as client:
@@ -110,7 +108,6 @@ async def test_a_partition_that_does_not_exist(kafka: LocalKafka, topic_name: st
             await client.list_offsets({TopicPartition(topic_name, 7): EARLIEST}, timeout_ms=1000)
 
 
-@pytest.mark.every_kafka
 async def test_ranges(kafka: LocalKafka, topic_name: str) -> None:
     kafka.create_topic(topic_name, partitions=2)
     produce(kafka.bootstrap, topic_name, [Message(b"%d" % number, partition=number % 2) for number in range(40)])
@@ -131,7 +128,6 @@ async def test_ranges(kafka: LocalKafka, topic_name: str) -> None:
             _ = [part async for part in client.read({zero: (5, 4)})]
 
 
-@pytest.mark.every_kafka
 async def test_a_range_that_holds_control_records_only(kafka: LocalKafka, topic_name: str) -> None:
     kafka.create_topic(topic_name)
     produce_in_transaction(kafka.bootstrap, topic_name, [b"0", b"1"])  # and a commit marker at offset 2
@@ -142,7 +138,6 @@ async def test_a_range_that_holds_control_records_only(kafka: LocalKafka, topic_
         assert [record.offset for part in parts for record in part.records] == [1]
 
 
-@pytest.mark.every_kafka
 async def test_a_range_left_half_way_leaves_nothing_behind(kafka: LocalKafka, topic_name: str) -> None:
     kafka.create_topic(topic_name)
     produce(kafka.bootstrap, topic_name, [bytes(1000) for _ in range(3000)])
@@ -154,7 +149,6 @@ async def test_a_range_left_half_way_leaves_nothing_behind(kafka: LocalKafka, to
         assert len(asyncio.all_tasks()) == before
 
 
-@pytest.mark.every_kafka
 async def test_offsets_of_a_group_from_outside(kafka: LocalKafka, topic_name: str) -> None:
     kafka.create_topic(topic_name, partitions=2)
     zero, one = TopicPartition(topic_name, 0), TopicPartition(topic_name, 1)
@@ -164,7 +158,6 @@ async def test_offsets_of_a_group_from_outside(kafka: LocalKafka, topic_name: st
         assert found == {zero: OffsetAndMetadata(5), one: None}
 
 
-@pytest.mark.every_kafka
 async def test_random_cancellations_lose_and_repeat_nothing(kafka: LocalKafka, topic_name: str) -> None:
     """A cancelled getmany or getone has either returned its records or taken none."""
     kafka.create_topic(topic_name, partitions=3)

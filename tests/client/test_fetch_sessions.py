@@ -17,7 +17,7 @@ from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.fetch import FetchRequest
 from tests.producing import Message, produce
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.every_kafka]
 
 ZERO, ONE, TWO = (TopicPartition("t", number) for number in range(3))
 

@@ -13,7 +13,7 @@ from tests.producing import Message, produce
 
 from .member_process import member_process, until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.every_kafka]
 
 
 def write(kafka: LocalKafka, topic: str, partitions: int, count: int) -> set[tuple[int, int]]:

@@ -14,7 +14,7 @@ from tests.producing import Message, produce
 
 from .mixed_members import AiokafkaMember, Historian, JavaMember, LibrdkafkaMember, OurMember
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.every_kafka]
 
 Member: TypeAlias = OurMember | LibrdkafkaMember | AiokafkaMember | JavaMember
 PARTITIONS = 12

@@ -19,7 +19,7 @@ from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.every_kafka]
 
 ZERO = TopicPartition("t", 0)
 

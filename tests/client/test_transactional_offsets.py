@@ -20,7 +20,7 @@ with warnings.catch_warnings():  # it reads its schemas in a way that Python 3.1
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka as kafka_python
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.kafka]
+pytestmark = [pytest.mark.timeout(90), pytest.mark.kafka, pytest.mark.every_kafka]
 
 
 @contextmanager

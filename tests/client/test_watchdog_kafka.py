@@ -17,6 +17,8 @@ from tests.producing import Message, produce
 
 from .group_member import GroupMember
 
+pytestmark = pytest.mark.every_kafka
+
 WITHIN = 30.0
 
 

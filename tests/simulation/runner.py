@@ -43,8 +43,7 @@ _PLAIN: Final = Twist()
 class Verdict:
     """What came of one seed. ``kinds`` are the anomalies' names; ``plan`` and ``history`` are for reading.
 
-    ``again`` is what to add to a command line to see it again; ``cut_short`` counts the calls for records that were
-    cancelled.
+    ``again`` is the command that shows it again; ``cut_short`` counts the calls for records that were cancelled.
     """
 
     seed: int
@@ -62,13 +61,13 @@ class Verdict:
         """The first anomalies, and how to see them again."""
         shown = [f"  {anomaly}" for anomaly in self.anomalies[:_SHOWN]]
         more = [f"  ... {len(self.anomalies) - _SHOWN} more"] if len(self.anomalies) > _SHOWN else []
-        replay = f"  again, and the same (history {self.digest or 'unknown'}): python -m tests.simulation {self.again}"
+        replay = f"  again, and the same (history {self.digest or 'unknown'}): {self.again}"
         return "\n".join([f"seed {self.seed} failed", *shown, *more, replay])
 
 
 def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> Verdict:
     """Run one world in this process."""
-    again = shlex.join(["--seed", str(seed), *twist.options])
+    again = f"make simulate SEED={seed}" + (f" ARGS={shlex.quote(shlex.join(twist.options))}" if twist.options else "")
     plan = draw(seed, group=PLANTED_BUGS[twist.bug].group if twist.bug is not None else None)
     if twist.impatient:
         plan = impatient(plan)
