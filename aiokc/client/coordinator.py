@@ -217,13 +217,17 @@ class Coordinator:
         deadline = asyncio.get_running_loop().time() + timeout
         partitions = () if callable(offsets) else tuple(offsets)
         claims = self._claims(partitions)
+        order: int | None = None
         while True:
+            turn = self.offsets.turns.take(order)  # behind those who did not wait, and without undoing theirs
+            order = None if callable(offsets) else turn.order
             left = deadline - asyncio.get_running_loop().time()
             sender: MemberToken | None = None
             try:
                 sender = self.committer()
-                return await self.commit_as(sender, offsets, timeout=left, retry=retry)
+                return await self.commit_as(sender, offsets, timeout=left, retry=retry, turn=turn)
             except (RebalanceInProgress, CommitFailed) as error:
+                turn.end()  # what is revoked in this rebalance is committed meanwhile
                 while self._machine.is_rebalancing:
                     if not await self.moved.wait(deadline - asyncio.get_running_loop().time()):
                         raise
@@ -231,6 +235,8 @@ class Coordinator:
                 if is_over or self._claims(partitions) != claims:
                     raise
                 logger.debug("group %r: committing again: %s", self._group.group_id, error)
+            finally:
+                turn.end()
 
     def _claims(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
         """What stays the same for as long as the partitions stay assigned."""

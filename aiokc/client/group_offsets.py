@@ -82,6 +82,7 @@ class GroupOffsets:
         self._request_metadata = request_metadata
         self._random = random
         self.turns = Turns()
+        self._stored_by: dict[TopicPartition, int] = {}  # the order of the turn that committed it last
         self.commits = RequestCounter()
 
     async def commit(
@@ -99,13 +100,12 @@ class GroupOffsets:
 
         So an older commit that has to be repeated never overtakes, and undoes, a newer one (but for what lies in a
         connection that was given up: the broker may read that whenever it gets there). A ``turn`` that was taken
-        earlier stands for the time of the call. A function is asked for the offsets when the turn has come: what it
-        says is never older than what was stored by then.
+        earlier stands for the time of the call: of what was stored for a later one since, nothing is sent or returned.
+        A function is asked for the offsets when the turn has come: what it says is never older than what was stored.
 
-        What can be retried is,
-        until ``timeout`` (then RequestTimedOut tells the last reason), or not at all without ``retry``. Raises
-        CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever
-        ``before_each_attempt`` raises. After an error, some of the offsets may be stored.
+        What can be retried is, until ``timeout`` (then RequestTimedOut tells the last reason), or not at all without
+        ``retry``. Raises CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and
+        whatever ``before_each_attempt`` raises. After an error, some of the offsets may be stored.
         """
         deadline = asyncio.get_running_loop().time() + timeout
         remaining: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -116,11 +116,13 @@ class GroupOffsets:
             codes = await self._send_commit(remaining, member, left, topic_ids)
             for tp in [tp for tp in remaining if codes[tp] == ErrorCode.NONE]:
                 del remaining[tp]
+                self._stored_by[tp] = mine.order
             if remaining:
                 raise self._commit_error(member, {tp: codes[tp] for tp in remaining})
 
-        async with self._turn(deadline, timeout, turn):
+        async with self._turn(deadline, timeout, turn) as mine:
             wanted = offsets() if callable(offsets) else offsets
+            wanted = {tp: offset for tp, offset in wanted.items() if self._stored_by.get(tp, 0) <= mine.order}
             remaining.update(wanted)
             if remaining:
                 await self._retried(attempt, deadline, f"commit for group {self._group_id!r}", retry)
@@ -227,7 +229,7 @@ class GroupOffsets:
     # Time
 
     @asynccontextmanager
-    async def _turn(self, deadline: float, timeout: float, turn: Turn | None) -> AsyncIterator[None]:
+    async def _turn(self, deadline: float, timeout: float, turn: Turn | None) -> AsyncIterator[Turn]:
         turn = turn or self.turns.take()
         try:
             try:
@@ -237,7 +239,7 @@ class GroupOffsets:
                     f"commit for group {self._group_id!r} not sent within {timeout:.3g} s: "
                     "an earlier one is still being tried"
                 ) from error
-            yield
+            yield turn
         finally:
             turn.end()
 

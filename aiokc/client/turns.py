@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import count
 from typing import TypeAlias
 
 _Queue: TypeAlias = deque[asyncio.Future[None]]
@@ -14,16 +15,21 @@ class Turns:
 
     def __init__(self) -> None:
         self._queue: _Queue = deque()
+        self._orders = count(1)
 
-    def take(self) -> Turn:
-        """Take the place behind all others. Whoever does must end() it, or nobody's turn ever comes."""
-        return Turn(self._queue)
+    def take(self, order: int | None = None) -> Turn:
+        """Take the place behind all others. Whoever does must end() it, or nobody's turn ever comes.
+
+        ``order`` is that of an earlier turn, where this one is for the same thing once more.
+        """
+        return Turn(self._queue, next(self._orders) if order is None else order)
 
 
 class Turn:
-    """A place in the queue of Turns."""
+    """A place in the queue of Turns. ``order`` grows with each one that is asked for: the newest has the highest."""
 
-    def __init__(self, queue: _Queue) -> None:
+    def __init__(self, queue: _Queue, order: int) -> None:
+        self.order = order
         self._queue = queue
         self._come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(self._come)

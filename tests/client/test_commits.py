@@ -16,8 +16,8 @@ from aiokc.errors import CommitFailed, ConfigError, ConsumerClosed, KafkaError, 
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold, drop
-from aiokc.wire.messages.group import HeartbeatRequest
-from aiokc.wire.messages.offsets import OffsetCommitRequest
+from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest
+from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -169,6 +169,89 @@ async def test_a_batch_of_a_manual_assignment_can_be_committed_after_another_one
         reader.assign([ONE])
         await reader.commit(batch)
         assert await reader.committed(ZERO) == {ZERO: OffsetAndMetadata(10, "", 0)}
+
+
+async def test_a_commit_that_waits_for_the_next_generation_does_not_undo_a_newer_one(cluster: Cluster) -> None:
+    """A cooperative member: the older one is refused and waits, the newer one is taken by the old generation still."""
+    async with consumer(cluster, "t", partition_assignment_strategy=["cooperative-sticky"]) as reader:
+        await reader.getmany()
+        hold = Hold()
+        cluster.intercept(JoinGroupRequest, hold)
+        refusal = cluster.intercept(OffsetCommitRequest, ErrorCode.REBALANCE_IN_PROGRESS, times=1)
+        older = asyncio.ensure_future(reader.commit({ZERO: 100, ONE: 100}))
+        await refusal.caught()
+        await hold.arrived()
+        await reader.commit({ZERO: 200})
+        assert not older.done()
+        hold.release()
+        await older
+        assert await reader.committed() == {ZERO: OffsetAndMetadata(200), ONE: OffsetAndMetadata(100)}
+
+
+async def test_a_cancelled_commit_lets_the_next_one_have_its_turn(cluster: Cluster) -> None:
+    async with consumer(cluster) as reader:
+        hold = Hold()
+        cluster.intercept(OffsetCommitRequest, hold, times=1)
+        under_way = asyncio.ensure_future(reader.commit({ZERO: 1}))
+        await hold.arrived()
+        queued = asyncio.ensure_future(reader.commit({ZERO: 2}))
+        await asyncio.sleep(0)
+        for cancelled in (queued, under_way):
+            cancelled.cancel()
+        await asyncio.wait([queued, under_way])
+        hold.release()
+        await reader.commit({ZERO: 3})
+        assert await reader.committed(ZERO) == {ZERO: OffsetAndMetadata(3)}
+
+
+async def test_a_partition_without_a_position_is_passed_over(cluster: Cluster) -> None:
+    async with consumer(cluster) as reader:
+        cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: _asks_for(exchange, 1))
+        reader.assign([ZERO])
+        await reader.getmany()
+        reader.assign([ZERO, ONE])
+        await reader.commit()
+        assert await reader.committed() == {ZERO: OffsetAndMetadata(10, "", 0), ONE: None}
+
+
+def _asks_for(exchange: Exchange, partition: int) -> bool:
+    return any(part.partition_index == partition for topic in exchange.request.topics for part in topic.partitions)
+
+
+async def test_what_a_crash_repeats_and_what_it_loses(cluster: Cluster) -> None:
+    """At least once: process, then commit. At most once: commit, then process."""
+
+    async def crashed(reader: Consumer) -> None:
+        await reader._reading.link.stop()  # without a word
+
+    for commits_first, restarts_at in ((False, 0), (True, 10)):
+        reader = consumer(cluster, group_id=f"{commits_first}", enable_auto_commit=True)
+        await reader.start()
+        reader.assign([ZERO])
+        batch = await reader.getmany()
+        assert [record.offset for record in batch[ZERO]] == list(range(10))
+        if commits_first:
+            await reader.commit()
+        await crashed(reader)
+        async with consumer(cluster, group_id=f"{commits_first}") as after:
+            after.assign([ZERO])
+            assert await after.position(ZERO) == restarts_at
+
+
+async def test_an_auto_commit_that_fails_does_not_stop_the_rebalance(cluster: Cluster) -> None:
+    async with consumer(cluster, "t", enable_auto_commit=True, auto_commit_interval_ms=60_000) as reader:
+        await reader.getmany()
+        await reader.getmany(timeout_ms=0)
+        refusal = cluster.intercept(OffsetCommitRequest, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        cluster.intercept(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS, times=1)
+        waiting = asyncio.ensure_future(reader.getmany())
+        coordinator = reader._reading.coordinator
+        assert coordinator is not None
+        async with asyncio.timeout(20):
+            while reader.metrics().rebalances.count < 2:
+                await coordinator.moved.wait()
+        assert refusal.hits == 1, "it was tried before the partitions were given up"
+        waiting.cancel()
 
 
 # Commits that nobody waits for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from aiokc.client.group_offsets import GroupOffsets
 from aiokc.client.metadata import Metadata
 from aiokc.client.reading import Reading
 from aiokc.client.supervisor import Supervisor
-from aiokc.client.turns import Turn
+from aiokc.client.turns import Turn, Turns
 from aiokc.client.user_commits import UserCommits
 from aiokc.core.fetch_buffer import FetchBuffer, PartitionBuffer
 from aiokc.core.group_protocol import IdentityLost, Rebalancing, Released, SendHeartbeat, SentCommit
@@ -173,9 +174,13 @@ async def _nothing_is_committed(self: Reading, partitions: Any) -> Mapping[Topic
 
 
 @asynccontextmanager
-async def _no_turns(self: GroupOffsets, deadline: float, timeout: float, turn: Turn | None) -> AsyncIterator[None]:
+async def _no_turns(self: GroupOffsets, deadline: float, timeout: float, turn: Turn | None) -> AsyncIterator[Turn]:
     """An older commit that is repeated may overtake a newer one."""
-    yield
+    try:
+        yield Turns().take(sys.maxsize)
+    finally:
+        if turn is not None:
+            turn.end()
 
 
 async def _commit_under_the_newest_name(
