@@ -8,7 +8,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypeVar
 
-from aiokc import Consumer
+from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata
+from aiokc.client.user_commits import Committable
 from aiokc.errors import KafkaError
 from aiokc.testing.virtual_loop import VirtualLoop
 from aiokc.types import RawRecord, TopicPartition
@@ -48,6 +49,7 @@ class User:
         self._bootstrap = bootstrap
         self._partitions = partitions
         self._random = Random(plan.seed)
+        self._habits = Random(plan.seed + 1)
         self._leaving: asyncio.Future[None] = loop.create_future()
 
     def leave(self) -> None:
@@ -120,7 +122,7 @@ class User:
         for tp, records in batch.items():
             self._history.add(Handled(plan.name, tp, records[-1].offset + 1))
         if random.random() < plan.commits:
-            await self._commit(consumer)
+            await self._commit(consumer, batch)
 
     async def _read(self, consumer: Consumer) -> Mapping[TopicPartition, Sequence[RawRecord]]:
         """The next records, by the member's way to ask for them."""
@@ -140,15 +142,25 @@ class User:
             got = tuple((record.offset, bytes(record.value or b"")) for record in records)
             self._history.add(Delivered(self.plan.name, tp, got))
 
-    async def _commit(self, consumer: Consumer) -> None:
+    async def _commit(self, consumer: Consumer, batch: Mapping[TopicPartition, Sequence[RawRecord]]) -> None:
+        """By one of the ways that there are: the batch, everything, or without waiting for it."""
+        offsets: Committable = {tp: records[-1].offset + 1 for tp, records in batch.items()}
+        what = self._habits.choice([None, batch if isinstance(batch, ConsumerRecords) else offsets])
         try:
-            await self._call(consumer.commit())
+            if self._habits.random() < 0.3:
+                return consumer.commit_soon(what, self._committed)
+            await self._call(consumer.commit(what))
         except KafkaError as error:
             self._history.add(Uncertain(self.plan.name))
             self._history.about(self.plan.name, f"commit failed: {error!r}")
         except Interrupted:
             self._history.add(Uncertain(self.plan.name))
             raise
+
+    def _committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None) -> None:
+        if error is not None:
+            self._history.add(Uncertain(self.plan.name))
+            self._history.about(self.plan.name, f"commit_soon failed: {error!r}")
 
     async def _stop(self, consumer: Consumer) -> None:
         if self._random.random() < self.plan.cancels:
