@@ -255,12 +255,8 @@ def raw_record(
     return fields  # type: ignore[return-value]
 
 
-class _End(NamedTuple):
-    """How far the records of one partition reach, and which claim on the partition they were read under."""
-
-    next_offset: int
-    leader_epoch: int | None
-    claim: int
+#: How far the records of one partition reach: the next offset, its leader epoch, and the claim they were read under.
+BatchEnd: TypeAlias = tuple[int, int | None, int]
 
 
 class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
@@ -271,34 +267,23 @@ class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
 
     __slots__ = ("_ends",)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._ends: dict[TopicPartition, _End] = {}
-
-    def add(
-        self,
-        tp: TopicPartition,
-        records: list[ConsumerRecord[K, V]],
-        next_offset: int,
-        leader_epoch: int | None,
-        claim: int,
-    ) -> None:
-        """Hold these records too. For the consumer that makes a batch, not for its user."""
-        self[tp] = records
-        self._ends[tp] = _End(next_offset, leader_epoch, claim)
+    def end_at(self, ends: dict[TopicPartition, BatchEnd]) -> None:
+        """Say where it ends. For the consumer that makes a batch, not for its user."""
+        self._ends = ends
 
     @property
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where to read on behind this batch: what commit() stores for it (KIP-1094)."""
-        return {tp: OffsetAndMetadata(end.next_offset, "", end.leader_epoch) for tp, end in self._held()}
+        return {tp: OffsetAndMetadata(offset, "", epoch) for tp, (offset, epoch, _) in self._held()}
 
     @property
     def claims(self) -> dict[TopicPartition, int]:
         """By which claim each partition was held; another assignment of the same partition is another claim."""
-        return {tp: end.claim for tp, end in self._held()}
+        return {tp: claim for tp, (_, _, claim) in self._held()}
 
-    def _held(self) -> list[tuple[TopicPartition, _End]]:
-        return [(tp, end) for tp, end in self._ends.items() if tp in self]
+    def _held(self) -> list[tuple[TopicPartition, BatchEnd]]:
+        ends: dict[TopicPartition, BatchEnd] = getattr(self, "_ends", {})
+        return [(tp, end) for tp, end in ends.items() if tp in self]
 
 
 RawRecords: TypeAlias = ConsumerRecords[bytes | None, bytes | None]

@@ -32,7 +32,7 @@ from ..errors import (
 )
 from ..net.pool import Pool
 from ..records import NATIVE
-from ..types import ConsumerRecords, RawRecords, TopicPartition
+from ..types import BatchEnd, ConsumerRecords, RawRecords, TopicPartition
 from ..wire.messages.fetch import FetchRequest, FetchResponse
 from .lost_positions import LostPositions
 from .metadata import Metadata
@@ -321,6 +321,7 @@ class Fetcher:
         Raises the error of a partition only where nothing else could be handed out (F7).
         """
         batch: RawRecords = ConsumerRecords()
+        ends: dict[TopicPartition, BatchEnd] = {}
         failed: list[PartitionBuffer] = []
         drained = False
         for buffer, position in self._buffer.servable(self._subscription, only):
@@ -329,7 +330,8 @@ class Fetcher:
             records, after = buffer.take(count)
             if records:
                 epoch = buffer.taken_epoch
-                batch.add(buffer.tp, records, after, epoch, position.claim)
+                batch[buffer.tp] = records
+                ends[buffer.tp] = (after, epoch, position.claim)
                 count -= len(records)
                 self.counters.records += len(records)
                 self._subscription.hand_out(buffer.tp, after, epoch)
@@ -347,6 +349,7 @@ class Fetcher:
             self.wake.notify()
         if not batch and failed:
             self._raise(failed[0])
+        batch.end_at(ends)
         return batch
 
     def _raise(self, buffer: PartitionBuffer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -252,6 +253,17 @@ async def test_an_auto_commit_that_fails_does_not_stop_the_rebalance(cluster: Cl
                 await coordinator.moved.wait()
         assert refusal.hits == 1, "it was tried before the partitions were given up"
         waiting.cancel()
+
+
+def test_a_batch_can_be_pickled_and_an_empty_one_made() -> None:
+    assert ConsumerRecords().next_offsets == {}
+    batch: ConsumerRecords[bytes, bytes] = ConsumerRecords()
+    batch[ZERO] = []
+    batch.end_at({ZERO: (5, 1, 7), ONE: (6, None, 8)})
+    again = pickle.loads(pickle.dumps(batch))
+    assert again == {ZERO: []}
+    assert again.next_offsets == {ZERO: OffsetAndMetadata(5, "", 1)}
+    assert again.claims == {ZERO: 7}
 
 
 # Commits that nobody waits for
