@@ -76,7 +76,7 @@ class AssignmentChanges:
         """Carry this out after all others. A newer Revoke or Lost overrules the Revoke under way."""
         self._queue.append(_Queued(change, asyncio.get_running_loop().time(), self._listener.listener))
         if isinstance(change, Lost):
-            self._subscription.block(change.partitions)  # at once, whatever has to end before its turn
+            self._block(change)  # at once, whatever has to end before its turn
         if not isinstance(change, Assign):
             self._newest_release = change
             self.user_moved.notify()
@@ -99,7 +99,7 @@ class AssignmentChanges:
     async def _revoke(self, change: Revoke, queued: _Queued, released: Callable[[Released], None]) -> None:
         """First nothing more is handed out, then the user finishes what he holds, then that is committed, and told."""
         subscription = self._subscription
-        subscription.block(change.partitions)
+        self._block(change)
         partitions = frozenset(change.partitions)
         while change.wait and self._is_newest(change) and subscription.holds_records(partitions):
             await self.user_moved.wait()
@@ -158,6 +158,10 @@ class AssignmentChanges:
 
     def _is_newest(self, change: Revoke) -> bool:
         return self._newest_release is change
+
+    def _block(self, change: Revoke | Lost) -> None:
+        if self._subscription.by_topics:  # what the user has assigned by hand since is not the group's to take
+            self._subscription.block(change.partitions)
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
         subscription = self._subscription

@@ -163,12 +163,7 @@ class Subscription:
         return True
 
     def block(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing more of these, and fetch nothing: they are about to be revoked.
-
-        What the user has assigned by hand in between is not the group's to take.
-        """
-        if self.mode is Mode.PARTITIONS:
-            return
+        """Hand out nothing more of these, and fetch nothing: they are about to be revoked."""
         for tp in partitions:
             if tp in self._assigned:
                 self._assigned[tp].blocked = True
