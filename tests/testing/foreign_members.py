@@ -173,7 +173,6 @@ class KafkaPythonMember(ForeignMember):
 
     def consume(self) -> None:
         consumer = kafka.KafkaConsumer(
-            self.topic,
             bootstrap_servers=self.bootstrap,
             group_id=self.group,
             client_id=self.name,
@@ -182,6 +181,10 @@ class KafkaPythonMember(ForeignMember):
             session_timeout_ms=_SESSION_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
         )
+        # A leader that joins before it has seen the topic joins once more when it sees it; now and then kafka-python
+        # 3.0 forgets to send heartbeats after that.
+        consumer.partitions_for_topic(self.topic)
+        consumer.subscribe([self.topic])
         try:
             while not self.leaving:
                 batches = consumer.poll(timeout_ms=_POLL_MS)
