@@ -118,6 +118,11 @@ class ClusterState:
 
     # Brokers
 
+    def add_node(self, node_id: int, host: str, port: int, rack: str | None) -> None:
+        """Let there be a broker, which does not live yet."""
+        sessions = FetchSessions(self.random, self.settings.max_incremental_fetch_session_cache_slots)
+        self.nodes[node_id] = BrokerNode(node_id, host, port, rack, sessions)
+
     @property
     def alive(self) -> list[int]:
         return [node.node_id for node in self.nodes.values() if node.alive]

@@ -7,36 +7,29 @@
     with Cluster().in_thread() as cluster:  # the same, for code without a loop
         ...
 
-Nothing is written to disk, nothing but Python is needed. `aiokc.testing.faults` has the faults.
+Nothing is written to disk, nothing but Python is needed. The faults are methods (`running_brokers` has them), those of
+single requests are functions in `aiokc.testing.faults`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from types import TracebackType
 from typing import Any
 
 from ..records import NewRecord, encode_batch, open_batch, split_batches
 from ..types import RawRecord, TopicPartition
-from ..wire import Request
 from .apis import features_of, versions_of
-from .broker import Broker
-from .cluster_state import BrokerNode, ClusterState, Settings
-from .exchange import Exchange
-from .faults import Fault, Interception, Where, api_key_of
-from .fetch_sessions import FetchSessions
-from .hosting import Host, in_thread, on_loop
+from .cluster_state import ClusterState, Settings
+from .hosting import on_loop
 from .released_versions import RELEASES
-from .topics import Partition
+from .running_brokers import RunningBrokers
 
 _LARGEST_BATCH = 1 << 30
 
 
-class Cluster:
+class Cluster(RunningBrokers):
     """Brokers 1 to ``brokers`` on loopback, at ports chosen by the system.
 
     ``racks`` names the rack of each broker: a consumer with a ``client_rack`` is then sent to the replica in its own.
@@ -61,83 +54,24 @@ class Cluster:
         clock: Callable[[], float] = time.time,
         **settings: Any,
     ) -> None:
-        self.host: Host | None = None
-        random = random or Random()
-        self._state = ClusterState(
+        state = ClusterState(
             versions=versions_of(as_version),
             features=features_of(as_version),
             settings=Settings(**settings),
-            random=random,
+            random=random or Random(),
             clock=clock,
         )
-        slots = self._state.settings.max_incremental_fetch_session_cache_slots
         for node_id in range(1, brokers + 1):
             rack = racks[(node_id - 1) % len(racks)] if racks else None
-            sessions = FetchSessions(random, slots)
-            self._state.nodes[node_id] = BrokerNode(node_id, host, port if node_id == 1 else 0, rack, sessions)
-        self._brokers = {
-            node.node_id: Broker(node, self._state, self._serve, self._failed) for node in self._state.nodes.values()
-        }
+            state.add_node(node_id, host, port if node_id == 1 else 0, rack)
+        super().__init__(state)
         self._topics = dict(topics or {})
-        self._interceptions: list[Interception] = []
-        self._errors: list[Exception] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    # Life
-
-    async def __aenter__(self) -> Cluster:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    def in_thread(self) -> AbstractContextManager[Cluster]:
-        """Return the context manager that runs this cluster in a thread of its own.
-
-        All methods can be called from outside then; functions given to ``intercept`` are called in that thread.
-        """
-        return in_thread(self)
 
     async def start(self) -> None:
         """Listen, create the topics; afterwards the cluster can be used."""
-        for node_id, broker in self._brokers.items():
-            await broker.listen()
-            self._state.broker_came(node_id)
+        await super().start()
         for name, partitions in self._topics.items():
             self._state.create_topic(name, partitions)
-
-    async def stop(self) -> None:
-        """Cut all connections and end. Raises the first error that came up inside of a broker or an interceptor."""
-        self._state.stop_timers()
-        for task in self._tasks:
-            task.cancel()
-        tasks = [*self._tasks, *(task for broker in self._brokers.values() for task in broker.close())]
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._errors:
-            raise self._errors[0]
-
-    @property
-    def bootstrap(self) -> str:
-        """The addresses of the brokers, as clients want them."""
-        return ",".join(f"{node.host}:{node.port}" for node in self._state.nodes.values())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _failed(self, error: Exception) -> None:
-        self._errors.append(error)
-
-    async def _serve(self, exchange: Exchange) -> None:
-        for interception in self._interceptions:
-            if interception.catches(exchange):
-                await interception.apply(exchange)
-                return
-        await exchange.answer(await exchange.handle())
 
     # Topics and what is in them
 
@@ -158,12 +92,18 @@ class Cluster:
 
     @on_loop
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, all that is in it, and what groups have committed for it."""
+        """Delete a topic, all that is in it, and what groups have committed for it.
+
+        cluster.delete_topic("events")  # my consumer subscribes to a pattern, and goes on with the others
+        """
         self._state.delete_topic(name)
 
     @on_loop
     def recreate_topic(self, name: str) -> None:
-        """Delete a topic and create an empty one of the same name and shape: its id is another one."""
+        """Delete a topic and create an empty one of the same name and shape: its id is another one.
+
+        cluster.recreate_topic("events")  # offsets of the old one mean nothing in the new one
+        """
         old = self._state.topics.named(name)
         self._state.delete_topic(name)
         new = self._state.create_topic(name, 0, config=old.config)
@@ -172,7 +112,10 @@ class Cluster:
 
     @on_loop
     def add_partitions(self, name: str, total: int) -> None:
-        """Let a topic have ``total`` partitions from now on."""
+        """Let a topic have ``total`` partitions from now on.
+
+        cluster.add_partitions("events", 12)  # a group that does not notice misses what is written to them
+        """
         self._state.add_partitions(self._state.topics.named(name), total)
 
     @on_loop
@@ -215,124 +158,3 @@ class Cluster:
     def committed(self, group: str) -> dict[TopicPartition, int]:
         """Return the offsets that a group has committed; those of a transaction once it is over."""
         return {TopicPartition(*place): offset for place, offset in self._state.groups.committed(group).items()}
-
-    # Faults
-
-    @on_loop
-    def intercept(
-        self, api: int | type[Request[Any]], fault: Fault, *, times: int | None = None, where: Where | None = None
-    ) -> Interception:
-        """Let a fault happen to the next ``times`` requests (None: to all) of an API for which ``where`` is true.
-
-        The first interception that catches a request has it; the others do not see it.
-        """
-        interception = Interception(api_key_of(api), fault, times, where)
-        self._interceptions.append(interception)
-        return interception
-
-    @on_loop
-    def heal(self) -> None:
-        """Cancel all interceptions, bring all brokers up, and let all links be fast again."""
-        self._interceptions.clear()
-        for node in self._state.nodes.values():
-            node.latency, node.bytes_per_second = 0.0, float("inf")
-            if not node.alive:
-                self.bring_up(node.node_id)
-
-    @on_loop
-    def leader(self, topic: str, partition: int = 0) -> int | None:
-        """Return the broker that leads a partition; None while no replica lives."""
-        return self._partition(topic, partition).leader
-
-    @on_loop
-    def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
-        """Let another replica lead (``to``, or the next one); return which. The leader epoch rises by one."""
-        target = self._partition(topic, partition)
-        others = [node for node in target.in_sync if node != target.leader and self._state.nodes[node].alive]
-        leader = to if to is not None else others[0] if others else target.leader
-        if leader is None or not self._state.nodes[leader].alive:
-            raise ValueError(f"{topic}-{partition} cannot be led by broker {leader}, which is down")
-        if leader not in target.replicas:
-            target.replicas = [leader, *target.replicas[1:]]
-            target.in_sync = [leader, *target.in_sync[1:]]
-        target.lead(leader)
-        return leader
-
-    @on_loop
-    def coordinator(self, key: str) -> int:
-        """Return the broker that coordinates a group or a transactional id."""
-        return self._state.coordinator_of(key)
-
-    @on_loop
-    def move_coordinator(self, key: str, *, to: int | None = None, loading: float = 0.0) -> int:
-        """Let another broker (``to``, or the next one) coordinate a group or a transactional id; return which.
-
-        A group goes on where it was stable last; requests that wait are answered NOT_COORDINATOR. For ``loading``
-        seconds the new coordinator says COORDINATOR_LOAD_IN_PROGRESS.
-        """
-        others = [node for node in self._state.alive if node != self._state.coordinator_of(key)]
-        target = to if to is not None else others[0] if others else self._state.coordinator_of(key)
-        self._state.move_coordinator(key, target, loading)
-        return target
-
-    @on_loop
-    def expire_member(self, group: str, member: str | None = None) -> str:
-        """Let a member's session end now, as if it had been silent for too long; return its member id.
-
-        ``member`` is a member id, a group instance id or a client id; without one it is the first that joined.
-        Raises LookupError where there is no such member.
-        """
-        expired = self._state.groups.expire_member(group, member, self._state.now())
-        self._state.timers_changed()
-        return expired
-
-    @on_loop
-    def take_down(self, node_id: int) -> None:
-        """Let a broker die: its connections break, nobody listens at its port, the next replicas lead."""
-        self._brokers[node_id].close()
-        self._state.broker_left(node_id)
-
-    @on_loop
-    def bring_up(self, node_id: int) -> None:
-        """Let a broker come back, at the same port. It takes part again as soon as the loop has run."""
-        self._spawn(self._bring_up(node_id))
-
-    async def _bring_up(self, node_id: int) -> None:
-        await self._brokers[node_id].listen()
-        self._state.broker_came(node_id)
-
-    @on_loop
-    def disconnect(self, node_id: int) -> None:
-        """Cut off all connections of a broker; it goes on listening."""
-        for connection in list(self._brokers[node_id].connections):
-            connection.abort()
-
-    @on_loop
-    def slow_link(self, node_id: int, *, latency: float = 0.0, bytes_per_second: float = float("inf")) -> None:
-        """Delay each answer of a broker by ``latency`` seconds, and let so many bytes per second through."""
-        node = self._state.nodes[node_id]
-        node.latency, node.bytes_per_second = latency, bytes_per_second
-
-    @on_loop
-    def truncate(self, topic: str, partition: int = 0, *, to: int) -> None:
-        """Lose the records from offset ``to`` on (whole batches), as an unclean election does: the epoch rises."""
-        target = self._partition(topic, partition)
-        target.log.truncate(to)
-        others = [node for node in target.in_sync if node != target.leader and self._state.nodes[node].alive]
-        target.lead(others[0] if others else target.leader)
-
-    @on_loop
-    def trim(self, topic: str, partition: int = 0, *, to: int) -> None:
-        """Delete the records before offset ``to``, as retention does."""
-        target = self._partition(topic, partition)
-        target.log.trim(to)
-        target.wake()
-
-    @on_loop
-    def forget_fetch_sessions(self) -> None:
-        """Let all brokers forget the fetch sessions of all clients, as those do that run out of room."""
-        for node in self._state.nodes.values():
-            node.sessions.clear()
-
-    def _partition(self, topic: str, index: int) -> Partition:
-        return self._state.topics.partition(topic, index)

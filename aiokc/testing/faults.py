@@ -28,7 +28,10 @@ Where: TypeAlias = Callable[[Exchange], bool]
 
 
 def delay(seconds: float) -> Fault:
-    """The request is handled ``seconds`` later."""
+    """The request is handled ``seconds`` later.
+
+    cluster.intercept(ApiKey.FETCH, delay(0.5))  # a broker that is busy
+    """
 
     async def fault(exchange: Exchange) -> None:
         await asyncio.sleep(seconds)
@@ -37,7 +40,10 @@ def delay(seconds: float) -> Fault:
 
 
 def throttle(milliseconds: int) -> Fault:
-    """The answer says that the client is throttled, and the broker does not listen to it for so long (KIP-219)."""
+    """The answer says that the client is throttled, and the broker does not listen to it for so long (KIP-219).
+
+    cluster.intercept(ApiKey.FETCH, throttle(2000), times=1)  # a quota is used up
+    """
 
     async def fault(exchange: Exchange) -> None:
         response: Any = await exchange.handle()
@@ -50,12 +56,18 @@ def throttle(milliseconds: int) -> Fault:
 
 
 def drop() -> Fault:
-    """The request is never handled and never answered; the connection stays open and silent."""
+    """The request is never handled and never answered; the connection stays open and silent.
+
+    cluster.intercept(ApiKey.HEARTBEAT, drop(), times=1)  # a firewall forgot the connection
+    """
     return Exchange.never
 
 
 def lose_answer() -> Fault:
-    """The request is handled, and the connection breaks before the answer has gone out."""
+    """The request is handled, and the connection breaks before the answer has gone out.
+
+    cluster.intercept(ApiKey.OFFSET_COMMIT, lose_answer(), times=1)  # committed, and nobody knows
+    """
 
     async def fault(exchange: Exchange) -> None:
         await exchange.handle()
@@ -65,12 +77,18 @@ def lose_answer() -> Fault:
 
 
 def disconnect() -> Fault:
-    """The connection breaks, and the request was not handled."""
+    """The connection breaks, and the request was not handled.
+
+    cluster.intercept(ApiKey.METADATA, disconnect(), times=2)  # the first two attempts fail
+    """
     return Exchange.abort
 
 
 def half_frame() -> Fault:
-    """The request is handled, half of the answer arrives, and the connection closes."""
+    """The request is handled, half of the answer arrives, and the connection closes.
+
+    cluster.intercept(ApiKey.FETCH, half_frame(), times=1)  # a broker dies while it answers
+    """
 
     async def fault(exchange: Exchange) -> None:
         response = await exchange.handle()
@@ -83,7 +101,10 @@ def half_frame() -> Fault:
 
 
 def garble() -> Fault:
-    """The request is handled, and its answer has the right length and correlation id, and noise for a body."""
+    """The request is handled, and its answer has the right length and correlation id, and noise for a body.
+
+    cluster.intercept(ApiKey.METADATA, garble(), times=1)  # my service logs it, and goes on
+    """
 
     async def fault(exchange: Exchange) -> None:
         response = await exchange.handle()
@@ -100,6 +121,8 @@ def stale_leader() -> Fault:
     """The broker believes in the leaders of yesterday: for Metadata, the next replica of each partition, an epoch ago.
 
     Any other request is refused with NOT_LEADER_OR_FOLLOWER.
+
+        cluster.intercept(ApiKey.METADATA, stale_leader(), times=3)  # an election that not all have heard of
     """
 
     async def fault(exchange: Exchange) -> Verdict:

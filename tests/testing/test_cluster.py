@@ -146,6 +146,42 @@ async def test_a_partition_without_a_living_replica_is_offline_until_one_comes_b
         assert (await _topic(cluster.bootstrap, "single", 1)).partitions == [partition]
 
 
+async def test_a_broker_that_is_brought_up_twice_keeps_its_address() -> None:
+    async with Cluster(brokers=2, topics={"events": 1}) as cluster:
+        before = cluster.bootstrap
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        cluster.heal()  # which would bring it up, too
+        while not await _answers(cluster, 1):
+            pass
+        assert cluster.bootstrap == before
+
+
+async def test_a_broker_that_is_taken_down_while_it_comes_up_is_down() -> None:
+    async with Cluster(brokers=2) as cluster:
+        cluster.create_topic("single", replication_factor=1)
+        before = cluster.bootstrap
+        for _ in range(2):
+            cluster.take_down(1)
+            cluster.bring_up(1)
+        cluster.take_down(1)
+        for _ in range(20):
+            assert not await _answers(cluster, 1)
+        assert cluster.leader("single") is None
+        cluster.bring_up(1)
+        while not await _answers(cluster, 1):
+            pass
+        assert (cluster.leader("single"), cluster.bootstrap) == (1, before)
+
+
+async def _answers(cluster: Cluster, broker: int) -> bool:
+    try:
+        async with connected(cluster.bootstrap, broker) as client:
+            return bool((await client.ask(MetadataRequest(topics=[]))).brokers)
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return False
+
+
 async def test_a_coordinator_can_be_moved_and_moves_when_it_dies() -> None:
     async with Cluster(brokers=3) as cluster, connected(cluster.bootstrap, 3) as client:
         assert cluster.move_coordinator("group", to=2) == cluster.coordinator("group") == 2
