@@ -151,7 +151,7 @@ class _TaskRead:
         while ranges:
             try:
                 asked = loop.time()
-                async for part in client.read(ranges, timeout_ms=self._options.poll_timeout_ms):
+                async for part in client.read(dict(ranges), timeout_ms=self._options.poll_timeout_ms):
                     self._waited += loop.time() - asked
                     self._parts += 1
                     self._records += len(part.records)

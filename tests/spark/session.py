@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -13,13 +14,15 @@ from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 ROOT = Path(__file__).parents[2]
 
 
-def start_spark(name: str, warehouse: Path) -> SparkSession:
+def start_spark(
+    name: str, warehouse: Path, *, master: str = "local[2]", config: Mapping[str, str] | None = None
+) -> SparkSession:
     """Start a session whose Python processes can import what this one can; no data source is registered in it."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
-    config = {
+    settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         # A JVM that lives for a minute starts faster than it becomes fast.
@@ -32,8 +35,9 @@ def start_spark(name: str, warehouse: Path) -> SparkSession:
         "spark.log.level": "ERROR",
         # format("kafka"), the oracle
         "spark.jars": spark_kafka_jars(),
+        **(config or {}),
     }
-    builder = SparkSession.builder.master("local[2]").appName(name)
-    for key, value in config.items():
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
