@@ -43,7 +43,7 @@ OLD_VERSIONS = from aiokc.testing.kafka_jars import OLD_VERSIONS; print(*OLD_VER
 OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)'); do echo "== tests on Kafka $$version" && \
 	$(VENV_PYTHON) -m pytest -q --kafka $$version || exit 1; done)
 
-.PHONY: help setup jars demo lint test test-long simulate bench kafka clean
+.PHONY: help setup jars demo lint test test-long simulate bench bench-rebalance kafka clean
 
 help:
 	@sed -n 's/^#   //p' Makefile

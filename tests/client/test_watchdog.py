@@ -87,6 +87,14 @@ def blocked_for(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def is_connected(member: GroupMember) -> bool:
+    return member.coordinator._watchdog._connection is not None
+
+
+def thread_of(member: GroupMember) -> threading.Thread | None:
+    return member.coordinator._watchdog._thread
+
+
 def watchdogs() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "aiokc watchdog"]
 
@@ -110,17 +118,17 @@ async def test_a_blocked_loop_is_spoken_for_and_nothing_has_happened_when_it_is_
     assert "the event loop is blocked" in warnings[0]
 
 
-async def test_the_thread_falls_silent_when_the_loop_is_back(member: GroupMember, heard: Heard) -> None:
+async def test_the_thread_hangs_up_when_the_loop_is_back(member: GroupMember, heard: Heard) -> None:
     heard.block_for(5)
-    watchdog = member.coordinator._watchdog
-    spoken = watchdog._seen.spoken
-    for _ in range(8):
-        beaten = heard.count(HeartbeatRequest)
-        async with asyncio.timeout(WITHIN):
-            while heard.count(HeartbeatRequest) == beaten:
-                await member.coordinator.moved.wait(0.05)
-    assert watchdog._connection is None
-    assert watchdog._seen.spoken - spoken < 0.2, "the last heartbeat of the thread was one that was under way"
+    assert is_connected(member)
+    async with asyncio.timeout(WITHIN):
+        while is_connected(member):
+            await member.coordinator.moved.wait(0.05)
+    beaten = heard.count(HeartbeatRequest)
+    async with asyncio.timeout(WITHIN):
+        while heard.count(HeartbeatRequest) < beaten + 5:
+            await member.coordinator.moved.wait(0.05)
+    assert member.coordinator.generation == 1
 
 
 async def test_a_rebalance_that_begins_meanwhile_is_joined_when_the_loop_is_back(
@@ -147,8 +155,9 @@ async def test_nobody_is_spoken_for_whom_the_coordinator_does_not_know(
     deadline = time.monotonic() + WITHIN
     while watchdog._done is None and time.monotonic() < deadline:
         blocked_for(0.01)
+    said = refused.hits  # 1, or 2 if a heartbeat of the loop was on its way
     blocked_for(0.5)  # three intervals
-    assert refused.hits == 1
+    assert refused.hits == said in (1, 2)
     cluster.heal()
     if code is ErrorCode.UNKNOWN_MEMBER_ID:
         await member.until(lambda: len(member.changed.history) == 3)  # lost
@@ -248,13 +257,14 @@ async def test_a_vigil_that_the_loop_has_retracted_is_not_claimed(member: GroupM
 
 
 async def test_the_thread_lives_as_long_as_the_membership(cluster: Cluster) -> None:
-    before = len(watchdogs())
     async with GroupMember(cluster.bootstrap, "g", **QUICK) as member:
-        assert len(watchdogs()) == before
         member.poll()
+        assert thread_of(member) is None
         member.subscribe("t")
         await member.assigned(2)
-        [thread] = watchdogs()[before:]
+        thread = thread_of(member)
+        assert thread is not None
+        assert thread in watchdogs()
         await member.leave()
     await asyncio.to_thread(thread.join, WITHIN)
     assert not thread.is_alive()
@@ -285,7 +295,7 @@ def test_the_thread_ends_with_a_loop_that_is_closed_without_a_word() -> None:
 
 
 async def test_a_forked_child_has_no_watchdog(member: GroupMember) -> None:
-    assert len(watchdogs()) == 1
+    assert watchdogs()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the child only looks, and ends
         child = os.fork()

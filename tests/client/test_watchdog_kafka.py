@@ -97,11 +97,11 @@ class Handling:
 async def test_a_handler_that_blocks_the_loop_for_longer_than_the_session_costs_no_membership(
     kafka: LocalKafka, topic: str
 ) -> None:
-    options = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 500}
+    options = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 500}
     async with GroupMember(kafka.bootstrap, topic, topic) as other:
         other.poll()
         await other.assigned(4)
-        async with Handling(kafka.bootstrap, topic, lambda: time.sleep(5.0), **options) as handling:
+        async with Handling(kafka.bootstrap, topic, lambda: time.sleep(6.0), **options) as handling:
             await handling.until(handling.begun)
             generation, history = other.coordinator.generation, list(other.changed.history)
             await handling.until(handling.settled)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 import time
+from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
+from aiokc.core.handshake import Dialogue, Question
+from aiokc.core.pipeline import VersionRange
 from aiokc.errors import ConnectionFailed, MalformedResponse, RequestTimedOut, UnsupportedVersion
 from aiokc.net.blocking import BlockingConnection
 from aiokc.net.connection import Route
@@ -161,6 +167,46 @@ async def test_an_api_that_the_broker_does_not_have() -> None:
             await asyncio.to_thread(fetch, route_to(server.port))
 
 
+async def test_over_tls_and_with_sasl(tmp_path: Path) -> None:
+    """The same generators that the event loop drives: here they are driven by a thread."""
+    asked: list[int] = []
+
+    def sasl(versions: Mapping[int, VersionRange]) -> Dialogue[None]:
+        assert versions[3] == (0, 12)
+        body = yield Question(about("who I am"), 9)
+        asked.append(len(body))
+
+    (tmp_path / "server.pem").write_text(_KEY_AND_CERTIFICATE)
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(tmp_path / "server.pem")
+    ours = ssl.create_default_context(cafile=str(tmp_path / "server.pem"))
+
+    def ask_safely(route: Route) -> str | None:
+        with closing(BlockingConnection.open(route, options(ssl=ours, sasl=sasl), timeout=10.0)) as connection:
+            return connection.request(MetadataRequest, lambda version: about("t"), timeout=10.0).cluster_id
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.get_running_loop().create_task(serve(reader, writer)))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(reader, writer, 0)
+        with contextlib.suppress(EOFError):
+            await serve_plainly(peer)
+        await peer.aclose()
+
+    tasks: set[asyncio.Task[None]] = set()
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=server_side)
+    address = server.sockets[0].getsockname()[:2]
+    try:
+        assert await asyncio.to_thread(ask_safely, Route("broker 1", address, "localhost")) == "t"
+        assert len(asked) == 1
+        with pytest.raises(ConnectionFailed, match="certificate"):
+            await asyncio.to_thread(ask_safely, Route("broker 1", address, "another-name"))
+    finally:
+        server.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_it_goes_the_way_that_the_pool_went() -> None:
     async with serving(serve_plainly) as server, running_pool(server) as pool:
         pool.set_brokers({1: server.broker(1)})
@@ -171,3 +217,24 @@ async def test_it_goes_the_way_that_the_pool_went() -> None:
         assert route.address == ("127.0.0.1", server.port)
         assert await asyncio.to_thread(ask, route) == ["t"]
         assert pool.route(2) is None
+
+
+# Of nobody: CN=localhost, signed by itself, for these tests.
+_KEY_AND_CERTIFICATE = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgwxvTrDsGsnu6uZ8W
+w2xoGadrLTL9bsAkMk0zZnN1NxehRANCAARVvtZDQNjeg832cmCEI+YV0VidmQ30
+k2/0UrfvbXxh8f5cJks83etP2aN8YZ74qVyCA0l9lSZMsPcgc5B481oU
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBnDCCAUGgAwIBAgIUBVS9lsGFTpYpWecVdCtlsJMf8g4wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTEyMTY1MVoYDzIxMjYxMDI4
+MTIxNjUxWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAARVvtZDQNjeg832cmCEI+YV0VidmQ30k2/0UrfvbXxh8f5cJks83etP
+2aN8YZ74qVyCA0l9lSZMsPcgc5B481oUo28wbTAdBgNVHQ4EFgQUrKZL4wMclaPS
+cVstQo0VMGK7lqQwHwYDVR0jBBgwFoAUrKZL4wMclaPScVstQo0VMGK7lqQwDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDSQAwRgIhAMZfgUADoX7g745UWGZ2dcjDO13mrDq2LaSlGPv9JsVaAiEA
+qkFiSsLusbqnghpix9CgcpzBMxkYcAYNyhxTV716SOE=
+-----END CERTIFICATE-----
+"""
