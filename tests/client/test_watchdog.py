@@ -31,8 +31,8 @@ from tests.net.scripted import dead_port
 from .group_member import GroupMember
 
 T0 = TopicPartition("t", 0)
-#: The loop is blocked from 0.15 + 0.5 s on, and then spoken for every 0.15 s.
-QUICK: dict[str, Any] = {"heartbeat_interval_ms": 150, "session_timeout_ms": 6_000}
+#: A loop that is blocked is spoken for 0.15 + 0.71 s after its last heartbeat, and then every 0.15 s.
+QUICK: dict[str, Any] = {"heartbeat_interval_ms": 150, "session_timeout_ms": 3_000}
 WITHIN = 20.0
 
 
@@ -65,7 +65,7 @@ class Heard:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    with Cluster(brokers=2, topics={"t": 2}).in_thread() as running:
+    with Cluster(brokers=2, topics={"t": 2}, group_min_session_timeout_ms=1_000).in_thread() as running:
         yield running
 
 
@@ -181,7 +181,7 @@ async def test_a_coordinator_that_breaks_off_is_connected_to_again(
 @pytest.mark.any_loop
 async def test_after_max_poll_interval_the_thread_leaves_and_the_next_poll_joins_again(cluster: Cluster) -> None:
     heard = Heard(cluster)
-    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=1_500) as member:
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=2_000) as member:
         member.poll()
         await member.assigned(2)
         member.take(T0, 0)
@@ -194,7 +194,7 @@ async def test_after_max_poll_interval_the_thread_leaves_and_the_next_poll_joins
         blocked_for(0.5)  # the loop stays blocked: nobody is there to be spoken for
         assert heard.count(HeartbeatRequest) == beaten
         await member.assigned(0)
-        with pytest.raises(CommitFailed, match="max_poll_interval_ms=1500"):
+        with pytest.raises(CommitFailed, match="max_poll_interval_ms=2000"):
             await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
         member.poll()
         await member.assigned(2)
@@ -203,7 +203,7 @@ async def test_after_max_poll_interval_the_thread_leaves_and_the_next_poll_joins
 
 async def test_who_only_waited_for_records_joins_again_by_itself(cluster: Cluster) -> None:
     heard = Heard(cluster)
-    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=1_500) as member:
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=2_000) as member:
         member.poll()
         await member.assigned(2)
         heard.block_until(lambda: heard.count(LeaveGroupRequest) > 0)
@@ -214,7 +214,7 @@ async def test_who_only_waited_for_records_joins_again_by_itself(cluster: Cluste
 async def test_a_poll_that_comes_right_after_the_thread_has_left_finds_no_assignment(cluster: Cluster) -> None:
     """The user was late by a hair: what the thread has done counts, before his clock says that all is well."""
     heard = Heard(cluster)
-    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=1_500) as member:
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=2_000) as member:
         member.poll()
         await member.assigned(2)
         member.take(T0, 0)
@@ -226,13 +226,13 @@ async def test_a_poll_that_comes_right_after_the_thread_has_left_finds_no_assign
 
 async def test_a_static_member_falls_silent_and_does_not_leave(cluster: Cluster) -> None:
     heard = Heard(cluster)
-    options = {**QUICK, "max_poll_interval_ms": 1_500, "group_instance_id": "i"}
+    options = {**QUICK, "max_poll_interval_ms": 2_000, "group_instance_id": "i"}
     async with GroupMember(cluster.bootstrap, "g", "t", **options) as member:
         member.poll()
         await member.assigned(2)
         member.take(T0, 0)
         heard.block_for(4)
-        blocked_for(1.5)  # the rest of the interval, and more
+        blocked_for(2.0)  # the rest of the interval, and more
         beaten = heard.count(HeartbeatRequest)
         blocked_for(0.5)
         assert heard.count(HeartbeatRequest) == beaten

@@ -79,7 +79,7 @@ def test_whoever_polled_long_ago_is_not_spoken_for_at_all() -> None:
     assert watched(late, Seen(100.0), math.inf) == [(103.75, AskLoop()), (104.5, SayGoodbye())]
 
 
-@pytest.mark.parametrize(("interval", "session", "grace"), [(3, 45, 1.5), (3, 6, 1.5), (5, 6, 0.5), (0.02, 0.2, 0.5)])
+@pytest.mark.parametrize(("interval", "session", "grace"), [(3, 45, 10.5), (3, 6, 0.75), (5, 6, 0.5), (0.02, 0.2, 0.5)])
 def test_the_grace(interval: float, session: float, grace: float) -> None:
     assert grace_of(interval, session) == grace
 
