@@ -93,12 +93,25 @@ class _Partition:
 
 
 class Checker:
-    """Goes through a history once."""
+    """Goes through a history once.
 
-    def __init__(self, logs: Mapping[TopicPartition, Log], *, group: bool, read_committed: bool = False) -> None:
+    ``cooperative``: members may keep what they have while they join. So one may read on between its JoinGroup and the
+    answer that it is out of the group; and it may commit what its newest assignment has taken from it, until it has
+    told the group that it gave that up, since nobody else gets it before.
+    """
+
+    def __init__(
+        self,
+        logs: Mapping[TopicPartition, Log],
+        *,
+        group: bool,
+        read_committed: bool = False,
+        cooperative: bool = False,
+    ) -> None:
         self.anomalies: list[Anomaly] = []
         self._read_committed = read_committed
         self._group = group
+        self._cooperative = cooperative
         self._partitions = {tp: _Partition(log) for tp, log in logs.items()}
         self._assigned: dict[tuple[str, int], frozenset[TopicPartition]] = {}
         self._generation: dict[str, int] = defaultdict(lambda: -1)  # the newest that each member was told
@@ -194,7 +207,8 @@ class Checker:
         newer = [other for other in partition.claims.values() if other.since > claim.since]
         for other in newer:
             where = f"{event.member} got {event.partition} at {event.records[0][0]}, and {other.member} owns it"
-            if self._generation[event.member] >= self._generation[other.member] or event.member in self._joining:
+            is_joining = event.member in self._joining and not self._cooperative
+            if self._generation[event.member] >= self._generation[other.member] or is_joining:
                 self._found("double owner", where)
             elif self._at - other.since > ZOMBIE_SECONDS:
                 self._found("zombie", f"{where} for {self._at - other.since:.1f} s")
@@ -221,12 +235,20 @@ class Checker:
             self._found("regression", f"{what}, it was at {partition.committed}")
         if event.generation >= 0:
             owned = self._assigned.get((event.member, event.generation))
-            if owned is None or event.partition not in owned:
+            if owned is None or (event.partition not in owned and not self._is_giving_up(event, partition)):
                 self._found("zombie commit", f"{what}, where it did not own it")
         partition.committed = event.offset
         for claim in partition.claims.values():
             if claim.fresh:
                 claim.next.add(event.offset)  # its owner may look the offset up just now
+
+    def _is_giving_up(self, event: CommitStored, partition: _Partition) -> bool:
+        """Whether its newest assignment has taken the partition from the member, and nobody else has got it yet."""
+        had_it = any(
+            member == event.member and generation < event.generation and event.partition in partitions
+            for (member, generation), partitions in self._assigned.items()
+        )
+        return self._cooperative and had_it and partition.claims.keys() <= {event.member}
 
     # In the end
 

@@ -12,6 +12,16 @@ from aiokc.config import ConsumerOptions
 Reads: TypeAlias = Literal["getmany", "getone", "iterator"]
 READS: Final[tuple[Reads, ...]] = ("getmany", "getone", "iterator")
 
+#: What the members of a group may list as their assignors: each draws one of the lists of its world. In the last of
+#: these worlds the group is on its way from the eager protocol to the cooperative one.
+ASSIGNORS: Final[tuple[tuple[list[str], ...], ...]] = (
+    (["range", "roundrobin"], ["roundrobin", "range"]),
+    (["sticky"],),
+    (["cooperative-sticky"],),
+    (["cooperative-sticky"],),
+    (["range", "cooperative-sticky"], ["cooperative-sticky"]),
+)
+
 #: Faults that any world can have, and those that only mean something to a group.
 FAULTS: Final = (
     "cut",
@@ -81,6 +91,11 @@ class Plan:
     faults: tuple[FaultPlan, ...]
 
     @property
+    def cooperative(self) -> bool:
+        """Whether some members keep what they have while their group rebalances."""
+        return any(member.options["partition_assignment_strategy"] == ["cooperative-sticky"] for member in self.members)
+
+    @property
     def text(self) -> str:
         """The plan for reading."""
         lines = [f"seed {self.seed}: {self.brokers} brokers, topics {self.topics}, group {self.group}"]
@@ -89,8 +104,11 @@ class Plan:
         return "\n".join(lines)
 
 
-def draw(seed: int, *, group: bool | None = None) -> Plan:
-    """Draw a world. ``group``: whether its consumers are a group; None leaves that to the seed too."""
+def draw(seed: int, *, group: bool | None = None, cooperative: bool | None = None) -> Plan:
+    """Draw a world. ``group``: whether its consumers are a group; None leaves that to the seed too.
+
+    ``cooperative``: whether all its members are; with False all have range and roundrobin.
+    """
     random = Random(seed)
     in_group = random.random() < 0.75
     in_group = in_group if group is None else group
@@ -112,8 +130,26 @@ def draw(seed: int, *, group: bool | None = None) -> Plan:
         batch_records=random.choice((1, 5, 20)),
         transactions=random.choice((0.0, 0.3)),
         read_committed=read_committed,
-        members=tuple(_member(random, f"m{number}", seconds, in_group, read_committed) for number in range(count)),
+        members=_with_assignors(
+            seed,
+            cooperative,
+            [_member(random, f"m{number}", seconds, in_group, read_committed) for number in range(count)],
+        ),
         faults=() if calm else tuple(_faults(random, seconds, in_group)),
+    )
+
+
+def _with_assignors(seed: int, cooperative: bool | None, members: list[MemberPlan]) -> tuple[MemberPlan, ...]:
+    """Drawn apart, and so nothing else that is drawn from a seed depends on it."""
+    if cooperative is False:
+        return tuple(members)
+    random = Random(f"{seed} assignors")
+    world = random.choice(ASSIGNORS)
+    if cooperative:
+        world = (["cooperative-sticky"],)
+    return tuple(
+        replace(member, options={**member.options, "partition_assignment_strategy": random.choice(world)})
+        for member in members
     )
 
 
@@ -169,7 +205,7 @@ def _options(random: Random, group: bool, *, auto_commit: bool) -> ConsumerOptio
         metadata_max_age_ms=random.choice((2_000, 300_000)),
         socket_connection_setup_timeout_ms=random.choice((1_000, 5_000)),
         metadata_recovery_rebootstrap_trigger_ms=random.choice((5_000, 300_000)),
-        partition_assignment_strategy=random.choice((["range", "roundrobin"], ["roundrobin", "range"])),
+        partition_assignment_strategy=random.choice(ASSIGNORS[0]),
         connections_max_idle_ms=random.choice((3_000, 540_000)),
     )
     if group:

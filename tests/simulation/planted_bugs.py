@@ -19,8 +19,10 @@ from aiokc.client.reading import Reading
 from aiokc.client.supervisor import Supervisor
 from aiokc.client.turns import Turn, Turns
 from aiokc.client.user_commits import UserCommits
+from aiokc.core import leader_work, sticky
 from aiokc.core.fetch_buffer import FetchBuffer, PartitionBuffer
 from aiokc.core.group_protocol import IdentityLost, Rebalancing, Released, SendHeartbeat, SentCommit
+from aiokc.core.holdings import Holdings
 from aiokc.core.membership import Membership
 from aiokc.core.positions import PartitionPosition
 from aiokc.core.subscription import Subscription
@@ -33,19 +35,27 @@ from .history import replaced
 
 @dataclass(frozen=True)
 class PlantedBug:
-    """What is replaced by what, and the anomalies of which one must be found. ``group``: in which worlds.
+    """What is replaced by what, and the anomalies of which one must be found.
 
-    ``first`` is the seed to begin with: some bugs show in one world of fifty only, and time is short.
+    ``group`` and ``cooperative`` say in which worlds. ``first`` is the seed to begin with: some bugs show in one world
+    of fifty only, and time is short.
     """
 
     kinds: frozenset[str]
     group: bool | None
     first: int
     replacements: tuple[tuple[Any, str, Any], ...]
+    cooperative: bool = False
 
 
-def _bug(kinds: str, *replacements: tuple[Any, str, Any], group: bool | None = None, first: int = 0) -> PlantedBug:
-    return PlantedBug(frozenset(kinds.split(", ")), group, first, replacements)
+def _bug(
+    kinds: str,
+    *replacements: tuple[Any, str, Any],
+    group: bool | None = None,
+    first: int = 0,
+    cooperative: bool = False,
+) -> PlantedBug:
+    return PlantedBug(frozenset(kinds.split(", ")), group, first, replacements, cooperative)
 
 
 @contextmanager
@@ -251,5 +261,21 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         (UserCommits, "commit", _commit_anything),
         (Coordinator, "commit", _commit_under_the_newest_name),
         group=True,
+    ),
+    # cooperative groups
+    "hand over at once": _bug(
+        "double owner, duplicate, over-commit, zombie commit",
+        (sticky, "transferring_ownership", lambda assignment, claims: {}),
+        (leader_work, "_check_cooperative", lambda group, assigned: None),
+        group=True,
+        first=10,
+        cooperative=True,
+    ),
+    "keep what was taken away": _bug(
+        "double owner, duplicate, zombie commit",
+        (Holdings, "assigned", lambda self, partitions, generation_id: ()),
+        group=True,
+        first=10,
+        cooperative=True,
     ),
 }

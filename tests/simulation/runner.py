@@ -25,15 +25,20 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class Twist:
-    """What is done to a world that was drawn from a seed: a bug of `PLANTED_BUGS`, users who cancel (`impatient`)."""
+    """What is done to a world that was drawn from a seed: a bug of `PLANTED_BUGS`, users who cancel (`impatient`).
+
+    ``eager``: its groups know range and roundrobin only.
+    """
 
     bug: str | None = None
     impatient: bool = False
+    eager: bool = False
 
     @property
     def options(self) -> list[str]:
         """It, on the command line."""
-        return [*(["--bug", self.bug] if self.bug else []), *(["--impatient"] if self.impatient else [])]
+        flags = [f"--{name}" for name in ("impatient", "eager") if getattr(self, name)]
+        return [*(["--bug", self.bug] if self.bug else []), *flags]
 
 
 _PLAIN: Final = Twist()
@@ -68,7 +73,12 @@ class Verdict:
 def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> Verdict:
     """Run one world in this process."""
     again = f"make simulate SEED={seed}" + (f" ARGS={shlex.quote(shlex.join(twist.options))}" if twist.options else "")
-    plan = draw(seed, group=PLANTED_BUGS[twist.bug].group if twist.bug is not None else None)
+    cooperative = False if twist.eager else None
+    if twist.bug is None:
+        plan = draw(seed, cooperative=cooperative)
+    else:
+        bug = PLANTED_BUGS[twist.bug]
+        plan = draw(seed, group=bug.group, cooperative=bug.cooperative)
     if twist.impatient:
         plan = impatient(plan)
     try:

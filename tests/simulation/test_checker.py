@@ -40,9 +40,15 @@ def got(member: str, *offsets: int) -> Delivered:
     return Delivered(member, T, tuple((offset, VALUES.get(offset, b"?")) for offset in offsets))
 
 
-def kinds(*events: Event, complete: bool = False, group: bool = True, at: Callable[[int], float] = float) -> list[str]:
+def kinds(
+    *events: Event,
+    complete: bool = False,
+    group: bool = True,
+    at: Callable[[int], float] = float,
+    cooperative: bool = False,
+) -> list[str]:
     history = [(at(index), event) for index, event in enumerate(events)]
-    checker = Checker({T: Log(VALUES.items())}, group=group, read_committed=True)
+    checker = Checker({T: Log(VALUES.items())}, group=group, read_committed=True, cooperative=cooperative)
     return [anomaly.kind for anomaly in checker.check(history, complete=complete)]
 
 
@@ -163,3 +169,19 @@ def test_who_seeks_goes_on_there() -> None:
 
 def test_offsets_without_records_are_no_gap() -> None:
     assert kinds(*owned("m", 1), got("m", 0, 1, 2), *handled_and_committed("m", 1, 5), got("m", 5)) == []
+
+
+def test_a_cooperative_member_reads_on_while_it_joins_but_not_beside_another_of_its_generation() -> None:
+    begun = [*owned("m", 1), got("m", 0), Joining("m")]
+    assert kinds(*begun, *owned("n", 2), got("m", 1), cooperative=True) == []  # it is out, and cannot know it yet
+    assert kinds(*begun, Assigned("m", 2, MINE), *owned("n", 2), got("m", 1), cooperative=True) == ["double owner"]
+
+
+def test_a_cooperative_member_commits_what_was_taken_away_until_somebody_else_has_it() -> None:
+    begun = [*owned("m", 1), got("m", 0), Handled("m", T, 1), Assigned("m", 2, NOTHING)]
+    committed = CommitStored("m", 2, T, 1)
+    assert kinds(*begun, committed, cooperative=True) == []
+    assert kinds(*begun, Unclaimed("m", T), committed, cooperative=True) == []
+    assert kinds(*begun, Claimed("n", T), committed, cooperative=True) == ["zombie commit"]
+    never_had_it: list[Event] = [Claimed("m", T), got("m", 0), Handled("m", T, 1), Assigned("m", 2, NOTHING)]
+    assert kinds(*never_had_it, committed, cooperative=True) == ["zombie commit"]

@@ -55,7 +55,9 @@ def run(plan: Plan) -> Outcome:
             for context in loop.errors:
                 history.add(Failure("error", f"{context.get('message')}: {context.get('exception')!r}"))
             rounds = loop.rounds
-            checker = Checker(world.logs(), group=plan.group, read_committed=plan.read_committed)
+            checker = Checker(
+                world.logs(), group=plan.group, read_committed=plan.read_committed, cooperative=plan.cooperative
+            )
             return Outcome(plan, checker.check(history, complete=world.complete), history, rounds)
         finally:
             loop.end()
