@@ -107,8 +107,17 @@ class Node:
         for connection in list(self.connections.values()):
             connection.retire()
 
+    def spare(self) -> tuple[Purpose, Connection | None]:
+        """For what any broker can answer: the connection with the fewest requests in flight; None if there is none.
+
+        A Fetch that the broker holds back would delay all that follows it, a lookup of the coordinator for instance.
+        """
+        found = [(purpose, self.connection(purpose)) for purpose in (Purpose.DATA, Purpose.COORDINATOR)]
+        usable = [(purpose, connection) for purpose, connection in found if connection is not None]
+        return min(usable, key=lambda one: one[1].in_flight, default=(Purpose.DATA, None))
+
     def view(self) -> NodeView:
-        connection = self.connection(Purpose.DATA)
+        _, connection = self.spare()
         return NodeView(
             self.broker.node_id,
             connected=connection is not None,

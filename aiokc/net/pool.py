@@ -229,7 +229,8 @@ class Pool:
         raise self._no_brokers(api_name(type(request)), timeout, errors)
 
     async def _request_node(self, node: Node, request: Request[R], deadline: float, max_version: int | None) -> R:
-        outcome = await self._reach(node, Purpose.DATA, deadline)
+        purpose, _ = node.spare()
+        outcome = await self._reach(node, purpose, deadline)
         if not isinstance(outcome, Connection):
             failure = copy(outcome)
             raise failure from outcome.__cause__

@@ -23,6 +23,7 @@ from aiokc.errors import (
 from aiokc.testing import Cluster
 from aiokc.testing.faults import disconnect, drop, half_frame, lose_answer
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
+from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import JoinGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 
@@ -280,6 +281,19 @@ async def test_commit_ends_at_its_deadline_whatever_is_refused(cluster: Cluster)
                 await reader.commit({ZERO: 5}, timeout_ms=200)
             assert 1 <= refusal.hits <= 15, "with pauses in between"
             refusal.cancel()
+
+
+async def test_a_lookup_of_the_coordinator_does_not_wait_behind_a_fetch(cluster: Cluster) -> None:
+    """Brokers answer a connection in order, and hold back a Fetch where there is nothing to read."""
+    async with consumer(cluster, fetch_max_wait_ms=20_000) as reader:
+        reader.assign([ZERO])
+        await reader.getmany()
+        fetch = cluster.intercept(FetchRequest, lambda exchange: None)
+        await reader.commit()
+        await fetch.caught()
+        cluster.intercept(OffsetCommitRequest, E.NOT_COORDINATOR, times=1)
+        async with asyncio.timeout(10):
+            await reader.commit({ZERO: 5})
 
 
 async def test_the_coordinator_moves_in_the_middle(cluster: Cluster) -> None:

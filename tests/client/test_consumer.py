@@ -20,6 +20,7 @@ from aiokc.errors import (
     ConcurrentCall,
     ConfigError,
     ConsumerClosed,
+    KafkaError,
     NoOffsetForPartition,
     OffsetOutOfRange,
     UsageError,
@@ -344,6 +345,31 @@ async def test_what_the_last_call_returned_is_not_committed_for_the_user(kafka: 
         )
     async with Consumer(topic_name, **options) as consumer:  # type: ignore[arg-type]
         assert (await consumer.getone()).offset == 4, "a block that ends cleanly is done with what it has read"
+
+
+async def test_every_way_to_commit(kafka: LocalKafka, topic_name: str) -> None:
+    kafka.create_topic(topic_name)
+    produce(kafka.bootstrap, topic_name, [b"%d" % number for number in range(10)])
+    tp = TopicPartition(topic_name, 0)
+    done: list[KafkaError | None] = []
+    async with Consumer(
+        topic_name,
+        bootstrap_servers=kafka.bootstrap,
+        group_id=topic_name,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    ) as consumer:
+        first = await consumer.getmany(timeout_ms=20_000, max_records=3)
+        second = await consumer.getmany(timeout_ms=20_000, max_records=3)
+        await consumer.commit(first)
+        assert await consumer.committed(tp) == {tp: OffsetAndMetadata(3, "", 0)}
+        await consumer.commit({tp: OffsetAndMetadata(4, "half of the second", 0)})
+        assert await consumer.committed(tp) == {tp: OffsetAndMetadata(4, "half of the second", 0)}
+        consumer.commit_soon({tp: 5}, lambda offsets, error: done.append(error))
+        consumer.commit_soon(second, lambda offsets, error: done.append(error))
+        await consumer.commit({})
+        assert await consumer.committed(tp) == {tp: OffsetAndMetadata(6, "", 0)}
+        assert done == [None, None]
 
 
 async def test_a_commit_of_what_was_lost_meanwhile_fails(kafka: LocalKafka, topic_name: str) -> None:
