@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
@@ -10,7 +11,8 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get
 from .assignor import Assignor
 from .errors import ConfigError
 
-AutoOffsetReset: TypeAlias = Literal["earliest", "latest", "none"]
+#: "earliest", "latest", "none", or "by_duration:" and how far back, as ISO 8601 writes it ("by_duration:P1DT12H").
+OffsetResetPolicy: TypeAlias = str
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 #: ``await resolve(host, port)`` returns the addresses to try, in order, for a host that a broker advertises.
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, int]]]]
@@ -58,7 +60,8 @@ class ConsumerOptions(ClientOptions, total=False):
     partition_assignment_strategy: Sequence[str | Assignor]
     enable_auto_commit: bool
     auto_commit_interval_ms: int
-    auto_offset_reset: AutoOffsetReset
+    auto_offset_reset: OffsetResetPolicy
+    offset_out_of_range_reset: OffsetResetPolicy | None
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
 
@@ -136,7 +139,9 @@ class ConsumerConfig(ClientConfig):
                            "cooperative-sticky", and assignors of your own (aiokc.Assignor)
     max_poll_records       the most records that one getmany() returns
     enable_auto_commit     commit, every auto_commit_interval_ms, what *earlier* calls returned
-    auto_offset_reset      where to start without a committed offset: "earliest", "latest", or "none" (an error)
+    auto_offset_reset      where to start without a committed offset: "earliest", "latest", "by_duration:PT1H" (at what
+                           is at most so old: days, hours, minutes, seconds as in ISO 8601), or "none" (an error)
+    offset_out_of_range_reset   where to go on when the position is not in the log any more (None: auto_offset_reset)
     exclude_internal_topics   a pattern matches no topic that Kafka keeps for itself
     """
 
@@ -149,7 +154,8 @@ class ConsumerConfig(ClientConfig):
     partition_assignment_strategy: Sequence[str | Assignor] = ("range", "cooperative-sticky")
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
-    auto_offset_reset: AutoOffsetReset = "latest"
+    auto_offset_reset: OffsetResetPolicy = "latest"
+    offset_out_of_range_reset: OffsetResetPolicy | None = None
     allow_auto_create_topics: bool = True
     exclude_internal_topics: bool = True
 
@@ -157,7 +163,8 @@ class ConsumerConfig(ClientConfig):
         super().__post_init__()
         _at_least(self, 1, "max_poll_records", "heartbeat_interval_ms", "max_poll_interval_ms")
         _at_least(self, 0, "auto_commit_interval_ms")
-        _one_of(self, "auto_offset_reset", get_args(AutoOffsetReset))
+        for name in ("auto_offset_reset", "offset_out_of_range_reset"):
+            _check_reset(name, getattr(self, name))
         if self.group_id == "":
             raise ConfigError("group_id must not be empty; leave it out to read without a group")
         if self.group_instance_id == "":
@@ -174,6 +181,30 @@ class ConsumerConfig(ClientConfig):
 
 
 Config = TypeVar("Config", bound=ClientConfig)
+
+_BY_DURATION: Final = "by_duration:"
+_DURATION: Final = re.compile(
+    r"P(?=.)(?:(?P<days>[0-9]+)D)?"
+    r"(?:T(?=.)(?:(?P<hours>[0-9]+)H)?(?:(?P<minutes>[0-9]+)M)?(?:(?P<seconds>[0-9]+)(?:[.,](?P<fraction>[0-9]{1,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def duration_ms(policy: str) -> int | None:
+    """Return how far back "by_duration:..." goes, in ms (KIP-1106); None for every other policy. Raises ConfigError."""
+    if not policy.startswith(_BY_DURATION):
+        return None
+    found = _DURATION.fullmatch(policy.removeprefix(_BY_DURATION))
+    if found is None:
+        raise ConfigError(f"{policy!r}: after 'by_duration:' an ISO 8601 duration is due, such as 'PT30M' or 'P7D'")
+    days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return whole * 1000 + int((found["fraction"] or "0").ljust(3, "0")[:3])
+
+
+def _check_reset(name: str, policy: str | None) -> None:
+    if policy is not None and policy not in ("earliest", "latest", "none") and duration_ms(policy) is None:
+        raise ConfigError(f"{name}={policy!r} must be one of 'earliest', 'latest', 'none', 'by_duration:<ISO 8601>'")
 
 
 def parse_addresses(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -227,7 +258,8 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "str | None": (str, type(None)),
     "str | Sequence[str]": (str, list, tuple),
     "Sequence[str | Assignor]": (list, tuple),
-    "AutoOffsetReset": (str,),
+    "OffsetResetPolicy": (str,),
+    "OffsetResetPolicy | None": (str, type(None)),
     "IsolationLevel": (str,),
 }
 

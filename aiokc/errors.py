@@ -156,7 +156,7 @@ class OffsetOutOfRange(BrokerError):
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{names}: deleted by retention, or never written; seek() to an existing offset, "
-            "or set auto_offset_reset to 'earliest' or 'latest'",
+            "or set offset_out_of_range_reset to 'earliest' or 'latest'",
         )
 
 
@@ -177,7 +177,7 @@ class LogTruncated(OffsetOutOfRange):
             self,
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{names}: {why or 'the log was truncated, what was read is not in it any more'}; "
-            f"seek() {safe or 'to an existing offset'} to go on, or set auto_offset_reset to 'earliest' or 'latest'",
+            f"seek() {safe or 'to an existing offset'} to go on, or set offset_out_of_range_reset",
         )
 
 

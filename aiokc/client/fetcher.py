@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 
 import anyio
@@ -13,11 +14,13 @@ from anyio.abc import TaskGroup
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
+from ..core.cluster import NewLeader
 from ..core.counters import FetchCounters
 from ..core.fetch_answer import SESSION_ERRORS, Answer, Verdict
 from ..core.fetch_buffer import FetchBuffer, Limits, Opened, PartitionBuffer, Unread
 from ..core.fetch_plan import FetchPlan, FetchPlanner
-from ..core.fetch_session import FetchSession
+from ..core.fetch_session import FetchSession, FetchTarget
+from ..core.offset_reset import OffsetReset
 from ..core.positions import PartitionPosition, PositionState
 from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
@@ -32,8 +35,8 @@ from ..errors import (
 )
 from ..net.pool import Pool
 from ..records import NATIVE
-from ..types import BatchEnd, ConsumerRecords, RawRecords, TopicPartition
-from ..wire.messages.fetch import FetchRequest, FetchResponse
+from ..types import BatchEnd, Broker, ConsumerRecords, RawRecords, TopicPartition
+from ..wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from .lost_positions import LostPositions
 from .metadata import Metadata
 from .position_validator import PositionValidator
@@ -70,7 +73,8 @@ class Fetcher:
         subscription: Subscription,
         random: Random,
         *,
-        reset_timestamp: int | None = None,
+        reset: OffsetReset | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.arrived = Signal()
         self.wake = Signal()
@@ -82,7 +86,7 @@ class Fetcher:
         self._random = random
         self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes))
         self._planner = FetchPlanner(subscription, self._buffer, config)
-        self._lost = LostPositions(subscription, self._buffer, reset_timestamp)
+        self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)
         self._validator = PositionValidator(
             config, pool, metadata, subscription, self._buffer, random, self._lost.truncated
         )
@@ -180,12 +184,12 @@ class Fetcher:
 
     async def _digest(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
         """Store what came, partition by partition, giving way to other tasks every 2 ms."""
-        broker = f"broker {plan.node_id}"
         answers = session.answered(response)
         if answers is None:
             return self._refused(response, plan, session)
         self._backoffs.pop(plan.node_id, None)
         self._garbled.pop(plan.node_id, None)
+        moved = self._learn_leaders(answers, response)
         later: list[TopicPartition] = []
         loop = asyncio.get_running_loop()
         since = loop.time()
@@ -198,20 +202,47 @@ class Fetcher:
                 continue  # revoked, or sought away from, while the Fetch was in flight
             if position.state is not PositionState.FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
                 continue  # another leader since: this one may not have known that it was deposed (KIP-320)
-            if not self._take_in(Answer(target, data), position, broker):
+            if target.tp in moved:
+                self._subscription.touch(target.tp)
+            elif not self._take_in(Answer(target, data), position, plan.node_id):
                 later.append(target.tp)
         if later:
             self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
         if answers:
             self.arrived.notify()
 
-    def _take_in(self, answer: Answer, position: PartitionPosition, broker: str) -> bool:
+    def _learn_leaders(
+        self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse
+    ) -> set[TopicPartition]:
+        """Take over the leaders that the answer names (KIP-951), and return the partitions that move there, at once.
+
+        The metadata are refreshed beside it.
+        """
+        leaders = {
+            target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch)
+            for target, data in answers
+            if data.current_leader is not None and data.error_code != ErrorCode.NONE
+        }
+        if not leaders:
+            return set()
+        self._metadata.request_update()
+        nodes = response.node_endpoints
+        return self._metadata.learn_leaders(
+            leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
+        )
+
+    def _take_in(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
         """Do what the answer about one partition means; False: it is to be asked again, but not at once."""
-        tp = answer.target.tp
+        tp, broker = answer.target.tp, f"broker {node_id}"
         match answer.verdict:
             case Verdict.DATA | Verdict.FAIL:
-                self._store(answer, position, broker)
+                self._store(answer, position, node_id)
                 return True
+            case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
+                # A follower may lag: only what the leader says about the log counts (KIP-392).
+                self._complain(str(tp), answer.error(broker))
+                self._subscription.read_from(tp, None)
+                self._metadata.request_update()
             case Verdict.OUT_OF_RANGE:
                 return self._lost.out_of_range(answer, position)
             case Verdict.DIVERGING:
@@ -234,14 +265,18 @@ class Fetcher:
             self._complain(broker, problem)
             self._back_off(plan)
 
-    def _store(self, answer: Answer, position: PartitionPosition, broker: str) -> None:
+    def _store(self, answer: Answer, position: PartitionPosition, node_id: int) -> None:
         data = answer.data
+        if data.preferred_read_replica not in (-1, node_id):
+            until = asyncio.get_running_loop().time() + self._config.metadata_max_age_ms / 1e3
+            logger.debug("%s is fetched from broker %d from now on", answer.target.tp, data.preferred_read_replica)
+            self._subscription.read_from(answer.target.tp, data.preferred_read_replica, until)
         if answer.verdict is Verdict.DATA:
             position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
             if not data.records:
                 return
             self.counters.bytes += len(data.records)
-        self._buffer.add(answer.fetched(broker), position)
+        self._buffer.add(answer.fetched(f"broker {node_id}"), position)
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log what will be tried again, once in a while for each broker and partition."""
@@ -254,6 +289,10 @@ class Fetcher:
         if backoff is None:
             initial, most = self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3
             backoff = self._backoffs[plan.node_id] = Backoff(initial, most, self._random)
+        for target in self._planner.wanted(plan.node_id):
+            position = self._subscription.get(target.tp, target.token)
+            if position is not None and position.read_replica == plan.node_id:
+                self._subscription.read_from(target.tp, None)  # the leader may be well (KIP-392)
         self._planner.rest(plan.node_id, asyncio.get_running_loop().time() + backoff.next())
         self._metadata.request_update()
 

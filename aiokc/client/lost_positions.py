@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from ..core.fetch_answer import Answer
 from ..core.fetch_buffer import FetchBuffer
+from ..core.offset_reset import OffsetReset
 from ..core.positions import PartitionPosition
 from ..core.subscription import Subscription
 from ..errors import LogTruncated, OffsetOutOfRange
@@ -16,15 +18,19 @@ logger = logging.getLogger("aiokc.offsets")
 
 
 class LostPositions:
-    """Resets such a position by ``reset_timestamp``; where there is none, the user gets an error, and seeks.
+    """Resets such a position as ``reset`` says; where that says "none", the user gets an error, and seeks.
 
-    Every reset is a warning that names the offset that was left; the one that was found instead follows.
+    Every reset is a warning that names both offsets: here, or (PositionFinder) once the other one is known.
+    ``clock`` gives seconds since the epoch.
     """
 
-    def __init__(self, subscription: Subscription, buffer: FetchBuffer, reset_timestamp: int | None) -> None:
+    def __init__(
+        self, subscription: Subscription, buffer: FetchBuffer, reset: OffsetReset, clock: Callable[[], float]
+    ) -> None:
         self._subscription = subscription
         self._buffer = buffer
-        self._reset_timestamp = reset_timestamp
+        self._reset = reset
+        self._clock = clock
 
     def out_of_range(self, answer: Answer, position: PartitionPosition) -> bool:
         """The log does not hold the offset that was asked for; return whether that counts already.
@@ -34,7 +40,8 @@ class LostPositions:
         tp, offset = answer.target.tp, answer.target.offset
         if offset != position.position:
             return False
-        if self._reset_timestamp is None:
+        timestamp = self._reset.timestamp(self._clock())
+        if timestamp is None:
             self._buffer.fail(tp, position, OffsetOutOfRange({tp: offset}))
             return True
         logger.warning(
@@ -44,18 +51,19 @@ class LostPositions:
             position.log_start_offset,
             position.high_watermark,
         )
-        self._subscription.await_reset(tp, self._reset_timestamp)
+        self._subscription.await_reset(tp, timestamp, lost=True)
         return True
 
     def truncated(self, tp: TopicPartition, position: PartitionPosition, ending: Ending | None) -> None:
         """Another log than the one that was read begins before the position, at ``ending`` (None: not known)."""
         offset = position.position
-        if self._reset_timestamp is None:
+        timestamp = self._reset.timestamp(self._clock())
+        if timestamp is None:
             safe = {tp: ending.offset} if ending is not None else {}
             self._buffer.fail(tp, position, LogTruncated({tp: offset}, safe))
         elif ending is None:
             logger.warning("%s: the log was truncated before offset %d; looking up where to go on", tp, offset)
-            self._subscription.await_reset(tp, self._reset_timestamp)
+            self._subscription.await_reset(tp, timestamp, lost=True)
         else:
             logger.warning(
                 "%s: the log was truncated under offset %d: what was read from offset %d on is gone; going on there",
@@ -74,7 +82,7 @@ class LostPositions:
         if position is None:
             return
         offset = position.position
-        if self._reset_timestamp is None:
+        if self._reset.timestamp(self._clock()) is None:
             self._buffer.drop(tp)
             self._buffer.fail(
                 tp, position, LogTruncated({tp: offset}, {tp: 0}, "the topic was deleted and created again")
@@ -85,4 +93,4 @@ class LostPositions:
             tp,
             offset,
         )
-        self._subscription.await_reset(tp, EARLIEST)
+        self._subscription.await_reset(tp, EARLIEST, lost=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import TypeVar, cast
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
-from ..core.cluster import Cluster, merge
+from ..core.cluster import Cluster, NewLeader, merge, with_leaders
 from ..error_codes import error_name
 from ..errors import KafkaError, RequestTimedOut
 from ..net.pool import Pool
+from ..types import Broker, TopicPartition
 from ..wire.messages.discovery import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from .signal import Signal
 
@@ -40,6 +41,8 @@ class Metadata:
         self._create = allow_auto_topic_creation
         self._topics: frozenset[str] | None = frozenset()
         self._wanted = Signal()
+        self._leaders: dict[TopicPartition, NewLeader] = {}
+        self._leader_addresses: dict[int, Broker] = {}
         self._update_asked = True
         self._last_refresh = float("-inf")
 
@@ -114,7 +117,12 @@ class Metadata:
         topics = self._topics
         response = await self._ask(topics, timeout)
         known = self._cluster_errors()
-        self.cluster = await self._merged(response, complete=topics is None)
+        merged = await self._merged(response, complete=topics is None)
+        # A broker that has not heard of an election yet must not undo what the new leader's predecessor said of it.
+        self.cluster, held = with_leaders(merged, self._leaders, self._leader_addresses)
+        self._leaders = {tp: leader for tp, leader in self._leaders.items() if tp in held}
+        if not held:
+            self._leader_addresses = {}
         for topic, code in self._cluster_errors().items():
             if known.get(topic) != code:
                 logger.warning("topic %r: %s; looking again until that changes", topic, error_name(code))
@@ -122,6 +130,21 @@ class Metadata:
         self.error = None
         self._pool.set_brokers(self.cluster.brokers)
         self.changed.notify()
+
+    def learn_leaders(
+        self, leaders: Mapping[TopicPartition, NewLeader], brokers: Mapping[int, Broker]
+    ) -> set[TopicPartition]:
+        """Take over what an answer says of leaders (KIP-951), and return the partitions that moved by that.
+
+        ``changed`` is not notified, and the version stays: a refresh is to follow.
+        """
+        cluster, moved = with_leaders(self.cluster, leaders, brokers)
+        if moved:
+            self.cluster = cluster
+            self._leaders.update((tp, leaders[tp]) for tp in moved)
+            self._leader_addresses.update(brokers)
+            self._pool.set_brokers(cluster.brokers)
+        return moved
 
     async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
         """Return the picture of these topics (None: all) as of now; what is followed stays as it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from random import Random
@@ -14,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from ..config import ConsumerConfig
 from ..core.backoff import Backoff
+from ..core.offset_reset import OffsetReset
 from ..core.positions import PositionState
 from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
@@ -33,8 +35,6 @@ _COMPLAINT_SECONDS = 30.0
 #: Partitions without a position, and the token of each one's claim.
 Claims = dict[TopicPartition, int]
 
-RESET_TIMESTAMPS: dict[str, int | None] = {"earliest": EARLIEST, "latest": LATEST, "none": None}
-
 
 class PositionFinder:
     """Gives every assigned partition a position.
@@ -51,6 +51,7 @@ class PositionFinder:
         lister: OffsetLister,
         fetch_committed: FetchCommitted | None,
         random: Random,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.found = Signal()
         self.wake = Signal()
@@ -59,7 +60,8 @@ class PositionFinder:
         self._metadata = metadata
         self._lister = lister
         self._fetch_committed = fetch_committed
-        self._reset_timestamp = RESET_TIMESTAMPS[config.auto_offset_reset]
+        self._reset = OffsetReset(config.auto_offset_reset)
+        self._clock = clock
         self._request_timeout = config.request_timeout_ms / 1e3
         self._pause = config.retry_backoff_ms / 1e3
         self._backoff = partial(Backoff, self._pause, config.retry_backoff_max_ms / 1e3, random)
@@ -99,14 +101,15 @@ class PositionFinder:
         if self._fetch_committed is not None:
             committed = await self._fetch_committed(claims)
         missing: list[TopicPartition] = []
+        timestamp = self._reset.timestamp(self._clock())
         for tp, token in claims.items():
             if self._subscription.get(tp, token) is None:
                 continue  # sought, or assigned anew, while the answer was on its way
             offset = committed.get(tp)
             if offset is not None:
                 self._subscription.seek(tp, offset.offset, offset.leader_epoch)
-            elif self._reset_timestamp is not None:
-                self._subscription.await_reset(tp, self._reset_timestamp)
+            elif timestamp is not None:
+                self._subscription.await_reset(tp, timestamp)
             else:
                 missing.append(tp)
         self.found.notify()
@@ -139,11 +142,11 @@ class PositionFinder:
         for tp, offset in answer.found.items():
             if tp not in claims or self._subscription.get(tp, claims[tp]) is None:
                 continue  # sought, or assigned anew: the later call wins
-            if offset is None:
-                answer.errors[tp] = NoOffsetForPartition([tp])
+            if offset is None:  # nothing is that young (KIP-1106)
+                self._subscription.await_reset(tp, LATEST, lost=self._subscription[tp].lost)
                 continue
+            self._log(tp, offset.offset, asked[tp])
             self._subscription.found(tp, offset.offset, offset.leader_epoch, checked_epoch=epochs[tp])
-            logger.info("%s: position set to offset %d (%s)", tp, offset.offset, _names.get(asked[tp], asked[tp]))
         left = [tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None]
         if left:
             backoff = self._backoffs.setdefault(node_id, self._backoff())
@@ -155,6 +158,16 @@ class PositionFinder:
             self._backoffs.pop(node_id, None)
         self.found.notify()
         self.wake.notify()
+
+    def _log(self, tp: TopicPartition, offset: int, timestamp: int) -> None:
+        """Say from where to where: nobody asked for a reset of what its log had lost."""
+        position = self._subscription[tp]
+        how = _names.get(timestamp, f"the first record of {timestamp} or later")
+        if position.position < 0:
+            logger.info("%s: position set to offset %d (%s)", tp, offset, how)
+        else:
+            level = logging.WARNING if position.lost else logging.INFO
+            logger.log(level, "%s: position reset from offset %d to offset %d (%s)", tp, position.position, offset, how)
 
     # Both
 

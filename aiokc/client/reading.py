@@ -11,6 +11,7 @@ from random import Random
 import anyio
 
 from ..config import ConsumerConfig
+from ..core.offset_reset import OffsetReset
 from ..core.subscription import Mode, Subscription
 from ..core.topic_pattern import TopicPattern
 from ..errors import ConsumerClosed, RequestTimedOut, UsageError
@@ -22,7 +23,7 @@ from .fetcher import Fetcher
 from .link import ClusterLink, known_error
 from .observing import PollRecord, health, metrics
 from .pattern_topics import PatternTopics
-from .position_finder import RESET_TIMESTAMPS, PositionFinder
+from .position_finder import PositionFinder
 from .rebalance_listener import ListenerCalls, RebalanceListener
 from .signal import Signal
 from .supervisor import Driver
@@ -49,7 +50,7 @@ class Reading:
             link.metadata,
             self.subscription,
             random,
-            reset_timestamp=RESET_TIMESTAMPS[config.auto_offset_reset],
+            reset=OffsetReset(config.offset_out_of_range_reset or config.auto_offset_reset),
         )
         self._moved = Signal()  # the assignment or a position changed
         self.listener = ListenerCalls(self.changed.notify)

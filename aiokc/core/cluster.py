@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from ..error_codes import ErrorCode
@@ -118,6 +119,40 @@ def merge(
         errors=errors,
         complete=complete,
     )
+
+
+class NewLeader(NamedTuple):
+    """What a broker says of a partition that it does not lead any more (KIP-951)."""
+
+    node_id: int
+    epoch: int
+
+
+def with_leaders(
+    old: Cluster, leaders: Mapping[TopicPartition, NewLeader], brokers: Mapping[int, Broker]
+) -> tuple[Cluster, set[TopicPartition]]:
+    """Return the snapshot with these leaders, at these addresses where they are given, and what moved by that.
+
+    Only a newer epoch at a broker that is known counts. The version stays the same: it is no Metadata response.
+    """
+    known = {**old.brokers, **brokers}
+    topics = dict(old.topics)
+    moved: set[TopicPartition] = set()
+    for tp, leader in leaders.items():
+        topic, info = topics.get(tp.topic), old.partition(tp)
+        if topic is None or info is None or leader.node_id not in known:
+            continue
+        if info.leader_epoch is None or leader.epoch <= info.leader_epoch:
+            continue
+        if topic is old.topics[tp.topic]:
+            topic = topics[tp.topic] = replace(topic, partitions=dict(topic.partitions))
+        topic.partitions[tp.partition] = replace(info, leader=leader.node_id, leader_epoch=leader.epoch)
+        moved.add(tp)
+    if not moved:
+        return old, moved
+    used = {leaders[tp].node_id for tp in moved}
+    addresses = {**old.brokers, **{node_id: broker for node_id, broker in brokers.items() if node_id in used}}
+    return replace(old, topics=topics, brokers=addresses), moved
 
 
 def _topic_id(answer: MetadataResponseTopic) -> UUID | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from ..config import ClientConfig
-from ..types import TopicPartition
+from ..types import PartitionInfo, TopicPartition
 from ..wire.messages.fetch import FetchRequest
 from .cluster import Cluster
 from .fetch_buffer import FetchBuffer
@@ -46,6 +46,7 @@ class FetchPlan:
             session_epoch=session.epoch,
             topics=session.topics(version, config.max_partition_fetch_bytes),
             forgotten_topics_data=session.forgotten_topics(version),
+            rack_id=config.client_rack,
         )
 
 
@@ -112,8 +113,9 @@ class FetchPlanner:
         Return whether there are more of them.
         """
         if cluster is not self._cluster:
+            if cluster.version != self._cluster.version:  # else what is new in it was touched
+                self._pending.update(dict.fromkeys(self._subscription.assigned))
             self._cluster = cluster
-            self._pending.update(dict.fromkeys(self._subscription.assigned))
             for node_id in self._nodes.keys() - cluster.brokers.keys():
                 del self._nodes[node_id]
         self._pending.update(dict.fromkeys(self._subscription.take_touched()))
@@ -160,9 +162,20 @@ class FetchPlanner:
         if not self._is_same_log(tp, position, topic_id, info.leader_epoch, last_epoch):
             return None, None
         epoch = -1 if info.leader_epoch is None else info.leader_epoch
-        return leader, FetchTarget(
-            tp, position.token, offset, epoch, -1 if last_epoch is None else last_epoch, topic_id
-        )
+        node_id = self._replica(position, info, now) or leader
+        if node_id != leader or last_epoch is None:
+            last_epoch = -1  # a follower that lags has not heard of that epoch yet, which is no divergence
+        return node_id, FetchTarget(tp, position.token, offset, epoch, last_epoch, topic_id)
+
+    def _replica(self, position: PartitionPosition, info: PartitionInfo, now: float) -> int | None:
+        """The closer replica that the leader named, as long as that holds and the replica is there (KIP-392)."""
+        replica = position.read_replica
+        if replica is None:
+            return None
+        is_there = replica in self._cluster.brokers and replica not in info.offline_replicas
+        if position.read_replica_until <= now or not is_there or (info.replicas and replica not in info.replicas):
+            position.read_replica = None
+        return position.read_replica
 
     def _is_same_log(
         self,

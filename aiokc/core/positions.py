@@ -32,6 +32,8 @@ class PartitionPosition:
 
     ``leader_epoch`` is that of the last record before ``position``, ``checked_epoch`` that of the leader whose log is
     known to hold that record, ``topic_id`` the topic that the position is one of (KIP-516): None where not known.
+    ``lost`` says of a reset that the log did not hold the position, and nobody asked for it. ``read_replica`` is the
+    broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392).
     """
 
     token: int
@@ -40,10 +42,13 @@ class PartitionPosition:
     leader_epoch: int | None = None
     checked_epoch: int | None = None
     topic_id: UUID | None = None
+    read_replica: int | None = None
+    read_replica_until: float = 0.0
     released: int = -1
     released_epoch: int | None = None
     held: bool = False
     reset_timestamp: int | None = None
+    lost: bool = False
     until: int | None = None
     paused: bool = False
     blocked: bool = False
@@ -74,13 +79,15 @@ class PartitionPosition:
         self.checked_epoch = None
         self.topic_id = None
         self.reset_timestamp = None
+        self.lost = False
         self.retry_at = 0.0
         if not self.held:
             self.release()
 
-    def await_reset(self, token: int, timestamp: int) -> None:
+    def await_reset(self, token: int, timestamp: int, *, lost: bool = False) -> None:
         """Lose the position; the one that ListOffsets gives for ``timestamp`` takes its place."""
         self.token = token
+        self.lost = lost
         self.state = PositionState.AWAIT_RESET
         self.reset_timestamp = timestamp
         self.retry_at = 0.0

@@ -229,14 +229,25 @@ class Subscription:
         self._unlocated.pop(tp, None)
         self.touch(tp)
 
+    def read_from(self, tp: TopicPartition, replica: int | None, until: float = 0.0) -> None:
+        """Fetch ``tp`` from this replica until then, or (None) from its leader again (KIP-392)."""
+        position = self[tp]
+        position.read_replica, position.read_replica_until = replica, until
+        self.touch(tp)
+        if replica is not None:
+            self.look_again(tp, until)
+
     def read_until(self, tp: TopicPartition, offset: int) -> None:
         """Want nothing of ``tp`` from ``offset`` on."""
         self[tp].until = offset
         self.touch(tp)
 
-    def await_reset(self, tp: TopicPartition, timestamp: int) -> None:
-        """Find the position of ``tp`` by timestamp (EARLIEST, LATEST, or ms since the epoch)."""
-        self[tp].await_reset(next(self._tokens), timestamp)
+    def await_reset(self, tp: TopicPartition, timestamp: int, *, lost: bool = False) -> None:
+        """Find the position of ``tp`` by timestamp (EARLIEST, LATEST, or ms since the epoch).
+
+        ``lost``: its log does not hold it any more, which is worth a warning.
+        """
+        self[tp].await_reset(next(self._tokens), timestamp, lost=lost)
         self._unlocated[tp] = None
         self.touch(tp)
 

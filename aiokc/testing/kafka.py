@@ -46,10 +46,10 @@ class LocalKafka:
 
     `version` is any release on Maven Central from 2.8 on, those before 3.3 with a ZooKeeper beside them.
 
-    `config` is added to every broker's configuration, `jvm` to its command line; ``fast=False`` gives it the JVM of a
-    benchmark. `listeners` are more listeners by name, with their security protocol ({"SECURE": "SASL_SSL"});
-    `advertise` sends the clients of those elsewhere, to a proxy of the test. `format_args` go to Kafka's StorageTool
-    (``--add-scram ...``).
+    `config` is added to every broker's configuration ("{node}" in its values is the broker's id), `jvm` to its command
+    line; ``fast=False`` gives it the JVM of a benchmark. `listeners` are more listeners by name, with their security
+    protocol ({"SECURE": "SASL_SSL"}); `advertise` sends the clients of those elsewhere, to a proxy of the test.
+    `format_args` go to Kafka's StorageTool (``--add-scram ...``).
     The data lie in a temporary folder and are removed by `stop`, unless `keep`.
     """
 
@@ -235,11 +235,12 @@ class LocalKafka:
         shared = kafka_config.of_all(self._count, listeners) | keeper
         for node_id in ids:
             advertised = self._advertised(node_id, ports[node_id])
+            own = {name: value.replace("{node}", str(node_id)) for name, value in self._config.items()}
             node = Node(
                 node_id,
                 port=ports[node_id][PLAINTEXT],
                 folder=self.folder / f"node-{node_id}",
-                properties={**shared, **kafka_config.of_node(node_id, ports[node_id], advertised), **self._config},
+                properties={**shared, **kafka_config.of_node(node_id, ports[node_id], advertised), **own},
                 version=self.version,
                 fast=self._fast,
                 jvm=self._jvm,

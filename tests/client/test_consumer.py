@@ -259,7 +259,7 @@ async def test_an_offset_that_the_log_does_not_hold(kafka: LocalKafka, topic_nam
     produce(kafka.bootstrap, topic_name, [b"0", b"1"])
     tp = TopicPartition(topic_name, 0)
     for policy, expected in (("earliest", 0), ("none", None)):
-        async with Consumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset=policy) as consumer:  # type: ignore[arg-type]
+        async with Consumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset=policy) as consumer:
             consumer.assign([tp])
             consumer.seek(tp, 1000)
             if expected is not None:

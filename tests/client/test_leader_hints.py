@@ -1,0 +1,156 @@
+"""Leaders that an answer to Fetch names (KIP-951), throttled clients (KIP-219), and fairness between partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.client.consumer import Consumer as ConsumerType
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed
+from aiokc.testing import Cluster
+from aiokc.testing.exchange import Exchange
+from aiokc.testing.faults import Hold, throttle
+from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
+
+pytestmark = pytest.mark.timeout(60)
+
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> ConsumerType:
+    consumer = Consumer(
+        **{"bootstrap_servers": cluster.bootstrap, "auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, **options}
+    )
+    consumer.assign(partitions)
+    return consumer
+
+
+async def values(consumer: ConsumerType, count: int) -> list[bytes]:
+    async with asyncio.timeout(20):
+        return [(await consumer.getone()).value or b"" for _ in range(count)]
+
+
+async def test_the_new_leader_is_read_before_any_metadata_come() -> None:
+    """The answer names it, with its address; the refresh of the metadata is under way, and held up."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
+        cluster.append("t", b"0")
+        assert await values(consumer, 1) == [b"0"]
+        hold = Hold()
+        cluster.intercept(MetadataRequest, hold)
+        cluster.move_leader("t")
+        cluster.append("t", b"1")
+        assert await values(consumer, 1) == [b"1"]
+        await hold.arrived()
+        hold.release()
+        cluster.append("t", b"2")
+        assert await values(consumer, 1) == [b"2"]
+
+
+async def test_metadata_that_know_less_do_not_lead_back() -> None:
+    """They were asked for, from another broker, before it heard of the election."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
+        cluster.append("t", b"0")
+        assert await values(consumer, 1) == [b"0"]
+        metadata = consumer._reading.link.metadata
+        old = metadata.cluster.partition(T0)
+        assert old is not None
+
+        async def yesterday(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            for topic in response.topics:
+                topic.partitions[0].leader_id, topic.partitions[0].leader_epoch = old.leader, old.leader_epoch
+            return response
+
+        stale = cluster.intercept(MetadataRequest, yesterday)
+        new = cluster.move_leader("t")
+        cluster.append("t", b"1")
+        assert await values(consumer, 1) == [b"1"]
+        async with asyncio.timeout(10):
+            await stale.caught(1)
+            while metadata.cluster.version < 3:
+                metadata.request_update()
+                await metadata.changed.wait()
+        assert metadata.cluster.leader(T0) is not None
+        assert metadata.cluster.leader(T0).node_id == new  # type: ignore[union-attr]
+
+
+async def test_a_throttled_client_asks_no_sooner() -> None:
+    """KIP-219: the broker does not read from it meanwhile."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        loop = asyncio.get_running_loop()
+        times: list[float] = []
+        async with reading(cluster, T0) as consumer:
+            cluster.intercept(FetchRequest, throttle(400), times=1)
+            cluster.intercept(FetchRequest, lambda exchange: times.append(loop.time()))
+            began = loop.time()
+            assert await values(consumer, 1) == [b"0"], "what came with it is handed out at once"
+            assert loop.time() - began < 0.39
+            cluster.append("t", b"1")
+            assert await values(consumer, 1) == [b"1"]
+            assert times[0] - began >= 0.39
+
+
+async def test_an_error_of_one_partition_waits_behind_all_records() -> None:
+    """Scenario 20: A has good data, B may not be read: first all of A, then B's error; nothing is lost or repeated."""
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", b"0", b"1", b"2")
+        cluster.append("t", b"x", partition=1)
+
+        async def refuse(exchange: Exchange) -> Any:
+            response = await exchange.handle()
+            assert isinstance(response, FetchResponse)
+            for topic in response.responses:
+                for partition in topic.partitions:
+                    if partition.partition_index == 1:
+                        partition.error_code, partition.records = ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+            return response
+
+        refused = cluster.intercept(FetchRequest, refuse)
+        async with reading(cluster, T0, T1) as consumer:
+            assert await values(consumer, 3) == [b"0", b"1", b"2"]
+            with pytest.raises(AuthorizationFailed, match="t-1"):
+                await values(consumer, 1)
+            cluster.append("t", b"3")
+            got: list[bytes] = []
+            while not got:
+                try:
+                    got = await values(consumer, 1)
+                except AuthorizationFailed:
+                    continue
+            assert got == [b"3"], "and A is read on"
+            refused.cancel()
+            async with asyncio.timeout(20):
+                while b"x" not in got:
+                    try:
+                        got += await values(consumer, 1)
+                    except AuthorizationFailed:
+                        continue
+
+
+async def test_partitions_without_data_or_with_errors_starve_nobody() -> None:
+    """One is refused for ever, one is empty, one has much more than fits: each of the others gets its turn."""
+    async with Cluster(topics={"t": 3}) as cluster:
+        for number in range(20):
+            cluster.append("t", bytes(1000))
+            cluster.append("t", b"%d" % number, partition=2)
+        options: dict[str, Any] = {
+            "max_partition_fetch_bytes": 2000,
+            "fetch_max_bytes": 2500,
+            "fetch_buffer_bytes": 5000,
+            "max_poll_records": 1,
+        }
+        async with reading(cluster, T0, T1, T2, **options) as consumer:
+            small: list[bytes] = []
+            turns = 0
+            async with asyncio.timeout(20):
+                while len(small) < 20:
+                    turns += 1
+                    small += [record.value or b"" for record in (await consumer.getmany()).get(T2, ())]
+            assert small == [b"%d" % number for number in range(20)]
+            assert turns <= 45, "bytes decide about reading ahead, turns about handing out"
