@@ -221,6 +221,7 @@ class Consumer:
                 if reading.fetcher.has_undecoded(only):
                     continue  # no await from here to the wait, or what arrives in between would wake nobody
                 reading.raise_errors()
+                reading.fetcher.user_waits(only)
                 left = None if deadline is None else deadline - asyncio.get_running_loop().time()
                 if left is not None and left <= 0:
                     await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others

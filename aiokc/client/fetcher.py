@@ -17,9 +17,10 @@ from ..core.backoff import Backoff
 from ..core.cluster import NewLeader
 from ..core.counters import FetchCounters
 from ..core.fetch_answer import SESSION_ERRORS, Answer, Verdict
-from ..core.fetch_buffer import FetchBuffer, Limits, Opened, PartitionBuffer, Unread
+from ..core.fetch_buffer import FetchBuffer, Limits, Opened, PartitionBuffer
 from ..core.fetch_plan import FetchPlan, FetchPlanner
 from ..core.fetch_session import FetchSession, FetchTarget
+from ..core.frame_memory import Unread
 from ..core.offset_reset import OffsetReset
 from ..core.positions import PartitionPosition, PositionState
 from ..core.rate_limit import RateLimit, and_more
@@ -96,6 +97,7 @@ class Fetcher:
         self._next_search = 0.0  # for leaders
         self._closed = False
         self._taken = False  # since the last plan
+        self._news = False  # that the user was not told of yet
         self._opening: dict[int, asyncio.Future[Opened | None]] = {}
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
@@ -131,6 +133,7 @@ class Fetcher:
         if subscription.is_locating:
             self._validator.wake.notify()
         if self._closed:
+            self._tell()
             return None
         now = loop.time()
         plans = planner.plan(self._busy, now, hurried=self._taken)
@@ -139,6 +142,7 @@ class Fetcher:
         for plan in plans:
             self._busy[plan.node_id] = plan.max_bytes
             tasks.start_soon(self._fetch, plan)
+        self._tell()
         retries = [subscription.next_retry(now), planner.next_retry(now)]
         if planner.without_leader:
             if now >= self._next_search:
@@ -146,6 +150,13 @@ class Fetcher:
                 self._next_search = now + self._config.retry_backoff_ms / 1e3
             retries.append(self._next_search)
         return min((retry for retry in retries if retry is not None and retry > now), default=None)
+
+    def _tell(self) -> None:
+        """Let the user know of what came. The next Fetch is sent by then, as its task was started before: so the broker
+        works on that while the user works on this."""
+        if self._news:
+            self._news = False
+            self.arrived.notify()
 
     async def _fetch(self, plan: FetchPlan) -> None:
         """Send one Fetch and store its answer. Failures are logged and retried with a growing pause."""
@@ -208,8 +219,7 @@ class Fetcher:
                 later.append(target.tp)
         if later:
             self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
-        if answers:
-            self.arrived.notify()
+        self._news = self._news or bool(answers)
 
     def _learn_leaders(
         self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse
@@ -354,6 +364,12 @@ class Fetcher:
         """Whether records wait to be decoded: they may have come while ``decode`` gave way to other tasks."""
         return any(buffer.undecoded for buffer, _ in self._buffer.servable(self._subscription, only))
 
+    def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
+        """There is nothing to hand out of what the user wants (None: anything). It holds until he takes records."""
+        self._planner.user_waits, self._planner.waited_for = True, only
+        if self._planner.short_of_room:
+            self.wake.notify()
+
     def take(self, count: int, only: Collection[TopicPartition] | None = None) -> RawRecords:
         """Hand out what is decoded: positions advance here, in the same tick in which the records are returned.
 
@@ -362,7 +378,6 @@ class Fetcher:
         batch: RawRecords = ConsumerRecords()
         ends: dict[TopicPartition, BatchEnd] = {}
         failed: list[PartitionBuffer] = []
-        drained = False
         for buffer, position in self._buffer.servable(self._subscription, only):
             if count <= 0:
                 break
@@ -382,9 +397,9 @@ class Fetcher:
             self._buffer.served(buffer, position)
             if buffer.error is not None and not buffer.ready and not buffer.undecoded:
                 failed.append(buffer)
-            drained = drained or buffer.empty
-        self._taken = self._taken or bool(batch)
-        if self._planner.short_of_room and (drained or self._planner.room_is_back):
+        if batch:
+            self._taken, self._planner.user_waits = True, False
+        if self._planner.short_of_room and self._planner.room_is_back:
             self.wake.notify()
         if not batch and failed:
             self._raise(failed[0])

@@ -9,8 +9,9 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from ..errors import KafkaError, RecordError
-from ..records import AbortedTransactions, BatchHeader, RecordReader, open_measured, split_batches
+from ..records import AbortedTransactions, RecordReader, open_measured, split_batches
 from ..types import RawRecord, TopicPartition
+from .frame_memory import FrameMemory, Unread
 from .positions import PartitionPosition
 from .subscription import Subscription
 
@@ -30,24 +31,8 @@ class Fetched:
     error: KafkaError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """A batch that has arrived and is not open yet."""
-
-    header: BatchHeader
-    view: memoryview
-    aborted: AbortedTransactions | None
-
-
 #: A batch that is open: its reader, and how many bytes that keeps.
 Opened: TypeAlias = tuple[RecordReader, int]
-
-
-@dataclass(slots=True)
-class Total:
-    """What all partitions' buffers together keep in memory."""
-
-    bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -63,17 +48,16 @@ class PartitionBuffer:
 
     An error keeps its place in that order: what lies before it is handed out first.
 
-    ``bytes`` counts what is kept in memory for it: batches as they came until they are read, and those that are open
-    or decoded, decompressed, until the last of their records was taken.
+    In memory are batches as they came until they are opened, and those that are open or decoded, decompressed, until
+    the last of their records was taken.
     """
 
     __slots__ = (
         "_decoded",
         "_limits",
+        "_memory",
         "_reader",
-        "_total",
         "_unread",
-        "bytes",
         "end",
         "epoch",
         "error",
@@ -91,7 +75,7 @@ class PartitionBuffer:
         token: int,
         offset: int,
         limits: Limits,
-        total: Total | None = None,
+        memory: FrameMemory | None = None,
         epoch: int | None = None,
     ) -> None:
         self.tp = tp
@@ -102,23 +86,28 @@ class PartitionBuffer:
         self.next_epoch = epoch  # the leader epoch of the last record, or marker, before that
         self.taken_epoch = epoch  # and of the last one before what ``take`` returned
         self.ready: list[RawRecord] = []
-        self.bytes = 0
         self.error: KafkaError | None = None
         self._unread: deque[Unread] = deque()
         self._reader: RecordReader | None = None
         self._limits = limits
-        self._total = total or Total()
+        self._memory = memory or FrameMemory()
         self._decoded = 0  # bytes of what ``ready`` was decoded from
 
-    def count(self, size: int) -> None:
-        """Keep so many bytes more, or less."""
-        self.bytes += size
-        self._total.bytes += size
+    def drop(self) -> None:
+        """Keep nothing any more. What a thread, or a call that gave way, still does to it counts for nobody."""
+        self._clear()
+        self._memory = FrameMemory()
 
-    def leave_total(self) -> None:
-        """It was dropped: what a thread, or a call that gave way, still does to it counts for nobody."""
-        self._total.bytes -= self.bytes
-        self._total = Total(self.bytes)
+    def _clear(self) -> None:
+        for unread in self._unread:
+            self._memory.release(unread)
+        self._unread.clear()
+        self._reader = None
+        self._forget_decoded()
+
+    def _forget_decoded(self) -> None:
+        self._memory.bytes -= self._decoded
+        self._decoded = 0
 
     def add(self, fetched: Fetched) -> None:
         """Append what arrived. An answer for another offset than the end of what is here is stale and dropped."""
@@ -134,8 +123,9 @@ class PartitionBuffer:
             for header, view in split_batches(fetched.records):
                 if header.next_offset <= self.end:
                     continue  # all of it lies before what was asked for
-                self._unread.append(Unread(header, view, aborted))
-                self.count(len(view))
+                unread = Unread(header, view, aborted)
+                self._unread.append(unread)
+                self._memory.hold(unread)
                 self.end = header.next_offset
                 self.epoch = header.leader_epoch
         except RecordError as error:
@@ -163,12 +153,12 @@ class PartitionBuffer:
 
         Changes nothing here, so a thread may do it. Raises RecordError.
         """
-        header = unread.header
-        if unread.aborted is not None and unread.aborted.skips(header, unread.view):
+        header, view = unread.header, unread.view
+        if unread.aborted is not None and unread.aborted.skips(header, view):
             return None
         return open_measured(
             header,
-            unread.view,
+            view,
             topic=self.tp.topic,
             partition=self.tp.partition,
             check_crcs=self._limits.check_crcs,
@@ -183,15 +173,17 @@ class PartitionBuffer:
         if self._reader is None or self._reader.remaining == 0:
             self._close_batch()
         else:
-            self.count(size)
+            self._memory.release(unread)
+            self._memory.bytes += size
             self._decoded += size
 
     def failed_with(self, error: RecordError) -> None:
         """The next batch can't be read: the error takes its place, and what follows it is dropped."""
         self.error = self._located(error)
+        for unread in self._unread:
+            self._memory.release(unread)
         self._unread.clear()
         self._reader = None
-        self.count(self._decoded - self.bytes)
 
     def decode(self, count: int) -> None:
         """Move up to ``count`` more records to ``ready``, from the batch in hand or, with none open, the next one."""
@@ -218,7 +210,7 @@ class PartitionBuffer:
         """The batch is read to its end: the position is behind it, whatever compaction left of its records (F17)."""
         unread = self._unread.popleft()
         self._reader = None
-        self.count(-len(unread.view))
+        self._memory.release(unread)
         self.next = max(self.next, unread.header.next_offset)
         self.next_epoch = unread.header.leader_epoch
 
@@ -229,9 +221,8 @@ class PartitionBuffer:
         """
         if count >= len(self.ready):
             taken, self.ready = self.ready, []
-            if self._reader is None and self._decoded:
-                self.count(-self._decoded)
-                self._decoded = 0
+            if self._reader is None:
+                self._forget_decoded()
             self.taken_epoch = self.next_epoch
             return taken, self.next
         taken = self.ready[:count]
@@ -255,13 +246,13 @@ class FetchBuffer:
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._partitions: dict[TopicPartition, PartitionBuffer] = {}
-        self._total = Total()
+        self._memory = FrameMemory()
         self._touched: dict[TopicPartition, None] = {}
 
     @property
     def bytes(self) -> int:
-        """The memory that what was fetched and not taken yet occupies, decompressed where it is open already."""
-        return self._total.bytes
+        """The memory that what was fetched and not taken yet occupies: frames, and what is decompressed already."""
+        return self._memory.bytes
 
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions whose buffers were filled, emptied or dropped since the last call."""
@@ -280,7 +271,7 @@ class FetchBuffer:
         if buffer is None or buffer.token != position.token:
             self._drop(fetched.tp)
             buffer = PartitionBuffer(
-                fetched.tp, position.token, position.position, self._limits, self._total, position.leader_epoch
+                fetched.tp, position.token, position.position, self._limits, self._memory, position.leader_epoch
             )
             self._partitions[fetched.tp] = buffer
         buffer.add(fetched)
@@ -326,7 +317,7 @@ class FetchBuffer:
     def _drop(self, tp: TopicPartition) -> None:
         buffer = self._partitions.pop(tp, None)
         if buffer is not None:
-            buffer.leave_total()
+            buffer.drop()
             self._touched[tp] = None
 
     def drop(self, tp: TopicPartition) -> None:

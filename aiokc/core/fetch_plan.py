@@ -57,7 +57,7 @@ class _Node:
     session: FetchSession = field(default_factory=FetchSession)
     hungry: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     ahead: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
-    asked_ahead: bool = True
+    only: frozenset[TopicPartition] | None = None  # what the last request was confined to
     retry_at: float = 0.0
 
     def put(self, target: FetchTarget, *, is_ahead: bool) -> None:
@@ -73,27 +73,34 @@ class _Node:
         if self.hungry.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
             self.session.changed((tp,))
 
-    def request(self, *, ahead: bool) -> SessionRequest:
-        """Return what to tell the broker, the partitions that would be read ahead included or not."""
-        if ahead != self.asked_ahead:
-            self.asked_ahead = ahead
+    def request(self, only: frozenset[TopicPartition] | None) -> SessionRequest:
+        """Return what to tell the broker about all partitions, or as if there were ``only`` these, which are hungry."""
+        if only != self.only:
+            self.only = only
+            self.session.changed(self.hungry)
             self.session.changed(self.ahead)
-        return self.session.request(self.hungry, self.ahead) if ahead else self.session.request(self.hungry)
+        if only is None:
+            return self.session.request(self.hungry, self.ahead)
+        return self.session.request({tp: self.hungry[tp] for tp in self.hungry if tp in only})
 
 
 class FetchPlanner:
     """At most one Fetch at a time for each broker, from the subscription and what is buffered.
 
-    ``look`` takes in what happened; ``plan`` then costs no more than what changed. A partition is read ahead while the
-    buffer has room. One that has nothing buffered is always asked for, so that a full buffer of partitions which the
-    user does not read now can't starve it; what is buffered stays in its broker's session as long as nobody else has to
-    be asked there.
+    ``look`` takes in what happened; ``plan`` then costs no more than what changed. Everything is read ahead while the
+    buffer has room, and nothing is asked for when it has none: the user will soon take what is there. Unless he waits,
+    because what is there is paused, or not what he asks for: then partitions that he waits for and that have nothing
+    buffered are asked for all the same, so that a full buffer of others can't starve them. All others leave the
+    broker's session only then.
     """
 
     def __init__(self, subscription: Subscription, buffer: FetchBuffer, config: ClientConfig) -> None:
         #: Nobody can be asked for these until the metadata say more.
         self.without_leader: dict[TopicPartition, None] = {}
         self.short_of_room = False
+        #: Whether the user waits, with nothing there to hand out, and for which partitions (None: for any).
+        self.user_waits = False
+        self.waited_for: frozenset[TopicPartition] | None = None
         #: Claims on partitions whose topic was deleted and created again; whoever takes them up clears the list.
         self.recreated: list[tuple[TopicPartition, int]] = []
         self._subscription = subscription
@@ -212,22 +219,31 @@ class FetchPlanner:
         self._heed(room)
         self.short_of_room = False
         asked = {node_id: node for node_id, node in self._nodes.items() if node.hungry or node.ahead}
-        share = min(config.fetch_max_bytes, room, config.fetch_buffer_bytes // max(1, len(asked)))
+        share = min(config.fetch_max_bytes, config.fetch_buffer_bytes // max(1, len(asked)))
         plans: list[FetchPlan] = []
         for node_id, node in asked.items():
-            left_out = bool(node.ahead) and not self._reading_ahead
+            only = None if self._reading_ahead else self._waited_for(node)
+            left_out = only is not None and len(only) < len(node.hungry) + len(node.ahead)
             self.short_of_room = self.short_of_room or left_out
-            if node_id in busy or node.retry_at > now or not (node.hungry or self._reading_ahead):
+            if node_id in busy or node.retry_at > now or only == frozenset():
                 continue
-            session = node.request(ahead=self._reading_ahead)
+            session = node.request(only)
             self._recall(node.session, session)
             wait_ms = config.fetch_max_wait_ms
             if session.more:
                 wait_ms = 0
             elif hurried and left_out:
                 wait_ms = min(wait_ms, _SHORT_WAIT_MS)
-            plans.append(FetchPlan(node_id, session, max(share, config.max_partition_fetch_bytes), wait_ms))
+            max_bytes = max(min(share, room), config.max_partition_fetch_bytes)
+            room -= max_bytes
+            plans.append(FetchPlan(node_id, session, max_bytes, wait_ms))
         return plans
+
+    def _waited_for(self, node: _Node) -> frozenset[TopicPartition]:
+        """Of one broker's partitions that have nothing buffered, those that the user waits for now."""
+        if not self.user_waits:
+            return frozenset()
+        return frozenset(tp for tp in node.hungry if self.waited_for is None or tp in self.waited_for)
 
     def _heed(self, room: int) -> None:
         if room <= 0:

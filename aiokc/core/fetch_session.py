@@ -29,8 +29,8 @@ LAST_VERSION_WITH_NAMES: Final = 12
 #: The first Fetch version that carries the epoch of the last record fetched (KIP-595).
 _FIRST_VERSION_WITH_LAST_EPOCH: Final = 12
 
-# A request to add ten thousand partitions takes tens of milliseconds to make; so a session grows by so many at a time.
-_MOST_ADDED: Final = 1000
+# A request that names ten thousand partitions takes tens of milliseconds to make; so many, one or two.
+_MOST_ASKED: Final = 250
 
 _NO_ID: Final = UUID(int=0)
 
@@ -164,8 +164,11 @@ class FetchSession:
                     self.marks.pop(tp, None)
             elif target == known:
                 continue
-            elif len(asked) == _MOST_ADDED:
+            elif len(asked) == _MOST_ASKED:
                 left[tp] = None
+                if known is not None:  # else the broker would send again what lies behind the old offset
+                    forgotten.append(known)
+                    self._forget(known)
             else:
                 if known is not None and known.topic_id not in (None, target.topic_id):
                     replaced.append(known)
@@ -182,7 +185,7 @@ class FetchSession:
         self.known, self._changed, self._names, self._nameless = {}, {}, {}, 0
         self.marks.clear()
         for tp, target in chain(wanted.items(), also.items()):
-            if len(self.known) < _MOST_ADDED or self._sessionless:
+            if len(self.known) < _MOST_ASKED or self._sessionless:
                 self._learn(target)
             else:
                 self._changed[tp] = None

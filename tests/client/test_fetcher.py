@@ -138,3 +138,49 @@ async def test_one_error_for_many_partitions_is_raised_once() -> None:
                     seen += 1
             assert list(batch) == [TopicPartition("t", 49)]
             assert seen <= 1
+
+
+async def test_the_next_fetch_is_under_way_before_records_are_handed_out() -> None:
+    """F1, scenario 21: the broker works on that one while the user works on these; and one at most for each broker."""
+    async with Cluster(topics={"t": 2}) as cluster:
+        fetches = cluster.intercept(FetchRequest, lambda exchange: None)
+        async with reading(cluster, ZERO, ONE) as consumer:
+            pool = consumer._reading.link.pool
+            for number in range(20):
+                cluster.append("t", b"%d" % number, partition=number % 2)
+                async with asyncio.timeout(20):
+                    batch = await consumer.getmany()
+                assert [record.value for records in batch.values() for record in records] == [b"%d" % number]
+                assert [connection.in_flight for connection in pool._connections if connection.in_flight] == [1]
+            assert fetches.hits <= 20 + 3
+
+
+async def test_a_loop_that_always_finds_records_lets_others_run() -> None:
+    """Every 2 ms, and before records are taken: a call that is cancelled there has taken none."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        for _ in range(20):
+            cluster.append("t", *[b"x"] * 1000)
+        async with reading(cluster, ZERO, max_poll_records=50) as consumer:
+            await until(consumer, lambda: consumer._reading.fetcher._buffer.bytes > 50_000)
+            turns = 0
+
+            async def other() -> None:
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            beside = asyncio.create_task(other())
+            got, unbroken, longest = 0, 0.0, 0.0
+            loop = asyncio.get_running_loop()
+            since, seen = loop.time(), turns
+            while got < 20_000:
+                batch = await consumer.getmany()
+                got += len(batch[ZERO])
+                if turns != seen:
+                    since, seen = loop.time(), turns
+                unbroken = loop.time() - since
+                longest = max(longest, unbroken)
+            beside.cancel()
+            assert turns >= 3
+            assert longest < 0.5, "the bound is 2 ms and one step; this machine may be busy"

@@ -54,10 +54,12 @@ def plan(
     *,
     busy: tuple[int, ...] | dict[int, int] = (),
     hurried: bool = True,
+    waits: frozenset[TopicPartition] | bool = True,
     **options: Any,
 ) -> Planned:
     in_flight = busy if isinstance(busy, dict) else dict.fromkeys(busy, 0)
     planner = FetchPlanner(subscription, buffer or FetchBuffer(), ClientConfig(**options))
+    planner.user_waits, planner.waited_for = waits is not False, None if isinstance(waits, bool) else waits
     while planner.look(picture, 0.0, 10):
         pass
     plans = planner.plan(in_flight, 0.0, hurried=hurried)
@@ -95,9 +97,13 @@ def test_a_broker_with_a_fetch_in_flight_is_not_asked_again() -> None:
 
 
 def test_what_can_not_be_fetched_is_left_out() -> None:
-    subscription = reading(A0, A1, B0)
-    subscription[A0].paused = True
-    subscription[A1].blocked = True  # as by a group; what is assigned by hand never is
+    subscription = Subscription()
+    subscription.subscribe(["a", "b"])
+    subscription.replace([A0, A1, B0])
+    for tp in (A0, A1):
+        subscription.seek(tp, 0)
+    subscription.pause(A0, True)
+    subscription.block([A1])
     subscription.await_reset(B0, EARLIEST)
     assert plan(cluster({A0: 1, A1: 1, B0: 1}), subscription).plans == []
 
@@ -127,6 +133,23 @@ def test_a_full_buffer_stops_reading_ahead_but_starves_nobody() -> None:
     assert asked(planned) == {1: [(A1, 0)]}
     assert planned.short_of_room
     assert planned.plans[0].max_wait_ms < ClientConfig().fetch_max_wait_ms, "it must not park while others want room"
+
+
+def test_a_full_buffer_asks_for_nothing_while_the_user_has_records_to_take() -> None:
+    """Else each partition that has nothing would get its share on top, and a thousand of them a thousand shares."""
+    subscription, buffer = reading(A0, A1), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 5, size=1000))
+    planned = plan(cluster({A0: 1, A1: 1}), subscription, buffer, waits=False, fetch_buffer_bytes=1000)
+    assert asked(planned) == {}
+    assert planned.short_of_room
+
+
+def test_a_full_buffer_asks_for_what_the_user_waits_for_only() -> None:
+    subscription, buffer = reading(A0, A1, B0), FetchBuffer()
+    add(buffer, subscription, A0, 0, batch(0, 5, size=1000))
+    picture = cluster({A0: 1, A1: 1, B0: 1})
+    planned = plan(picture, subscription, buffer, waits=frozenset({B0, A0}), fetch_buffer_bytes=1000)
+    assert asked(planned) == {1: [(B0, 0)]}
 
 
 def test_a_fetch_asks_for_no_more_than_there_is_room() -> None:

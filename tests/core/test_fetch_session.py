@@ -189,16 +189,33 @@ def test_a_partition_without_id_ends_a_session_by_ids() -> None:
     assert (request.by_id, request.session_id, request.epoch) == (False, 7, 0)
 
 
-def test_many_partitions_join_a_session_a_thousand_at_a_time() -> None:
+def test_many_partitions_join_a_session_250_at_a_time() -> None:
     """A request of ten thousand would hold the loop."""
-    many = wanted(*(target(TopicPartition("a", number)) for number in range(2500)))
+    many = wanted(*(target(TopicPartition("a", number)) for number in range(600)))
     session, known = FetchSession(), 0
-    for expected in (1000, 1000, 500):
+    for expected in (250, 250, 100):
         request = session.request(many)
         known += expected
-        assert (len(request.asked), request.more) == (expected, known < 2500)
+        assert (len(request.asked), request.more) == (expected, known < 600)
         assert session.answered(answer(*((one.tp, ID_A) for one in request.asked))) is not None
     assert said(session.request(many)) == ([], [])
+
+
+def test_what_changed_and_does_not_fit_is_forgotten_until_it_does() -> None:
+    """Else the broker would go on sending from where it was asked last, which is buffered by now."""
+    many = [target(TopicPartition("a", number)) for number in range(300)]
+    session = FetchSession()
+    for _ in range(2):
+        request = session.request(wanted(*many))
+        session.answered(answer(*((one.tp, ID_A) for one in request.asked)))
+    moved = [one._replace(offset=5) for one in many]
+    session.changed(one.tp for one in moved)
+    request = session.request(wanted(*moved))
+    assert (len(request.asked), len(request.forgotten), request.more) == (250, 50, True)
+    session.answered(answer())
+    request = session.request(wanted(*moved))
+    assert (len(request.asked), len(request.forgotten), request.more) == (50, 0, False)
+    assert session.known == wanted(*moved)
 
 
 def test_the_last_epoch_travels_where_the_version_has_it() -> None:

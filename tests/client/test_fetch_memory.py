@@ -1,0 +1,95 @@
+"""fetch_buffer_bytes holds: frames in flight, buffered and decompressed bytes together, with a user who is slow."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.records import NewRecord
+from aiokc.testing import Cluster
+from aiokc.wire.messages.fetch import FetchRequest
+
+pytestmark = pytest.mark.timeout(60)
+
+KIB = 1 << 10
+
+
+@pytest.mark.parametrize("codec", [0, 3], ids=["none", "lz4"])
+@pytest.mark.parametrize("brokers", [1, 3])
+async def test_a_slow_user_does_not_make_it_grow(brokers: int, codec: int) -> None:
+    """40 partitions of 60 kB, of which the user takes 2 records at a time; and all of them are read to the end."""
+    async with Cluster(brokers=brokers, topics={"t": 40}) as cluster:
+        for partition in range(40):
+            for number in range(6):
+                value = (b"%d-%d " % (partition, number)).ljust(10 * KIB, b".")
+                cluster.append("t", NewRecord(value), partition=partition, codec=codec)
+        budget, one_batch = 200 * KIB, 11 * KIB
+        options: dict[str, Any] = {"fetch_buffer_bytes": budget, "max_partition_fetch_bytes": one_batch}
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50, **options
+        )
+        consumer.assign(TopicPartition("t", number) for number in range(40))
+        most = 0
+        async with consumer:
+            fetcher = consumer._reading.fetcher
+            got: set[bytes] = set()
+            async with asyncio.timeout(50):
+                while len(got) < 240:
+                    for records in (await consumer.getmany(max_records=2)).values():
+                        got |= {(record.value or b"").rstrip(b".") for record in records}
+                    await asyncio.sleep(0.001)
+                    most = max(most, fetcher._buffer.bytes)
+        assert most <= budget + brokers * one_batch + 2 * one_batch, "and what is open of the batch in hand"
+
+
+async def test_a_fetch_asks_for_less_as_the_buffer_fills() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        for _ in range(40):
+            cluster.append("t", NewRecord(bytes(10 * KIB)))
+        sizes: list[int] = []
+        cluster.intercept(FetchRequest, lambda exchange: sizes.append(exchange.request.max_bytes))
+        budget = 200 * KIB
+        options: dict[str, Any] = {"fetch_buffer_bytes": budget, "max_partition_fetch_bytes": 30 * KIB}
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
+        consumer.assign([TopicPartition("t", 0)])
+        async with consumer, asyncio.timeout(20):
+            while consumer._reading.fetcher._buffer.bytes < budget:
+                await consumer._reading.fetcher.arrived.wait()
+            assert sizes == sorted(sizes, reverse=True)
+            assert (sizes[0], sizes[-1]) == (budget, 30 * KIB)
+            got = 0
+            while got < 40:
+                got += sum(map(len, (await consumer.getmany()).values()))
+
+
+async def test_a_full_buffer_of_paused_partitions_starves_nobody() -> None:
+    """Nor one of partitions that the call does not ask for."""
+    async with Cluster(topics={"t": 3}) as cluster:
+        for partition in (0, 1):
+            for _ in range(10):
+                cluster.append("t", NewRecord(bytes(10 * KIB)), partition=partition)
+        zero, one, two = (TopicPartition("t", number) for number in range(3))
+        options: dict[str, Any] = {"fetch_buffer_bytes": 60 * KIB, "max_partition_fetch_bytes": 11 * KIB}
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50, **options
+        )
+        consumer.assign([zero, one, two])
+        async with consumer, asyncio.timeout(30):
+            fetcher = consumer._reading.fetcher
+            while fetcher._buffer.bytes < 60 * KIB:
+                await fetcher.arrived.wait()
+            for number in range(5):
+                cluster.append("t", b"%d" % number, partition=2)
+                records = (await consumer.getmany(two))[two]
+                assert [record.value for record in records] == [b"%d" % number]
+            consumer.pause(zero, one)
+            for number in range(5):
+                cluster.append("t", b"%d" % number, partition=2)
+                assert (await consumer.getone()).value == b"%d" % number
+            consumer.resume(zero, one)
+            got = 0
+            while got < 20:
+                got += sum(map(len, (await consumer.getmany(zero, one)).values()))
