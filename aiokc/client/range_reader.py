@@ -57,9 +57,11 @@ async def read_ranges(
                 yield PartitionRecords(tp, records, min(after[tp], until))
                 progress = loop.time()  # however long the caller took over these
             if subscription.replace(tp for tp, offset in after.items() if offset < ranges[tp][1]):
+                fetcher.wake.notify()  # what is buffered behind the end of a range makes room
                 continue
             if after != before or fetcher.has_undecoded():
                 continue
+            fetcher.user_waits(None)
             if not await fetcher.arrived.wait(progress + timeout - loop.time()):
                 raise _stuck(subscription, timeout, metadata)
     finally:
