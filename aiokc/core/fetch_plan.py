@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from uuid import UUID
 
 from ..config import ClientConfig
@@ -128,8 +129,7 @@ class FetchPlanner:
         self._pending.update(dict.fromkeys(self._subscription.take_touched()))
         self._pending.update(dict.fromkeys(self._buffer.take_touched()))
         pending = self._pending
-        for _ in range(min(most, len(pending))):
-            tp = next(iter(pending))
+        for tp in list(islice(pending, most)):
             del pending[tp]
             self._look_at(tp, now)
         return bool(pending) or self._subscription.has_touched or self._buffer.has_touched

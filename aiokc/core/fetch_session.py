@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
@@ -129,7 +129,8 @@ class FetchSession:
         self._by_id = True
         self._nameless = 0  # of the known partitions, those without a topic id
         self._names: dict[UUID, str] = {}
-        self._changed: dict[TopicPartition, None] = {}
+        self._altered: dict[TopicPartition, None] = {}  # of the known ones, those that may be wanted differently
+        self._added: dict[TopicPartition, None] = {}  # those that may be wanted and are not known
         self._sessionless = False
         self._refused = False
 
@@ -145,7 +146,7 @@ class FetchSession:
     def changed(self, partitions: Iterable[TopicPartition]) -> None:
         """These are wanted from now on, or differently, or not any more."""
         for tp in partitions:
-            self._changed[tp] = None
+            (self._altered if tp in self.known else self._added)[tp] = None
 
     def request(self, wanted: Wanted, also: Wanted = _NOTHING) -> SessionRequest:
         """Return what makes the broker send what is ``wanted``, ``also`` what is in there, and count it as told."""
@@ -154,43 +155,50 @@ class FetchSession:
         asked: list[FetchTarget] = []
         forgotten: list[FetchTarget] = []
         replaced: list[FetchTarget] = []
-        left: dict[TopicPartition, None] = {}
-        for tp in self._changed:
+        altered, self._altered = self._altered, {}
+        for tp in altered:
             target, known = wanted.get(tp) or also.get(tp), self.known.get(tp)
-            if target is None:
-                if known is not None:
-                    forgotten.append(known)
-                    self._forget(known)
-                    self.marks.pop(tp, None)
+            if known is None:
+                self._added[tp] = None
+            elif target is None:
+                forgotten.append(known)
+                self._forget(known)
+                self.marks.pop(tp, None)
             elif target == known:
                 continue
-            elif len(asked) == _MOST_ASKED:
-                left[tp] = None
-                if known is not None:  # else the broker would send again what lies behind the old offset
-                    forgotten.append(known)
-                    self._forget(known)
+            elif len(asked) == _MOST_ASKED:  # not to be sent again what lies behind the old offset
+                forgotten.append(known)
+                self._forget(known)
+                self._added[tp] = None
             else:
-                if known is not None and known.topic_id not in (None, target.topic_id):
+                if known.topic_id not in (None, target.topic_id):
                     replaced.append(known)
                 asked.append(target)
                 self._learn(target)
-        self._changed = left
+        while self._added and len(asked) < _MOST_ASKED:
+            for tp in list(islice(self._added, _MOST_ASKED - len(asked))):
+                del self._added[tp]
+                target = wanted.get(tp) or also.get(tp)
+                if target is not None and tp not in self.known:
+                    asked.append(target)
+                    self._learn(target)
         if self._by_id != (self._nameless == 0):
             # A broker refuses to speak of one session's topics by name and by id (FETCH_SESSION_TOPIC_ID_ERROR).
             self._epoch = FIRST_EPOCH
             return self._full(wanted, also)
-        return SessionRequest(self._session_id, self._epoch, asked, forgotten, replaced, self._by_id, bool(left))
+        return SessionRequest(self._session_id, self._epoch, asked, forgotten, replaced, self._by_id, bool(self._added))
 
     def _full(self, wanted: Wanted, also: Wanted) -> SessionRequest:
-        self.known, self._changed, self._names, self._nameless = {}, {}, {}, 0
+        self.known, self._names, self._nameless = {}, {}, 0
+        self._altered, self._added = {}, {}
         self.marks.clear()
         for tp, target in chain(wanted.items(), also.items()):
             if len(self.known) < _MOST_ASKED or self._sessionless:
                 self._learn(target)
             else:
-                self._changed[tp] = None
+                self._added[tp] = None
         self._by_id = self._nameless == 0
-        more = bool(self._changed)
+        more = bool(self._added)
         return SessionRequest(self._session_id, FIRST_EPOCH, list(self.known.values()), [], [], self._by_id, more)
 
     def _learn(self, target: FetchTarget) -> None:
