@@ -44,8 +44,9 @@ class Consumer:
                     await process(records)
                 await consumer.commit()
 
-    Options are those of ConsumerConfig, by keyword or as ``config``. With ``group_id=None`` a subscription means all
-    partitions of its topics, and commit() and committed() raise UsageError.
+    ``topics`` (names, or one compiled pattern) and ``listener`` are those of subscribe(); options are those of
+    ConsumerConfig, by keyword or as ``config``. With ``group_id=None`` a subscription means all partitions of its
+    topics, and commit() and committed() raise UsageError.
 
     One task at a time may be inside getmany, getone or the iterator (ConcurrentCall). All calls raise ConsumerClosed
     outside start() ... stop(), and what ended the background, as itself, if something did. Every wait for the

@@ -18,7 +18,7 @@ from aiokc.errors import ListenerTimedOut, UsageError
 
 from .listening import Noting
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(30)]
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ME = MemberToken(1, "m")
