@@ -69,3 +69,9 @@ def test_no_fault_is_missing() -> None:
     ways = [name for name, value in vars(faults).items() if getattr(value, "__module__", "") == faults.__name__]
     functions = {name for name in ways if name[0].islower() and name != "api_key_of"}
     assert {name for name in functions if f"faults.{name}(" not in lines} == set()
+
+
+def test_all_that_a_cluster_can_do_is_on_the_page() -> None:
+    text = (ROOT / "docs/testing.md").read_text()
+    names = {name for name in vars(Cluster) if not name.startswith("_") and name not in ("start", "stop", "host")}
+    assert {name for name in names if f"{name}(" not in text and f".{name}" not in text} == set()
