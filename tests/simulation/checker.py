@@ -235,15 +235,19 @@ class Checker:
             self._found("regression", f"{what}, it was at {partition.committed}")
         if event.generation >= 0:
             owned = self._assigned.get((event.member, event.generation))
-            if owned is None or (event.partition not in owned and not self._is_giving_up(event, partition)):
+            if (owned is None or event.partition not in owned) and not self._still_has(event, partition):
                 self._found("zombie commit", f"{what}, where it did not own it")
         partition.committed = event.offset
         for claim in partition.claims.values():
             if claim.fresh:
                 claim.next.add(event.offset)  # its owner may look the offset up just now
 
-    def _is_giving_up(self, event: CommitStored, partition: _Partition) -> bool:
-        """Whether its newest assignment has taken the partition from the member, and nobody else has got it yet."""
+    def _still_has(self, event: CommitStored, partition: _Partition) -> bool:
+        """Whether a cooperative member had the partition in an earlier generation, and nobody else has got it since.
+
+        Its newest assignment has taken it away, and the member is about to say that it gave it up; or that assignment
+        has not come, since its SyncGroup failed, and it joins again with what it has.
+        """
         had_it = any(
             member == event.member and generation < event.generation and event.partition in partitions
             for (member, generation), partitions in self._assigned.items()

@@ -182,6 +182,8 @@ def test_a_cooperative_member_commits_what_was_taken_away_until_somebody_else_ha
     committed = CommitStored("m", 2, T, 1)
     assert kinds(*begun, committed, cooperative=True) == []
     assert kinds(*begun, Unclaimed("m", T), committed, cooperative=True) == []
+    assert kinds(*begun[:-1], committed, cooperative=True) == []  # and where the assignment has not come yet
+    assert kinds(*begun[:-1], committed) == ["zombie commit"]
     assert kinds(*begun, Claimed("n", T), committed, cooperative=True) == ["zombie commit"]
     never_had_it: list[Event] = [Claimed("m", T), got("m", 0), Handled("m", T, 1), Assigned("m", 2, NOTHING)]
     assert kinds(*never_had_it, committed, cooperative=True) == ["zombie commit"]
