@@ -149,6 +149,8 @@ class Fetcher:
                 self._metadata.request_update()
                 self._next_search = now + self._config.retry_backoff_ms / 1e3
             retries.append(self._next_search)
+        if subscription.has_touched:  # what became due since the look at the clock before `look`
+            return now
         return min((retry for retry in retries if retry is not None and retry > now), default=None)
 
     def _tell(self) -> None:
