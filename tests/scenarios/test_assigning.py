@@ -53,7 +53,7 @@ def test_roundrobin() -> None:
 
 def test_sticky_through_the_life_of_a_group_that_reads_alike() -> None:
     """Given a fresh group, a member that leaves, or one that joins instead, then sticky moves only what it must. The
-    newcomer takes the last partitions of those above the least share (Kafka before 3.5: their first), and the
+    newcomer takes the last partitions of those above the least share (older Kafka: their first), and the
     cooperative assignor holds those back for one round.
     """
     fresh = {"c0": "A0 A3 B1", "c1": "A1 A4 B2", "c2": "A2 B0 B3"}

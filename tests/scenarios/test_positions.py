@@ -21,23 +21,27 @@ TEN = tuple(b"%d" % number for number in range(10))
 
 @scenario(topics={"t": 1})
 async def test_a_seek_back_drops_what_is_buffered_and_what_is_on_its_way(stage: Stage) -> None:
-    """Given 10 buffered records and a Fetch in flight behind them, when the user seeks back, then the next poll returns
+    """Given buffered records and a Fetch in flight behind them, when the user seeks back, then the next poll returns
     records from the new offset only, and the old answer is dropped.
     """
     stage.cluster.append("t", *TEN)
     async with stage.consumer() as consumer:
         consumer.assign([T0])
         assert [r.offset for r in (await consumer.getmany(max_records=6))[T0]] == [0, 1, 2, 3, 4, 5]
+        await stage.until(lambda: len(stage.names("aiokc", "Fetch")) == 2)
+        stage.cluster.append("t", *TEN)
         hold = Hold()
         late = stage.cluster.intercept(ApiKey.FETCH, hold, times=1)
-        stage.cluster.append("t", b"10")
         await late.caught()
+        [topic] = stage.of("aiokc", "Fetch")[-1].topics
+        assert topic.partitions[0].fetch_offset == 20, "14 records are buffered"
+        stage.cluster.append("t", b"20")
         consumer.seek(T0, 3)
         hold.release()
         offsets: list[int] = []
-        while len(offsets) < 8:
+        while len(offsets) < 18:
             offsets += [record.offset for record in (await consumer.getmany(max_records=5))[T0]]
-        assert offsets == [3, 4, 5, 6, 7, 8, 9, 10]
+        assert offsets == [*range(3, 21)]
 
 
 @scenario(topics={"t": 1})
