@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from aiokc import OffsetAndMetadata, TopicPartition
@@ -48,6 +49,7 @@ async def test_a_crash_before_the_next_auto_commit_repeats_what_came_since_the_l
     await member.consumer.commit()
     member.took(await member.consumer.getmany())
     assert len(member.read) == 8
+    await asyncio.sleep(30)  # what is in the user's hands is not committed for him, however long
     crash = stage.cluster.intercept(ApiKey.OFFSET_COMMIT, ErrorCode.UNKNOWN_SERVER_ERROR)
     await member.consumer.stop()  # its last words do not count
     crash.cancel()
