@@ -89,10 +89,11 @@ class Watchdog:
 
     def retract(self) -> list[Event]:
         """Let the thread speak for nobody, and return what it has heard. To be called before anything changes."""
+        heard: list[Event] = []
         with self._claim:
             self._watch = None
-            heard = list(self._heard)
-            self._heard.clear()
+            while self._heard:  # one by one: the answer to a heartbeat may come in between
+                heard.append(self._heard.popleft())
         return heard
 
     def stop(self) -> None:
