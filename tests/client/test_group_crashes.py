@@ -98,6 +98,7 @@ class Reader:
         return node_id
 
 
+@pytest.mark.long
 async def test_a_coordinator_that_is_killed_and_started_again_costs_no_record_and_no_membership(
     three_nodes: LocalKafka, topic_name: str
 ) -> None:

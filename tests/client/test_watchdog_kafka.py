@@ -113,6 +113,7 @@ async def test_a_handler_that_blocks_the_loop_for_longer_than_the_session_costs_
             assert handling.seen[0][0] | other.assignment == {TopicPartition(topic, n) for n in range(4)}
 
 
+@pytest.mark.long
 async def test_a_handler_that_blocks_the_loop_for_longer_than_max_poll_interval_loses_its_partitions(
     kafka: LocalKafka, topic: str
 ) -> None:
