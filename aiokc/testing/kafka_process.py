@@ -7,10 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from .kafka_jars import LocalKafkaError, last_lines
@@ -18,6 +21,7 @@ from .kafka_jars import LocalKafkaError, last_lines
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM)
 
 # Its stdin is a pipe that we hold open: however our process ends, even by SIGKILL, the pipe does too, and then the
 # process and its data go. (PR_SET_PDEATHSIG would fire when the *thread* that started it ends.)
@@ -50,6 +54,33 @@ class ReservedPort:
 
     def release(self) -> None:
         self._socket.close()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """SIGINT and SIGTERM are handled at the end of the block.
+
+    A handler that raises between the start of a process and the assignment of its name would leave a process that
+    nobody can end, or a watchdog that takes the loss of its pipe for our death.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread
+        return
+    came: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    theirs = {number: handler for number in _INTERRUPTS if (handler := signal.getsignal(number)) is not None}
+    for number in theirs:
+        signal.signal(number, remember)
+    try:
+        yield
+    finally:
+        for number, handler in theirs.items():
+            signal.signal(number, handler)
+        for interrupt in came:
+            signal.raise_signal(interrupt)
 
 
 class JavaProcess(ABC):
@@ -91,19 +122,19 @@ class JavaProcess(ABC):
             raise LocalKafkaError(f"{self.name} is running already (pid {self.pid})")
         self._forget_process()
         command = self.command()
-        with self._log.open("ab") as log:
+        with _undisturbed(), self._log.open("ab") as log:
             # A session of its own: a Ctrl-C meant for us must not reach it before we stop it.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
-        data = "" if self._keep else str(self._folder.parent)
-        self._watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHDOG, "watchdog", str(self._process.pid), data],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+            data = "" if self._keep else str(self._folder.parent)
+            self._watchdog = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHDOG, "watchdog", str(self._process.pid), data],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def wait_until_ready(self, brokers: int = 1, *, timeout: float = START_SECONDS) -> None:
         """Wait until it is ready; raises StartFailed with the end of its log."""

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aiokc.testing.kafka_admin import describe
+from aiokc.testing.kafka_process import JavaProcess
 
 pytestmark = pytest.mark.kafka
 _SECONDS = 30.0
@@ -81,3 +83,31 @@ def test_an_interrupt_during_the_start_leaves_nothing(by_hand: subprocess.Popen[
     assert by_hand.wait(_SECONDS) == 0
     assert _address(by_hand) == ""
     assert _left_over(home) == []
+
+
+def test_an_interrupt_while_a_process_is_started_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Between the start of the broker and of its watchdog nobody could end the broker."""
+
+    class Sleeper(JavaProcess):
+        def command(self) -> Sequence[str]:
+            return ["sleep", "60"]
+
+        def ready(self, brokers: int = 1) -> bool:
+            return True
+
+    def interrupted(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        signal.raise_signal(signal.SIGINT)
+        return started(*arguments, **options)
+
+    sleeper = Sleeper("sleeper", tmp_path / "node", "log", keep=True)
+    started = subprocess.Popen
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sleeper.launch()
+    assert sleeper.running
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    sleeper.close()
+    assert not sleeper.running
