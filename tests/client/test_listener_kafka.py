@@ -64,6 +64,7 @@ async def test_a_commit_in_revoked_hands_over_exactly_what_was_read(
         await first_user.has(20)
         async with reading(kafka, topic_name, topic_name, two, **options) as second, Polling(second) as second_user:
             two.consumer = second
+            one.changed.followed_by(two.changed)
             await two.until(lambda: len(two.holds) == 3 and len(one.holds) == 3)
             produce(kafka.bootstrap, topic_name, sent[150:])
             moved = Signal()
