@@ -159,6 +159,7 @@ def racked() -> Iterator[LocalKafka]:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(120)
+@pytest.mark.long
 async def test_with_kafka(racked: LocalKafka, topic_name: str) -> None:
     """A real broker chooses the replica; it dies, and the leader is read; nothing is lost or repeated."""
     racked.create_topic(topic_name, partitions=1, replication_factor=3)

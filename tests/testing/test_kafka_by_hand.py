@@ -103,11 +103,15 @@ def test_an_interrupt_while_a_process_is_started_comes_after_it(
 
     sleeper = Sleeper("sleeper", tmp_path / "node", "log", keep=True)
     started = subprocess.Popen
-    with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "Popen", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            sleeper.launch()
-    assert sleeper.running
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    sleeper.close()
+    theirs = signal.signal(signal.SIGINT, signal.default_int_handler)  # in a session with Spark it is Spark's
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "Popen", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                sleeper.launch()
+        assert sleeper.running
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, theirs)
+        sleeper.close()
     assert not sleeper.running
