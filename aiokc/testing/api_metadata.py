@@ -22,6 +22,7 @@ from ..wire.messages.discovery import (
     MetadataResponseTopic,
     SupportedFeatureKey,
 )
+from ..wire.primitives import NO_UUID
 from .api_keys import ApiKey
 from .call import Call
 from .cluster_state import BrokerNode, ClusterState
@@ -33,6 +34,7 @@ GROUP: Final = 0  # key types of FindCoordinator
 TRANSACTION: Final = 1
 
 _FEATURES_FROM_0: Final = 4
+_IDS_FROM: Final = 12
 _BROKER: Final = 1  # endpoint types of DescribeCluster
 _CONTROLLER: Final = 2
 #: Authorized operations, as bits: everybody may do everything.
@@ -83,6 +85,8 @@ def advertised(cluster: ClusterState) -> list[ApiVersion]:
 
 async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
     cluster, asked = call.cluster, call.request.topics
+    if call.version < _IDS_FROM and any(topic.name is None or topic.topic_id != NO_UUID for topic in asked or ()):
+        return _without_ids(asked or [])
     if asked is None or (call.version == 0 and not asked):
         topics = [_topic(cluster, topic) for topic in cluster.topics.by_name.values()]
     else:
@@ -104,6 +108,17 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
         topics=topics,
         cluster_authorized_operations=_ALL_OF_CLUSTER if wants_operations else _NOT_ASKED,
     )
+
+
+def _without_ids(asked: list[MetadataRequestTopic]) -> MetadataResponse:
+    """KIP-516: versions 10 and 11 of the request have room for ids, and no broker takes them there."""
+    refused = [
+        MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
+        )
+        for topic in asked
+    ]
+    return MetadataResponse(brokers=[], topics=refused)
 
 
 def _asked_topic(call: Call[MetadataRequest], asked: MetadataRequestTopic) -> MetadataResponseTopic:

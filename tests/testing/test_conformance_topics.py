@@ -212,6 +212,22 @@ async def test_what_metadata_says_when_asked_oddly(either: Kafka, topic: str) ->
         assert answer.cluster_authorized_operations == 8096
 
 
+@pytest.mark.parametrize("version", [10, 11])
+async def test_metadata_has_no_topics_by_id_before_version_12(either: Kafka, topic: str, version: int) -> None:
+    """KIP-516: the request has room for ids already, and a broker refuses all of one that uses it."""
+    async with connected(either.bootstrap) as client:
+        topic_id = await topic_id_of(client, topic)
+        by_id = MetadataRequestTopic(name=None, topic_id=topic_id)
+        by_both = MetadataRequestTopic(name=topic, topic_id=topic_id)
+        by_none = MetadataRequestTopic(name=None)
+        by_name = MetadataRequestTopic(name=topic)
+        for asked in ([by_id], [by_none], [by_both], [by_name, by_id]):
+            answer = await client.ask(MetadataRequest(topics=asked), version)
+            assert [one.error_code for one in answer.topics] == [INVALID_REQUEST] * len(asked)
+            assert [one.name for one in answer.topics] == [one.name or "" for one in asked]
+            assert (answer.brokers, answer.controller_id, answer.cluster_id) == ([], -1, None)
+
+
 async def test_the_feature_by_which_producers_go(either: Kafka) -> None:
     """KIP-890. Other features are those of a real Kafka alone. Version 3 can't name one that may be off."""
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
