@@ -24,6 +24,8 @@ from .conftest import Kafka
 from .questions import NOW, batch_of, fetch_from, offset_at, produce_to, topic_id_of
 from .wire_client import WireClient, connected
 
+pytestmark = pytest.mark.every_kafka
+
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 LONG = 60_000  # ms: a test that waits so long has failed
 
@@ -157,7 +159,7 @@ async def test_sessions_at_their_edges(either: Kafka, topic: str) -> None:
         (-5, 8, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)),
         (-5, 9, (0, -1, -1, -1)),
         (-6, 10, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)),
-        (-6, 11, (0, -1, -1, -1)),
+        pytest.param(-6, 11, (0, -1, -1, -1), marks=pytest.mark.every_kafka(since="4.0")),
         (-7, 11, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)),
     ],
 )

@@ -52,6 +52,8 @@ from .conftest import Kafka
 from .questions import batch_of, fetch_from, offset_at, produce_to, topic_id_of
 from .wire_client import WireClient, connected
 
+pytestmark = pytest.mark.every_kafka
+
 NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
 NOT_COORDINATOR: Final = ErrorCode.NOT_COORDINATOR
 

@@ -22,6 +22,8 @@ from .conftest import Kafka
 from .questions import batch_of, new_producer, offset_at, produce_to
 from .wire_client import WireClient, connected
 
+pytestmark = pytest.mark.every_kafka
+
 _HOUR_MS: Final = 3_600_000
 _INT = Struct(">i")
 _SHORT = Struct(">h")
@@ -91,7 +93,11 @@ BATCHES: Final[dict[str, tuple[Callable[[], bytes], int, ErrorCode]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", BATCHES)
+#: Before 4.0 nothing was too far in the future by default (KIP-1030).
+NEW = {"two hours ahead": pytest.mark.every_kafka(since="4.0")}
+
+
+@pytest.mark.parametrize("what", [pytest.param(what, marks=NEW.get(what, ())) for what in BATCHES])
 async def test_a_batch(either: Kafka, topic: str, what: str) -> None:
     make, version, code = BATCHES[what]
     async with connected(either.bootstrap) as client:
@@ -99,7 +105,7 @@ async def test_a_batch(either: Kafka, topic: str, what: str) -> None:
     assert (ErrorCode(answer.error_code), answer.base_offset) == (code, 0 if code is ErrorCode.NONE else -1)
 
 
-@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("version", [*range(3, 13), pytest.param(13, marks=pytest.mark.every_kafka(since="4.0"))])
 async def test_every_version_is_answered(either: Kafka, topic: str, version: int) -> None:
     async with connected(either.bootstrap) as client:
         if version < 13:

@@ -40,6 +40,8 @@ from .group_scene import Scene
 from .questions import NO_ID, NOT_YET, offset_at, topic_id_of
 from .wire_client import WireClient, connected
 
+pytestmark = pytest.mark.every_kafka
+
 INVALID_REQUEST: Final = ErrorCode.INVALID_REQUEST
 BAD_ASSIGNMENT: Final = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
@@ -228,6 +230,7 @@ async def test_metadata_has_no_topics_by_id_before_version_12(either: Kafka, top
             assert (answer.brokers, answer.controller_id, answer.cluster_id) == ([], -1, None)
 
 
+@pytest.mark.every_kafka(since="4.0")
 async def test_the_feature_by_which_producers_go(either: Kafka) -> None:
     """KIP-890. Other features are those of a real Kafka alone. Version 3 can't name one that may be off."""
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
@@ -255,7 +258,7 @@ async def test_the_feature_by_which_producers_go(either: Kafka) -> None:
         (6, 0, "g", ErrorCode.NONE),
         (6, 1, "t", ErrorCode.NONE),
         (4, 2, "g", INVALID_REQUEST),
-        (6, 2, "g", INVALID_REQUEST),
+        pytest.param(6, 2, "g", INVALID_REQUEST, marks=pytest.mark.every_kafka(since="4.0")),
         (6, 7, "g", INVALID_REQUEST),
     ],
 )
@@ -275,6 +278,7 @@ async def test_finding_a_coordinator(either: Kafka, version: int, key_type: int,
         assert found.error_message == ("" if version >= 4 else "NONE")
 
 
+@pytest.mark.every_kafka(since="4.0")
 async def test_groups_that_nobody_knows(scene: Scene) -> None:
     client, none = scene.admin, scene.group + "-none"
     for states, types in ((["bogus"], []), ([], ["bogus"]), (["Dead"], [])):
@@ -291,7 +295,7 @@ async def test_groups_that_nobody_knows(scene: Scene) -> None:
     assert [one.error_code for one in described.groups] == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
 
 
-@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("wanted", [False, pytest.param(True, marks=pytest.mark.every_kafka(since="4.0"))])
 async def test_what_one_may_do_to_a_group(scene: Scene, wanted: bool) -> None:
     await scene.stable()
     request = DescribeGroupsRequest(groups=[scene.group], include_authorized_operations=wanted)

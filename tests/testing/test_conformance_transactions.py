@@ -37,6 +37,8 @@ from .questions import (
 )
 from .wire_client import WireClient, connected
 
+pytestmark = pytest.mark.every_kafka
+
 NONE: Final = ErrorCode.NONE
 NO_MAPPING: Final = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 OLD_EPOCH: Final = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -215,8 +217,8 @@ async def test_add_offsets(producer: Producer, options: dict[str, Any], code: Er
         ({"version": 0}, NONE),
         ({"version": 4}, NONE),
         ({"version": 5}, NONE),
-        ({"later": 1}, OLD_EPOCH),
-        ({"later": -1}, OLD_EPOCH),
+        pytest.param({"later": 1}, OLD_EPOCH, marks=pytest.mark.every_kafka(since="4.0")),
+        pytest.param({"later": -1}, OLD_EPOCH, marks=pytest.mark.every_kafka(since="4.0")),
         ({"producer_id": 1 << 40}, NO_MAPPING),
         ({"transactional_id": ""}, NONE),  # the group knows the producer already
         ({"topic": "no-such-topic"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -229,6 +231,7 @@ async def test_offsets_of_a_transaction(producer: Producer, options: dict[str, A
     assert await producer.commit_offset(**options) == code
 
 
+@pytest.mark.every_kafka(since="4.0")
 @pytest.mark.parametrize(("version", "code"), [(3, INVALID_STATE), (4, ErrorCode.TRANSACTION_ABORTABLE), (5, NONE)])
 async def test_offsets_of_a_transaction_that_does_not_know_of_them(
     producer: Producer, version: int, code: ErrorCode
@@ -261,6 +264,7 @@ async def test_ending_a_transaction(producer: Producer, options: dict[str, Any],
     assert await producer.end(**options) == (code, -1, -1)
 
 
+@pytest.mark.every_kafka(since="4.0")
 async def test_transactions_with_an_epoch_each(producer: Producer) -> None:
     """KIP-890: Produce 12 begins a transaction by itself, and EndTxn 5 gives the next epoch."""
     own, topic_id = producer.id, await topic_id_of(producer.client, producer.topic)
@@ -285,6 +289,7 @@ async def test_transactions_with_an_epoch_each(producer: Producer) -> None:
     assert await producer.end(4) == (INVALID_STATE, -1, -1)
 
 
+@pytest.mark.every_kafka(since="4.0")
 async def test_a_transaction_of_the_old_kind_is_not_ended_in_the_new_way(producer: Producer) -> None:
     assert await producer.add() == NONE
     assert await producer.end(3) == (NONE, -1, -1)
