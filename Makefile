@@ -19,7 +19,7 @@ VENV_PYTHON := $(CURDIR)/.venv/bin/python
 
 # The environment is made once, and again when the locked packages, the project's own, its extension, or the interpreter
 # change. Without a C compiler it has no extension, and records are decoded in Python.
-KEY := $(shell cat dev.lock pyproject.toml aiokc/records/_native.c | $(PYTHON) -c \
+KEY := $(shell cat dev.lock pyproject.toml aiokc/records/_*.[ch] | $(PYTHON) -c \
 	'import hashlib, sys; print(hashlib.sha256((sys.stdin.read() + sys.version).encode()).hexdigest()[:12])' 2>/dev/null)
 READY := .venv/ready-$(KEY)
 PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check

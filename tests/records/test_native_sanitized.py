@@ -39,21 +39,22 @@ def sanitizer(gcc: str) -> str:
 
 
 def copy(folder: Path) -> Path:
-    """Copy the library and these tests, and return where the extension's source is."""
+    """Copy the library and these tests, and return where the extension's sources are."""
     ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
     for part in ("aiokc", "tests/records"):
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
     for file in ("pyproject.toml", "tests/__init__.py", "tests/conftest.py", "tests/test_record_contract.py"):
         shutil.copy(ROOT / file, folder / file)
-    return folder / "aiokc/records/_native.c"
+    return folder / "aiokc/records"
 
 
-def build(source: Path, gcc: str, *flags: str) -> None:
-    """Build the extension beside its source."""
-    extension = source.with_name(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
+def build(sources: Path, gcc: str, *flags: str) -> None:
+    """Build the extension beside its sources."""
+    extension = sources / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     include = f"-isystem{sysconfig.get_path('include')}"
     subprocess.run(
-        [gcc, *WARNINGS, *CHECKS, *flags, "-shared", "-fPIC", include, str(source), "-o", str(extension)], check=True
+        [gcc, *WARNINGS, *CHECKS, *flags, "-shared", "-fPIC", include, *sources.glob("_*.c"), "-o", str(extension)],
+        check=True,
     )
 
 
@@ -95,12 +96,13 @@ def test_a_decoder_that_reads_too_far_is_found_out(tmp_path: Path) -> None:
     """The sanitizers are at work, and see what lies behind a payload."""
     gcc = compiler()
     preload = sanitizer(gcc)
-    source = copy(tmp_path)
+    sources = copy(tmp_path)
+    layout = sources / "_layout.h"
     check = "if (cursor->at >= cursor->size)"
-    text = source.read_text()
+    text = layout.read_text()
     assert text.count(check) == 1
-    source.write_text(text.replace(check, "if (cursor->at >= cursor->size + 64)"))
-    build(source, gcc)
+    layout.write_text(text.replace(check, "if (cursor->at >= cursor->size + 64)"))
+    build(sources, gcc)
     done = run(tmp_path, preload, "-m", "tests.records.native_fuzz", "10000")
     assert done.returncode != 0
     assert "AddressSanitizer: heap-buffer-overflow" in done.stderr

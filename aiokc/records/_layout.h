@@ -1,0 +1,183 @@
+/* A record batch's payload: the cursor that reads it, and the layout of one record. _pure.py says what a record is.
+ *
+ * Nothing of a batch is trusted: every byte of it is read through this cursor, which knows where the payload ends.
+ */
+
+#ifndef AIOKC_LAYOUT_H
+#define AIOKC_LAYOUT_H
+
+#include <stdint.h>
+
+#define SMALLEST_RECORD 7
+#define MOST_HEADERS 1000000
+
+/* The cursor */
+
+typedef struct {
+    const uint8_t *data;
+    int64_t size;
+    int64_t at; /* may be behind the end: the next read fails */
+    const char *problem; /* of a failed read, as a format of the two numbers */
+    int64_t numbers[2];
+} Cursor;
+
+static inline int fail(Cursor *cursor, const char *problem, int64_t number) {
+    cursor->problem = problem;
+    cursor->numbers[0] = number;
+    return 0;
+}
+
+static inline int read_long_varint(Cursor *cursor, int most, uint64_t *number) {
+    uint64_t sum = 0;
+    for (int index = 0; index < most; index++) {
+        if (cursor->at >= cursor->size)
+            return fail(cursor, "a record runs past the end of its batch", 0);
+        uint8_t byte = cursor->data[cursor->at++];
+        sum |= (uint64_t)(byte & 0x7F) << 7 * index;
+        if (byte < 0x80) {
+            *number = sum;
+            return 1;
+        }
+    }
+    return fail(cursor, "a number of more than %lld bytes", most);
+}
+
+/* Read a number, still in zigzag. most: 5 bytes for 32 bits, 10 for 64. */
+static inline int read_varint(Cursor *cursor, int most, uint64_t *number) {
+    if (cursor->at < cursor->size && cursor->data[cursor->at] < 0x80) {
+        *number = cursor->data[cursor->at++];
+        return 1;
+    }
+    return read_long_varint(cursor, most, number);
+}
+
+/* The layout of one record */
+
+#define NULL_PLACE (-1)
+
+enum { KEY, VALUE, HEADERS, PLACES };
+
+typedef struct {
+    int64_t end;
+    uint64_t timestamp_delta;
+    int64_t offset_delta;
+    int64_t places[PLACES]; /* where key, value and headers begin, with their length; or NULL_PLACE */
+    int negative_length;
+} Layout;
+
+/* How far a reader has come in its batch. */
+typedef struct {
+    int64_t position;
+    int64_t previous_delta;
+    int64_t remaining;
+} Progress;
+
+static inline int read_start(Cursor *cursor, int64_t previous_delta, int64_t last_delta, Layout *layout) {
+    uint64_t length, timestamp, delta;
+    if (!read_varint(cursor, 5, &length))
+        return 0;
+    layout->end = cursor->at + (int64_t)(length >> 1);
+    layout->negative_length = length & 1;
+    cursor->at++; /* past the attributes: Kafka uses none */
+    if (!read_varint(cursor, 10, &timestamp) || !read_varint(cursor, 5, &delta))
+        return 0;
+    layout->timestamp_delta = timestamp >> 1 ^ (0 - (timestamp & 1));
+    layout->offset_delta = (int64_t)(delta >> 1);
+    if (delta & 1 || layout->offset_delta <= previous_delta || layout->offset_delta > last_delta)
+        return fail(cursor, "offset delta %lld of a record is out of range", layout->offset_delta);
+    return 1;
+}
+
+/* Pass over a key or value, and say where it begins. */
+static inline int pass_content(Cursor *cursor, int64_t *place) {
+    uint64_t length;
+    int64_t start = cursor->at;
+    if (!read_varint(cursor, 5, &length))
+        return 0;
+    if (length & 1) {
+        *place = NULL_PLACE;
+        return 1;
+    }
+    *place = start;
+    cursor->at += (int64_t)(length >> 1);
+    return 1;
+}
+
+static inline int read_header_count(Cursor *cursor, int64_t *count) {
+    uint64_t number;
+    if (!read_varint(cursor, 5, &number))
+        return 0;
+    *count = (int64_t)(number >> 1);
+    if (number & 1 || number > 2 * MOST_HEADERS || (int64_t)number > cursor->size - cursor->at)
+        return fail(cursor, "no record can have %lld headers", *count);
+    return 1;
+}
+
+static inline int pass_headers(Cursor *cursor, int64_t *place) {
+    int64_t count, start = cursor->at, key, value;
+    if (!read_header_count(cursor, &count))
+        return 0;
+    *place = count ? start : NULL_PLACE;
+    while (count--) {
+        if (!pass_content(cursor, &key))
+            return 0;
+        if (key == NULL_PLACE)
+            return fail(cursor, "a header without a key", 0);
+        if (!pass_content(cursor, &value))
+            return 0;
+    }
+    return 1;
+}
+
+static inline int is_good_end(const Cursor *cursor, const Progress *progress, const Layout *layout) {
+    return !layout->negative_length && layout->end <= cursor->size &&
+           (progress->remaining > 1 || layout->end == cursor->size);
+}
+
+static inline void advance(Progress *progress, const Layout *layout) {
+    progress->position = layout->end;
+    progress->previous_delta = layout->offset_delta;
+    progress->remaining--;
+}
+
+static inline int read_record(Cursor *cursor, const Progress *progress, int64_t last_delta, Layout *layout) {
+    cursor->at = progress->position;
+    if (!read_start(cursor, progress->previous_delta, last_delta, layout) ||
+        !pass_content(cursor, &layout->places[KEY]) || !pass_content(cursor, &layout->places[VALUE]) ||
+        !pass_headers(cursor, &layout->places[HEADERS]))
+        return 0;
+    if (cursor->at != layout->end || !is_good_end(cursor, progress, layout))
+        return fail(cursor, "the parts of a record do not add up to its length, or to the batch's", 0);
+    return 1;
+}
+
+/* Pass over the records before wanted_delta, reading no more of them than where they end. */
+static inline int skip_to(Cursor *cursor, Progress *progress, int64_t last_delta, int64_t wanted_delta) {
+    while (progress->remaining) {
+        Layout layout;
+        cursor->at = progress->position;
+        if (!read_start(cursor, progress->previous_delta, last_delta, &layout))
+            return 0;
+        if (layout.offset_delta >= wanted_delta)
+            return 1;
+        if (cursor->at > layout.end || !is_good_end(cursor, progress, &layout))
+            return fail(cursor, "a record's length does not fit into the batch's", 0);
+        advance(progress, &layout);
+    }
+    return 1;
+}
+
+/* The bytes of a key or value that pass_content has seen (bytes is NULL where it is null): that they lie in the payload
+ * is certain, and checked all the same. */
+static inline int read_content(Cursor *cursor, const char **bytes, int64_t *size) {
+    uint64_t length;
+    int known = read_varint(cursor, 5, &length);
+    *size = known && !(length & 1) ? (int64_t)(length >> 1) : 0;
+    if (!known || *size > cursor->size - cursor->at)
+        return fail(cursor, "a record was changed after it was checked", 0);
+    *bytes = length & 1 ? NULL : (const char *)cursor->data + cursor->at;
+    cursor->at += *size;
+    return 1;
+}
+
+#endif

@@ -1,0 +1,369 @@
+/* A batch's records as Python objects: ConsumerRecord, and the RecordReader that makes them.
+ *
+ * A record is checked as a whole before it is built, and then holds numbers, and where in the payload its key, value
+ * and headers begin: these become objects when somebody first looks at them.
+ *
+ * No object in here can be part of a cycle, so none is known to the cyclic garbage collector. Slots of records are
+ * filled in without a lock: the module relies on the GIL, and does not declare that it could do without.
+ */
+
+#include "_native.h"
+
+/* Payloads up to this size are kept alive by their records. From larger ones each record takes its bytes with it. */
+#define MOST_KEPT (1 << 20)
+
+/* ConsumerRecord: a subclass of the public one, which has all of its methods */
+
+/* An object, or where it begins in the payload: twice that, plus one. Objects lie at even addresses. */
+typedef uintptr_t Slot;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *payload; /* NULL once nothing of the record is left to be read in there */
+    PyObject *origin;  /* topic, partition, timestamp type and leader epoch, the same for all records of a batch */
+    long long offset;
+    long long timestamp;
+    Slot slots[PLACES]; /* key, value and headers */
+} Record;
+
+static inline int is_place(Slot slot) {
+    return slot & 1;
+}
+
+static inline int has_places(const Record *record) {
+    return is_place(record->slots[KEY] | record->slots[VALUE] | record->slots[HEADERS]);
+}
+
+static Record *new_record(const State *state, PyObject *payload, PyObject *origin, const Layout *layout) {
+    Record *record = PyObject_New(Record, state->record_type);
+    if (record == NULL)
+        return NULL;
+    for (int index = 0; index < PLACES; index++) {
+        int64_t place = layout->places[index];
+        PyObject *nothing = index == HEADERS ? state->no_headers : Py_None;
+        record->slots[index] = place == NULL_PLACE ? (Slot)Py_NewRef(nothing) : (Slot)place << 1 | 1;
+    }
+    record->payload = has_places(record) ? Py_NewRef(payload) : NULL;
+    record->origin = Py_NewRef(origin);
+    return record;
+}
+
+static void record_dealloc(Record *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    for (int index = 0; index < PLACES; index++) {
+        if (!is_place(self->slots[index]))
+            Py_DECREF((PyObject *)self->slots[index]);
+    }
+    Py_XDECREF(self->payload);
+    Py_DECREF(self->origin);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static int build_start(Cursor *cursor, const char **bytes, Py_ssize_t *size) {
+    int64_t length;
+    if (!read_content(cursor, bytes, &length)) {
+        PyErr_SetString(PyExc_SystemError, cursor->problem);
+        return 0;
+    }
+    *size = (Py_ssize_t)length;
+    return 1;
+}
+
+static PyObject *build_content(Cursor *cursor) {
+    const char *bytes;
+    Py_ssize_t size;
+    if (!build_start(cursor, &bytes, &size))
+        return NULL;
+    return bytes == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(bytes, size);
+}
+
+static PyObject *build_header(Cursor *cursor) {
+    const char *bytes;
+    Py_ssize_t size;
+    if (!build_start(cursor, &bytes, &size))
+        return NULL;
+    /* Nobody checks a key on its way into the log. What is not UTF-8 in it must not stop a partition (as in Java). */
+    PyObject *key = PyUnicode_DecodeUTF8(bytes, size, "replace");
+    PyObject *value = key == NULL ? NULL : build_content(cursor);
+    PyObject *header = value == NULL ? NULL : PyTuple_Pack(2, key, value);
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    return header;
+}
+
+static PyObject *build_headers(Cursor *cursor) {
+    int64_t count;
+    if (!read_header_count(cursor, &count)) {
+        PyErr_SetString(PyExc_SystemError, "a record was changed after it was checked");
+        return NULL;
+    }
+    PyObject *headers = PyTuple_New((Py_ssize_t)count);
+    for (Py_ssize_t index = 0; headers != NULL && index < count; index++) {
+        PyObject *header = build_header(cursor);
+        if (header == NULL) {
+            Py_CLEAR(headers);
+        } else {
+            PyTuple_SET_ITEM(headers, index, header);
+        }
+    }
+    return headers;
+}
+
+/* Return a key, a value, or headers, which the record keeps. The payload goes with the last place in it. */
+static PyObject *record_content(Record *self, void *index) {
+    Slot *slot = &self->slots[(intptr_t)index];
+    if (!is_place(*slot))
+        return Py_NewRef((PyObject *)*slot);
+    PyObject *payload = Py_NewRef(self->payload);
+    Cursor cursor = cursor_at(payload, (int64_t)(*slot >> 1));
+    PyObject *built = (intptr_t)index == HEADERS ? build_headers(&cursor) : build_content(&cursor);
+    if (built != NULL && is_place(*slot)) /* else the garbage collector ran, and a finalizer has looked here, too */
+        *slot = (Slot)Py_NewRef(built);
+    if (!has_places(self))
+        Py_CLEAR(self->payload);
+    Py_DECREF(payload);
+    return built;
+}
+
+static PyObject *record_origin(Record *self, void *index) {
+    return Py_NewRef(PyTuple_GET_ITEM(self->origin, (Py_ssize_t)(intptr_t)index));
+}
+
+static PyMemberDef record_members[] = {
+    {"offset", T_LONGLONG, offsetof(Record, offset), READONLY, NULL},
+    {"timestamp", T_LONGLONG, offsetof(Record, timestamp), READONLY, NULL},
+    {0},
+};
+
+static PyGetSetDef record_getset[] = {
+    {.name = "topic", .get = (getter)record_origin, .closure = (void *)TOPIC},
+    {.name = "partition", .get = (getter)record_origin, .closure = (void *)PARTITION},
+    {.name = "timestamp_type", .get = (getter)record_origin, .closure = (void *)TIMESTAMP_TYPE},
+    {.name = "key", .get = (getter)record_content, .closure = (void *)KEY},
+    {.name = "value", .get = (getter)record_content, .closure = (void *)VALUE},
+    {.name = "headers", .get = (getter)record_content, .closure = (void *)HEADERS},
+    {.name = "leader_epoch", .get = (getter)record_origin, .closure = (void *)LEADER_EPOCH},
+    {0},
+};
+
+/* From Python 3.12 on the collector knows the base class, by typing.Generic. A type that could be traversed does not
+ * inherit that, and without the flag nobody ever calls this. */
+static int record_traverse(PyObject *Py_UNUSED(self), visitproc Py_UNUSED(visit), void *Py_UNUSED(arg)) {
+    return 0;
+}
+
+static PyType_Slot record_slots[] = {
+    {Py_tp_dealloc, record_dealloc},
+    {Py_tp_members, record_members},
+    {Py_tp_getset, record_getset},
+    {Py_tp_traverse, record_traverse},
+    {0},
+};
+
+static PyType_Spec record_spec = {
+    .name = "aiokc.records._native.ConsumerRecord",
+    .basicsize = sizeof(Record),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = record_slots,
+};
+
+/* RecordReader */
+
+void raise_corrupt(const Reader *self, const Cursor *cursor) {
+    State *state = PyType_GetModuleState(Py_TYPE(self));
+    long long next_offset = self->base_offset + self->last_delta + 1;
+    long long offset = self->base_offset + self->progress.previous_delta + 1;
+    PyObject *what = PyUnicode_FromFormat(cursor->problem, cursor->numbers[0], cursor->numbers[1]);
+    PyObject *args = what == NULL ? NULL : Py_BuildValue("(N)", PyUnicode_FromFormat(
+        "%U; seek() to %lld to skip the batch", what, next_offset));
+    PyObject *where = args == NULL ? NULL : Py_BuildValue("{sOsOsL}", "topic", PyTuple_GET_ITEM(self->origin, TOPIC),
+        "partition", PyTuple_GET_ITEM(self->origin, PARTITION), "offset", offset);
+    PyObject *error = where == NULL ? NULL : PyObject_Call(state->corrupt_record, args, where);
+    if (error != NULL)
+        PyErr_SetObject(state->corrupt_record, error);
+    Py_XDECREF(what);
+    Py_XDECREF(args);
+    Py_XDECREF(where);
+    Py_XDECREF(error);
+}
+
+static int read_field(PyObject *header, const char *name, int64_t *number) {
+    PyObject *field = PyObject_GetAttrString(header, name);
+    if (field == NULL)
+        return 0;
+    *number = PyLong_AsLongLong(field);
+    Py_DECREF(field);
+    return *number != -1 || !PyErr_Occurred();
+}
+
+static int reader_set_header(Reader *self, PyObject *header, PyObject *topic, int partition) {
+    int64_t base_timestamp, record_count, timestamp_type;
+    if (!read_field(header, "base_offset", &self->base_offset) ||
+        !read_field(header, "last_offset_delta", &self->last_delta) ||
+        !read_field(header, "base_timestamp", &base_timestamp) ||
+        !read_field(header, "max_timestamp", &self->append_time) ||
+        !read_field(header, "record_count", &record_count) ||
+        !read_field(header, "timestamp_type", &timestamp_type))
+        return 0;
+    if (self->base_offset < 0 || self->last_delta < 0 || self->last_delta >= INT64_MAX - self->base_offset ||
+        record_count < 0 || record_count > self->last_delta + 1) {
+        PyErr_SetString(PyExc_ValueError, "the header is none that read_header returns");
+        return 0;
+    }
+    self->base_timestamp = (uint64_t)base_timestamp;
+    self->has_append_time = timestamp_type == 1;
+    self->progress.previous_delta = -1;
+    self->progress.remaining = Py_MIN(record_count, PY_SSIZE_T_MAX);
+    PyObject *leader_epoch = PyObject_GetAttrString(header, "leader_epoch");
+    topic = leader_epoch == NULL ? NULL : PyUnicode_FromObject(topic); /* a str, and no subclass with a __dict__ */
+    if (topic != NULL)
+        self->origin = Py_BuildValue("(OiiO)", topic, partition, (int)timestamp_type, leader_epoch);
+    Py_XDECREF(topic);
+    Py_XDECREF(leader_epoch);
+    return self->origin != NULL;
+}
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"header", "payload", "topic", "partition", NULL};
+    PyObject *header, *payload, *topic;
+    int partition;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOUi:RecordReader", names, &header, &payload, &topic, &partition))
+        return NULL;
+    Reader *self = (Reader *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->payload = PyBytes_FromObject(payload); /* the same object where it is bytes */
+    if (self->payload == NULL || !reader_set_header(self, header, topic, partition)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    Cursor cursor = cursor_at(self->payload, 0);
+    cursor.numbers[0] = cursor.size;
+    cursor.numbers[1] = self->progress.remaining;
+    if (self->progress.remaining > cursor.size / SMALLEST_RECORD) {
+        cursor.problem = "%lld bytes cannot hold %lld records";
+    } else if (self->progress.remaining == 0 && cursor.size > 0) {
+        cursor.problem = "%lld bytes in a batch without records";
+    }
+    if (cursor.problem != NULL) {
+        raise_corrupt(self, &cursor);
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void reader_dealloc(Reader *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF(self->payload);
+    Py_XDECREF(self->origin);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+/* Records of a large payload must not keep it alive. They can, where there is no memory for a copy. */
+static void own(Record *record) {
+    for (intptr_t index = 0; index < PLACES; index++) {
+        PyObject *content = record_content(record, (void *)index);
+        if (content == NULL)
+            PyErr_Clear();
+        Py_XDECREF(content);
+    }
+}
+
+/* Fill the list with the next records; return how many there were, or -1 with an exception. No Python code runs in
+ * here, so nobody sees the list, or the reader, half-way. */
+static Py_ssize_t fill(Reader *self, Cursor *cursor, PyObject *records) {
+    State *state = PyType_GetModuleState(Py_TYPE(self));
+    Progress progress = self->progress;
+    Py_ssize_t most = (Py_ssize_t)Py_MIN(PyList_GET_SIZE(records), progress.remaining), filled = 0;
+    for (; filled < most; filled++) {
+        Layout layout;
+        if (!read_record(cursor, &progress, self->last_delta, &layout))
+            break;
+        Record *record = new_record(state, self->payload, self->origin, &layout);
+        if (record == NULL)
+            return -1;
+        record->offset = self->base_offset + layout.offset_delta;
+        record->timestamp = timestamp_of(self, &layout);
+        PyList_SET_ITEM(records, filled, (PyObject *)record);
+        advance(&progress, &layout);
+    }
+    self->progress = progress;
+    return filled;
+}
+
+static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"count", "from_offset", NULL};
+    Py_ssize_t count;
+    long long from_offset = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|L:take", names, &count, &from_offset))
+        return NULL;
+    PyObject *records = PyList_New((Py_ssize_t)Py_MAX(0, Py_MIN(count, self->progress.remaining)));
+    if (records == NULL)
+        return NULL;
+    Cursor cursor = cursor_at(self->payload, 0);
+    Py_ssize_t filled = 0;
+    if (self->base_offset + self->progress.previous_delta + 1 >= from_offset ||
+        skip_to(&cursor, &self->progress, self->last_delta, from_offset - self->base_offset))
+        filled = fill(self, &cursor, records);
+    if (filled == 0 && cursor.problem != NULL) {
+        raise_corrupt(self, &cursor);
+        filled = -1;
+    }
+    if (filled < 0) {
+        Py_DECREF(records);
+        return NULL;
+    }
+    Py_SET_SIZE(records, filled); /* what is behind was never filled in */
+    for (Py_ssize_t index = 0; cursor.size > MOST_KEPT && index < filled; index++)
+        own((Record *)PyList_GET_ITEM(records, index));
+    return records;
+}
+
+static PyMethodDef reader_methods[] = {
+    {"take", (PyCFunction)(void (*)(void))reader_take, METH_VARARGS | METH_KEYWORDS,
+     PyDoc_STR("take(count, from_offset=0) -> list[ConsumerRecord]\n\n"
+               "The next records with an offset >= from_offset, at most count; [] once the batch is finished.")},
+    {0},
+};
+
+static PyMemberDef reader_members[] = {
+    {"remaining", T_LONGLONG, offsetof(Reader, progress.remaining), READONLY,
+     PyDoc_STR("Records that were not looked at yet. 0: the batch is finished.")},
+    {0},
+};
+
+static PyType_Slot reader_slots[] = {
+    {Py_tp_new, reader_new},
+    {Py_tp_dealloc, reader_dealloc},
+    {Py_tp_methods, reader_methods},
+    {Py_tp_members, reader_members},
+    {Py_tp_doc, PyDoc_STR("The records of one batch, decoded as they are asked for.")},
+    {0},
+};
+
+static PyType_Spec reader_spec = {
+    .name = "aiokc.records._native.RecordReader",
+    .basicsize = sizeof(Reader),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = reader_slots,
+};
+
+int add_records(PyObject *module, State *state) {
+    PyObject *types = PyImport_ImportModule("aiokc.types");
+    PyObject *public_record = types == NULL ? NULL : PyObject_GetAttrString(types, "ConsumerRecord");
+    Py_XDECREF(types);
+    if (public_record == NULL)
+        return -1;
+    state->record_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &record_spec, public_record);
+    Py_DECREF(public_record);
+    state->no_headers = PyTuple_New(0);
+    if (state->record_type == NULL || state->no_headers == NULL || PyModule_AddType(module, state->record_type) < 0)
+        return -1;
+    PyObject *reader_type = PyType_FromModuleAndSpec(module, &reader_spec, NULL);
+    int result = reader_type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)reader_type);
+    Py_XDECREF(reader_type);
+    return result;
+}
