@@ -215,14 +215,14 @@ class Consumer:
                 reading.listener.raise_error()  # before any record: he may have failed to seek
                 reading.check(only)
                 reading.run_callbacks()
-                await reading.fetcher.decode(decode, only, enough=most)
-                batch = reading.fetcher.take(most, only)
+                await reading.collector.decode(decode, only, enough=most)
+                batch = reading.collector.take(most, only)
                 if batch:
                     return batch
-                if reading.fetcher.has_undecoded(only):
+                if reading.collector.has_undecoded(only):
                     continue  # no await from here to the wait, or what arrives in between would wake nobody
                 reading.raise_errors()
-                reading.fetcher.user_waits(only)
+                reading.collector.user_waits(only)
                 left = None if deadline is None else deadline - asyncio.get_running_loop().time()
                 if left is not None and left <= 0:
                     await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from random import Random
 
 import anyio
@@ -17,10 +17,9 @@ from ..core.backoff import Backoff
 from ..core.cluster import NewLeader
 from ..core.counters import FetchCounters
 from ..core.fetch_answer import SESSION_ERRORS, Answer, Verdict
-from ..core.fetch_buffer import FetchBuffer, Limits, Opened, PartitionBuffer
+from ..core.fetch_buffer import FetchBuffer, Limits
 from ..core.fetch_plan import FetchPlan, FetchPlanner
 from ..core.fetch_session import FetchSession, FetchTarget
-from ..core.frame_memory import Unread
 from ..core.offset_reset import OffsetReset
 from ..core.positions import PartitionPosition, PositionState
 from ..core.rate_limit import RateLimit, and_more
@@ -30,14 +29,13 @@ from ..errors import (
     ConnectionFailed,
     KafkaError,
     MalformedResponse,
-    RecordError,
     RequestTimedOut,
     broker_error,
 )
 from ..net.pool import Pool
-from ..records import NATIVE
-from ..types import BatchEnd, Broker, ConsumerRecords, RawRecords, TopicPartition
+from ..types import Broker, TopicPartition
 from ..wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from .fetch_collector import SLICE_SECONDS, FetchCollector
 from .lost_positions import LostPositions
 from .metadata import Metadata
 from .position_validator import PositionValidator
@@ -45,23 +43,15 @@ from .signal import Signal
 
 logger = logging.getLogger("aiokc.fetch")
 
-# How long decoding may hold the loop before everybody else has a turn, and in steps of how many records. A step takes
-# 0.1 ms in C and 0.4 ms in Python; larger ones would save nothing more.
-_SLICE_SECONDS = 0.002
-_SLICE_RECORDS = 2048 if NATIVE else 256
-
 # Planning looks at so many partitions between two looks at the clock: some 0.5 ms.
 _LOOK_AT_ONCE = 200
 
 _COMPLAINT_SECONDS = 30.0
 _GARBLED_IN_A_ROW = 3
 
-# A batch of this size takes milliseconds to check and decompress; both release the GIL, so a thread does it.
-_OFFLOAD_BYTES = 256 << 10
-
 
 class Fetcher:
-    """Reads what the subscription assigns.
+    """Reads what the subscription assigns; ``collector`` hands it out.
 
     ``arrived`` is notified when something may have become ready for the user: records, or an error.
     """
@@ -87,6 +77,7 @@ class Fetcher:
         self._random = random
         self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes))
         self._planner = FetchPlanner(subscription, self._buffer, config)
+        self.collector = FetchCollector(config, subscription, self._buffer, self._planner, self.counters, self.wake)
         self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)
         self._validator = PositionValidator(
             config, pool, metadata, subscription, self._buffer, random, self._lost.truncated
@@ -96,9 +87,7 @@ class Fetcher:
         self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how much that may bring
         self._next_search = 0.0  # for leaders
         self._closed = False
-        self._taken = False  # since the last plan
         self._news = False  # that the user was not told of yet
-        self._opening: dict[int, asyncio.Future[Opened | None]] = {}
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._garbled: Counter[int] = Counter()
@@ -124,7 +113,7 @@ class Fetcher:
         since = now = loop.time()
         subscription.next_retry(now)  # what is due counts as touched
         while planner.look(self._metadata.cluster, now, _LOOK_AT_ONCE):
-            if loop.time() - since > _SLICE_SECONDS:
+            if loop.time() - since > SLICE_SECONDS:
                 await asyncio.sleep(0)
                 since = loop.time()
         while planner.recreated:
@@ -136,9 +125,9 @@ class Fetcher:
             self._tell()
             return None
         now = loop.time()
-        plans = planner.plan(self._busy, now, hurried=self._taken)
+        plans = planner.plan(self._busy, now, hurried=self.collector.has_taken)
         if plans:
-            self._taken = False
+            self.collector.has_taken = False
         for plan in plans:
             self._busy[plan.node_id] = plan.max_bytes
             tasks.start_soon(self._fetch, plan)
@@ -207,7 +196,7 @@ class Fetcher:
         loop = asyncio.get_running_loop()
         since = loop.time()
         for target, data in answers:
-            if loop.time() - since > _SLICE_SECONDS:
+            if loop.time() - since > SLICE_SECONDS:
                 await asyncio.sleep(0)
                 since = loop.time()
             position = self._subscription.get(target.tp, target.token)
@@ -314,108 +303,6 @@ class Fetcher:
             if position is not None:
                 self._buffer.fail(target.tp, position, error)
         self.arrived.notify()
-
-    # Handing out
-
-    async def decode(self, count: int, only: Iterable[TopicPartition] | None = None, *, enough: int = 0) -> None:
-        """Have up to ``count`` records decoded in all, giving way to other tasks every 2 ms.
-
-        No further partition is looked at once there are ``enough`` (none given: ``count``).
-        Cancelled at any point, everything decoded so far stays where the next call finds it.
-        """
-        loop = asyncio.get_running_loop()
-        since = loop.time()
-        ready = 0
-        for buffer, _ in self._buffer.servable(self._subscription, only):
-            while len(buffer.ready) < count - ready and buffer.undecoded:
-                unread = buffer.unopened()
-                if unread is not None and unread.header.size > _OFFLOAD_BYTES:
-                    await self._open_in_thread(buffer, unread)
-                    since = loop.time()
-                buffer.decode(min(_SLICE_RECORDS, count - ready - len(buffer.ready)))
-                if loop.time() - since > _SLICE_SECONDS:
-                    await asyncio.sleep(0)
-                    since = loop.time()
-            ready += len(buffer.ready)
-            if ready >= (enough or count):
-                break
-
-    async def _open_in_thread(self, buffer: PartitionBuffer, unread: Unread) -> None:
-        """Open a batch in a thread. Where a cancelled call has left one at it, wait for that: never two for a batch."""
-        key = id(unread)
-        opening = self._opening.get(key)
-        if opening is None:
-            opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
-            self._opening[key] = opening
-
-            def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
-                del self._opening[id(unread)]
-                if not future.cancelled():
-                    future.exception()  # looked at: it may be that nobody waits for it any more
-
-            opening.add_done_callback(done)
-        await asyncio.wait([opening])
-        try:
-            opened = opening.result()
-        except RecordError as error:
-            buffer.failed_with(error)
-        else:
-            buffer.opened(unread, opened)
-
-    def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
-        """Whether records wait to be decoded: they may have come while ``decode`` gave way to other tasks."""
-        return any(buffer.undecoded for buffer, _ in self._buffer.servable(self._subscription, only))
-
-    def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
-        """There is nothing to hand out of what the user wants (None: anything). It holds until he takes records."""
-        self._planner.user_waits, self._planner.waited_for = True, only
-        if self._planner.short_of_room:
-            self.wake.notify()
-
-    def take(self, count: int, only: Collection[TopicPartition] | None = None) -> RawRecords:
-        """Hand out what is decoded: positions advance here, in the same tick in which the records are returned.
-
-        Raises the error of a partition only where nothing else could be handed out (F7).
-        """
-        batch: RawRecords = ConsumerRecords()
-        ends: dict[TopicPartition, BatchEnd] = {}
-        failed: list[PartitionBuffer] = []
-        for buffer, position in self._buffer.servable(self._subscription, only):
-            if count <= 0:
-                break
-            records, after = buffer.take(count)
-            if records:
-                epoch = buffer.taken_epoch
-                batch[buffer.tp] = records
-                ends[buffer.tp] = (after, epoch, position.claim)
-                count -= len(records)
-                self.counters.records += len(records)
-                self._subscription.hand_out(buffer.tp, after, epoch)
-                self._subscription.move_to_end(buffer.tp)
-            elif buffer.undecoded:
-                continue
-            elif after > position.position:
-                position.skip_to(after, buffer.taken_epoch)
-            self._buffer.served(buffer, position)
-            if buffer.error is not None and not buffer.ready and not buffer.undecoded:
-                failed.append(buffer)
-        if batch:
-            self._taken, self._planner.user_waits = True, False
-        if self._planner.short_of_room and self._planner.room_is_back:
-            self.wake.notify()
-        if not batch and failed:
-            self._raise(failed[0])
-        batch.end_at(ends)
-        return batch
-
-    def _raise(self, buffer: PartitionBuffer) -> None:
-        error = buffer.error
-        assert error is not None
-        at = asyncio.get_running_loop().time() + self._config.retry_backoff_ms / 1e3
-        self._subscription.retry_later(self._buffer.clear_error(error), at)
-        self._subscription.move_to_end(buffer.tp)
-        self.wake.notify()  # it is to be fetched again then, and nothing else may happen until then
-        raise error
 
 
 def _epoch(known: int | None) -> int:

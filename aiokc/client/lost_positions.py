@@ -35,7 +35,7 @@ class LostPositions:
     def out_of_range(self, answer: Answer, position: PartitionPosition) -> bool:
         """The log does not hold the offset that was asked for; return whether that counts already.
 
-        Where there are records before it, those come first (F4), and the same question is asked again later.
+        Where there are records before it, those come first, and the same question is asked again later.
         """
         tp, offset = answer.target.tp, answer.target.offset
         if offset != position.position:

@@ -33,6 +33,7 @@ async def read_ranges(
         subscription.read_until(tp, ranges[tp][1])
     metadata = link.metadata
     fetcher = Fetcher(link.config, link.pool, metadata, subscription, link.random)
+    collector = fetcher.collector
     background = Supervisor("aiokc range reader")
     background.ended.followed_by(fetcher.arrived)
     link.background.ended.followed_by(fetcher.arrived)
@@ -44,9 +45,9 @@ async def read_ranges(
         while subscription.assigned:
             link.check()
             background.check()
-            await fetcher.decode(_RECORDS_AT_ONCE)
+            await collector.decode(_RECORDS_AT_ONCE)
             before = {tp: position.position for tp, position in subscription.assigned.items()}
-            batch = fetcher.take(_RECORDS_AT_ONCE)
+            batch = collector.take(_RECORDS_AT_ONCE)
             after = {tp: position.position for tp, position in subscription.assigned.items()}
             if after != before:
                 progress = loop.time()
@@ -59,9 +60,9 @@ async def read_ranges(
             if subscription.replace(tp for tp, offset in after.items() if offset < ranges[tp][1]):
                 fetcher.wake.notify()  # what is buffered behind the end of a range makes room
                 continue
-            if after != before or fetcher.has_undecoded():
+            if after != before or collector.has_undecoded():
                 continue
-            fetcher.user_waits(None)
+            collector.user_waits(None)
             if not await fetcher.arrived.wait(progress + timeout - loop.time()):
                 raise _stuck(subscription, timeout, metadata)
     finally:

@@ -52,6 +52,7 @@ class Reading:
             random,
             reset=OffsetReset(config.offset_out_of_range_reset or config.auto_offset_reset),
         )
+        self.collector = self.fetcher.collector
         self._moved = Signal()  # the assignment or a position changed
         self.listener = ListenerCalls(self.changed.notify)
         self._pattern = PatternTopics(link.metadata, self.subscription, self._topics_changed)

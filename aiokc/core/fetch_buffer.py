@@ -207,7 +207,7 @@ class PartitionBuffer:
             self._close_batch()
 
     def _close_batch(self) -> None:
-        """The batch is read to its end: the position is behind it, whatever compaction left of its records (F17)."""
+        """The batch is read to its end: the position is behind it, whatever compaction left of its records."""
         unread = self._unread.popleft()
         self._reader = None
         self._memory.release(unread)

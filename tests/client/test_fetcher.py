@@ -34,7 +34,7 @@ async def until(consumer: Consumer, condition: Any) -> None:
 
 
 async def test_an_offset_out_of_range_behind_unread_records_is_no_storm() -> None:
-    """It counts once they are read (F4); until then it must not be asked for again and again."""
+    """It counts once they are read; until then it must not be asked for again and again."""
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0", b"1")
         refused = cluster.intercept(
@@ -66,7 +66,7 @@ async def test_records_that_come_while_others_are_decoded_wake_the_waiting_call(
         cluster.append("t", NewRecord(bytes(400_000)))
         async with reading(cluster, ZERO, ONE, fetch_max_wait_ms=20_000, request_timeout_ms=30_000) as consumer:
             fetcher = consumer._reading.fetcher
-            await until(consumer, fetcher.has_undecoded)
+            await until(consumer, fetcher.collector.has_undecoded)
             opened, go_on = threading.Event(), threading.Event()
             (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._reading.subscription))
             held = type(buffer).open
@@ -96,7 +96,7 @@ async def test_a_cancelled_call_leaves_its_thread_to_the_next_one() -> None:
         cluster.append("t", NewRecord(bytes(400_000)))
         async with reading(cluster, ZERO) as consumer:
             fetcher = consumer._reading.fetcher
-            await until(consumer, fetcher.has_undecoded)
+            await until(consumer, fetcher.collector.has_undecoded)
             (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._reading.subscription))
             kind, calls, go_on = type(buffer), [0], threading.Event()
             right = kind.open

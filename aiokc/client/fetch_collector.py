@@ -1,0 +1,151 @@
+"""From what was fetched to what the user gets: decoded as far as he asks, by slices, and handed out in one step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+
+from ..config import ClientConfig
+from ..core.counters import FetchCounters
+from ..core.fetch_buffer import FetchBuffer, Opened, PartitionBuffer
+from ..core.fetch_plan import FetchPlanner
+from ..core.frame_memory import Unread
+from ..core.subscription import Subscription
+from ..errors import RecordError
+from ..records import NATIVE
+from ..types import BatchEnd, ConsumerRecords, RawRecords, TopicPartition
+from .signal import Signal
+
+# How long decoding may hold the loop before everybody else has a turn, and in steps of how many records. A step takes
+# 0.1 ms in C and 0.4 ms in Python; larger ones would save nothing more.
+SLICE_SECONDS = 0.002
+_SLICE_RECORDS = 2048 if NATIVE else 256
+
+# A batch of this size takes milliseconds to check and decompress; both release the GIL, so a thread does it.
+_OFFLOAD_BYTES = 256 << 10
+
+
+class FetchCollector:
+    """The user's side of the fetch buffer.
+
+    ``wake`` is notified when there is more to fetch: room, or a partition whose error was raised. ``has_taken``:
+    records were handed out since whoever fetches has last set it to False.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        subscription: Subscription,
+        buffer: FetchBuffer,
+        planner: FetchPlanner,
+        counters: FetchCounters,
+        wake: Signal,
+    ) -> None:
+        self.has_taken = False
+        self._retry_backoff = config.retry_backoff_ms / 1e3
+        self._subscription = subscription
+        self._buffer = buffer
+        self._planner = planner
+        self._counters = counters
+        self._wake = wake
+        self._opening: dict[int, asyncio.Future[Opened | None]] = {}
+
+    async def decode(self, count: int, only: Iterable[TopicPartition] | None = None, *, enough: int = 0) -> None:
+        """Have up to ``count`` records decoded in all, giving way to other tasks every 2 ms.
+
+        No further partition is looked at once there are ``enough`` (none given: ``count``).
+        Cancelled at any point, everything decoded so far stays where the next call finds it.
+        """
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        ready = 0
+        for buffer, _ in self._buffer.servable(self._subscription, only):
+            while len(buffer.ready) < count - ready and buffer.undecoded:
+                unread = buffer.unopened()
+                if unread is not None and unread.header.size > _OFFLOAD_BYTES:
+                    await self._open_in_thread(buffer, unread)
+                    since = loop.time()
+                buffer.decode(min(_SLICE_RECORDS, count - ready - len(buffer.ready)))
+                if loop.time() - since > SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    since = loop.time()
+            ready += len(buffer.ready)
+            if ready >= (enough or count):
+                break
+
+    async def _open_in_thread(self, buffer: PartitionBuffer, unread: Unread) -> None:
+        """Open a batch in a thread. Where a cancelled call has left one at it, wait for that: never two for a batch."""
+        key = id(unread)
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
+            self._opening[key] = opening
+
+            def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
+                del self._opening[id(unread)]
+                if not future.cancelled():
+                    future.exception()  # looked at: it may be that nobody waits for it any more
+
+            opening.add_done_callback(done)
+        await asyncio.wait([opening])
+        try:
+            opened = opening.result()
+        except RecordError as error:
+            buffer.failed_with(error)
+        else:
+            buffer.opened(unread, opened)
+
+    def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
+        """Whether records wait to be decoded: they may have come while ``decode`` gave way to other tasks."""
+        return any(buffer.undecoded for buffer, _ in self._buffer.servable(self._subscription, only))
+
+    def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
+        """There is nothing to hand out of what the user wants (None: anything). It holds until he takes records."""
+        self._planner.user_waits, self._planner.waited_for = True, only
+        if self._planner.short_of_room:
+            self._wake.notify()
+
+    def take(self, count: int, only: Collection[TopicPartition] | None = None) -> RawRecords:
+        """Hand out what is decoded: positions advance here, in the same tick in which the records are returned.
+
+        Raises the error of a partition only where nothing else could be handed out.
+        """
+        batch: RawRecords = ConsumerRecords()
+        ends: dict[TopicPartition, BatchEnd] = {}
+        failed: list[PartitionBuffer] = []
+        for buffer, position in self._buffer.servable(self._subscription, only):
+            if count <= 0:
+                break
+            records, after = buffer.take(count)
+            if records:
+                epoch = buffer.taken_epoch
+                batch[buffer.tp] = records
+                ends[buffer.tp] = (after, epoch, position.claim)
+                count -= len(records)
+                self._counters.records += len(records)
+                self._subscription.hand_out(buffer.tp, after, epoch)
+                self._subscription.move_to_end(buffer.tp)
+            elif buffer.undecoded:
+                continue
+            elif after > position.position:
+                position.skip_to(after, buffer.taken_epoch)
+            self._buffer.served(buffer, position)
+            if buffer.error is not None and not buffer.ready and not buffer.undecoded:
+                failed.append(buffer)
+        if batch:
+            self.has_taken, self._planner.user_waits = True, False
+        if self._planner.short_of_room and self._planner.room_is_back:
+            self._wake.notify()
+        if not batch and failed:
+            self._raise(failed[0])
+        batch.end_at(ends)
+        return batch
+
+    def _raise(self, buffer: PartitionBuffer) -> None:
+        error = buffer.error
+        assert error is not None
+        at = asyncio.get_running_loop().time() + self._retry_backoff
+        self._subscription.retry_later(self._buffer.clear_error(error), at)
+        self._subscription.move_to_end(buffer.tp)
+        self._wake.notify()  # it is to be fetched again then, and nothing else may happen until then
+        raise error
