@@ -31,13 +31,16 @@ async def resolved(host: str, port: int, resolve: Resolve | None) -> Sequence[Ad
         except Exception as error:  # a function of the user: whatever it raises, this address cannot be used now
             raise ConnectionFailed(f"{name}: the configured resolve() raised {error!r}") from error
         found = [(str(address[0]), int(address[1])) for address in answer]
+    elif not 0 < port < 65_536:
+        raise ConnectionFailed(f"{name}: {port} is no port; look at the broker's advertised.listeners")
     elif _is_numeric(host):
         return [(host, port)]
     else:
         try:
             infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise ConnectionFailed(f"{name}: the name cannot be resolved ({error.strerror or error})") from error
+        except (OSError, ValueError) as error:  # UnicodeError, for a name with an empty label say, is no OSError
+            why = (error.strerror if isinstance(error, OSError) else None) or error
+            raise ConnectionFailed(f"{name}: the name cannot be resolved ({why})") from error
         found = [(str(info[4][0]), port) for info in infos]
     if not found:
         raise ConnectionFailed(f"{name}: the name resolves to no address")

@@ -1,4 +1,4 @@
-"""ClusterLink: what it leaves behind."""
+"""ClusterLink: what it leaves behind, and what brokers can't do to it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from random import Random
 
 import pytest
 
-from aiokc import Consumer
+from aiokc import Consumer, TopicPartition
 from aiokc.testing import Cluster
+from aiokc.testing.exchange import Exchange
 from aiokc.testing.virtual_loop import VirtualLoop
+from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
 
 
 @pytest.mark.parametrize("rounds", range(1, 12))
@@ -35,3 +37,32 @@ def test_a_stop_that_is_cancelled_closes_everything_all_the_same(rounds: int) ->
 
     loop.run_until_complete(main())
     loop.end()
+
+
+@pytest.mark.parametrize(("host", "port"), [("kafka-1..svc", 9092), ("127.0.0.1", 70_000)])
+async def test_one_broker_with_an_impossible_address_is_that_brokers_trouble_only(host: str, port: int) -> None:
+    """Say a template for advertised.listeners, filled in with nothing: no resolver and no socket takes that."""
+    partitions = [TopicPartition("events", number) for number in range(2)]
+    async with Cluster(brokers=2, topics={"events": 2}) as cluster:
+        away = cluster.leader("events", 1)
+        assert cluster.leader("events", 0) != away
+
+        async def misled(exchange: Exchange) -> MetadataResponse:
+            response = await exchange.handle()
+            assert isinstance(response, MetadataResponse)
+            for broker in response.brokers:
+                if broker.node_id == away:
+                    broker.host, broker.port = host, port
+            return response
+
+        wrong = cluster.intercept(MetadataRequest, misled)
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", metadata_max_age_ms=200)
+        consumer.assign(partitions)
+        async with asyncio.timeout(20), consumer:
+            while consumer.health().last_error is None:
+                await consumer.getmany(timeout_ms=10)
+            cluster.append("events", b"here")
+            assert (await consumer.getone()).value == b"here"
+            wrong.cancel()
+            cluster.append("events", b"there", partition=1)
+            assert (await consumer.getone()).value == b"there"

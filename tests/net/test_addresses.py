@@ -47,6 +47,20 @@ async def test_a_name_that_cannot_be_resolved(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(got.value.__cause__, socket.gaierror)
 
 
+@pytest.mark.parametrize("host", ["kafka..internal", f"{'k' * 64}.internal", "kafka\0"])
+async def test_a_host_that_no_resolver_takes(host: str) -> None:
+    with pytest.raises(ConnectionFailed, match=r"the name cannot be resolved"):
+        await resolved(host, 9092, None)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "kafka"])
+@pytest.mark.parametrize("port", [-1, 0, 65_536])
+async def test_a_port_that_is_none(host: str, port: int) -> None:
+    """Brokers advertise 32 bits of it; a socket raises OverflowError for what is no port."""
+    with pytest.raises(ConnectionFailed, match=rf"{host}:{port}: {port} is no port"):
+        await resolved(host, port, None)
+
+
 async def test_the_configured_function_takes_the_place_of_dns(monkeypatch: pytest.MonkeyPatch) -> None:
     dns(monkeypatch, OSError("asked"))
 
