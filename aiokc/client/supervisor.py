@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,6 +11,9 @@ import anyio
 
 from ..errors import ConsumerClosed, KafkaError
 from .signal import Signal
+
+# anyio imports its half for asyncio when it is first needed, which would hold the user's loop for some 25 ms.
+importlib.import_module("anyio._backends._asyncio")
 
 Driver = Callable[[], Coroutine[Any, Any, None]]
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from ..error_codes import ErrorCode, error_name
@@ -21,6 +23,8 @@ T = TypeVar("T")
 # The first version with the client's name, spoken by brokers since 2.4. Nothing in the later ones is used here, and a
 # version that the broker does not know costs every connection to it one more round trip.
 _FIRST_VERSION: Final = 3
+# More than any broker has to say. What is longer is read all the same, and not remembered.
+_MOST_REMEMBERED_BYTES: Final = 16 * 1024
 
 
 class Question(NamedTuple):
@@ -53,15 +57,13 @@ def handshake(
 
     Raises MalformedResponse, ConnectionFailed where the broker refuses, and whatever ``sasl`` raises.
     """
-    response = yield from _api_versions(broker, software_name, software_version)
-    versions = {api.api_key: VersionRange(api.min_version, api.max_version) for api in response.api_keys}
+    greeting = yield from _api_versions(broker, software_name, software_version)
     if sasl is not None:
-        yield from sasl(versions)
-    features = {feature.name: feature.max_version_level for feature in response.finalized_features}
-    return Greeting(versions, features)
+        yield from sasl(greeting.versions)
+    return greeting
 
 
-def _api_versions(broker: str, name: str, version: str) -> Dialogue[ApiVersionsResponse]:
+def _api_versions(broker: str, name: str, version: str) -> Dialogue[Greeting]:
     # KIP-511: the client tells its software here; both fields are dropped below v3.
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     asked = _FIRST_VERSION
@@ -73,12 +75,21 @@ def _api_versions(broker: str, name: str, version: str) -> Dialogue[ApiVersionsR
             asked = 0
             body = yield Question(request, asked)
     try:
-        response = decode(ApiVersionsResponse, body, asked)
+        # A broker says the same on each connection, and the others of its cluster mostly do, too.
+        code, greeting = (_read if len(body) <= _MOST_REMEMBERED_BYTES else _read.__wrapped__)(bytes(body), asked)
     except MalformedResponse as error:
         raise MalformedResponse(f"{broker}: ApiVersions v{asked}: {error}") from error
-    if response.error_code != ErrorCode.NONE:
-        raise ConnectionFailed(f"{broker} refused ApiVersions v{asked}: {error_name(response.error_code)}")
-    return response
+    if code != ErrorCode.NONE:
+        raise ConnectionFailed(f"{broker} refused ApiVersions v{asked}: {error_name(code)}")
+    return greeting
+
+
+@lru_cache(maxsize=16)
+def _read(body: bytes, version: int) -> tuple[int, Greeting]:
+    response = decode(ApiVersionsResponse, body, version)
+    versions = {api.api_key: VersionRange(api.min_version, api.max_version) for api in response.api_keys}
+    features = {feature.name: feature.max_version_level for feature in response.finalized_features}
+    return response.error_code, Greeting(MappingProxyType(versions), MappingProxyType(features))
 
 
 def _is_refused(body: memoryview) -> bool:

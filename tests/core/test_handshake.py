@@ -172,3 +172,19 @@ def test_a_blocking_socket_in_a_thread_can_hold_the_dialogue() -> None:
         client.close()
         broker.close()
     assert greeting.versions == {3: VersionRange(0, 5)}
+
+
+def test_an_answer_that_is_too_long_to_be_remembered_is_read_all_the_same() -> None:
+    offered = [(key, 0, 1) for key in range(4_000)]
+    dialogue = begin()
+    next(dialogue)
+    assert len(result(dialogue, answer(*offered)).versions) == 4_000
+
+
+def test_connections_share_what_the_same_answer_says_and_nobody_can_change_it() -> None:
+    first, second = begin(), begin()
+    next(first), next(second)
+    one, other = result(first, answer((3, 0, 12))), result(second, answer((3, 0, 12)))
+    assert one.versions is other.versions
+    with pytest.raises(TypeError):
+        one.versions[3] = VersionRange(0, 0)  # type: ignore[index]
