@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
-#: Values of ConsumerRecord.timestamp_type (Kafka's TimestampType).
+#: Values of ConsumerRecord.timestamp_type (Kafka's TimestampType). NO_TIMESTAMP is the timestamp then, too.
 NO_TIMESTAMP: Final = -1
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -145,8 +145,9 @@ class ConsumerRecord(Generic[K_co, V_co]):
     """One record of a partition: an immutable value.
 
     ``timestamp`` is in ms since the epoch (-1 where the producer gave none); ``timestamp_type`` is CREATE_TIME or
-    LOG_APPEND_TIME; ``key`` and ``value`` are None where the producer wrote null (a null value is a tombstone);
-    ``headers`` keep their order and their duplicates.
+    LOG_APPEND_TIME, or NO_TIMESTAMP where the log is older than timestamps (message format 0); ``key`` and ``value``
+    are None where the producer wrote null (a null value is a tombstone); ``headers`` keep their order and their
+    duplicates.
 
     Records are equal when all fields are, can be hashed when key and value can, pickled, and matched by position
     (topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch). Nothing else is promised,

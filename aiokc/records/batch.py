@@ -1,4 +1,7 @@
-"""Record batches (magic 2, KIP-98): where each one begins and ends in a Fetch response, and what its header says."""
+"""Record batches (magic 2, KIP-98): where each one begins and ends in a Fetch response, and what its header says.
+
+And the same of message sets (magic 0 and 1, see message_set), which may come before, behind and between them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ..errors import CorruptRecord, RecordError
-from ..types import CREATE_TIME, LOG_APPEND_TIME
+from ..errors import CorruptRecord
+from ..types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 
 MAGIC: Final = 2
 
@@ -24,14 +27,25 @@ LOG_APPEND_TIME_FLAG: Final = 0x08
 TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 
+#: The beginning of a message of magic 0 or 1: offset, size, CRC, magic, attributes.
+MESSAGE: Final = Struct(">qiIbb")
+#: The sizes of empty messages, by magic. That of magic 0 is the smallest thing that a log ever held.
+SMALLEST_MESSAGES: Final = (14, 22)
+
 _PREFIX: Final = Struct(">qi")
 _MAGIC_AT: Final = 16
-_SMALLEST_MESSAGE: Final = 14  # batch_length of an empty message of magic 0, the smallest thing that a log ever held
+_MESSAGE_TIMESTAMP: Final = Struct(">q")
+_MESSAGE_TIMESTAMP_AT: Final = 18
+_MESSAGE_ATTRIBUTES: Final = CODEC_MASK | LOG_APPEND_TIME_FLAG  # the others mean nothing yet
 _MAX_OFFSET: Final = (1 << 63) - 1
 
 
 class BatchHeader(NamedTuple):
-    """The header of one record batch. Offsets and record count are untrusted until the CRC was checked."""
+    """The header of one record batch. Offsets and record count are untrusted until the CRC was checked.
+
+    Of a message set (``magic`` 0 or 1) it stands for a run of uncompressed messages, or for one that holds others,
+    compressed: of those only the last offset is known, which is ``base_offset`` too, and ``record_count`` is -1.
+    """
 
     base_offset: int
     batch_length: int
@@ -74,7 +88,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> int:
-        """LOG_APPEND_TIME: ``max_timestamp`` is the timestamp of every record in the batch."""
+        """LOG_APPEND_TIME: ``max_timestamp`` is the timestamp of every record in the batch.
+
+        In a run of messages each has its own, and messages of magic 0 have none, whatever this says.
+        """
         return LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_FLAG else CREATE_TIME
 
     @property
@@ -90,32 +107,77 @@ class BatchHeader(NamedTuple):
 def split_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yield each complete batch of a Fetch response's ``records`` as its header and all of its bytes.
 
-    Brokers cut what they send at a byte limit: a partial batch at the end is no error and is left out. Nothing is
-    checked or decompressed here beyond the header's own consistency. Raises RecordError, after the batches before it.
+    Of message sets it yields each compressed message, and each run of uncompressed ones. Brokers cut what they send at
+    a byte limit: a partial batch at the end is no error and is left out. Nothing is checked or decompressed here beyond
+    the header's own consistency. Raises CorruptRecord, after the batches before it.
     """
     start, end = 0, len(records)
     while end - start >= PREFIX_SIZE:
         base_offset, batch_length = _PREFIX.unpack_from(records, start)
-        if batch_length < _SMALLEST_MESSAGE:
+        if batch_length < SMALLEST_MESSAGES[0]:
             raise CorruptRecord(f"a record batch cannot be {batch_length} bytes long", offset=base_offset)
-        stop = start + PREFIX_SIZE + batch_length
-        if stop > end:
+        if PREFIX_SIZE + batch_length > end - start:
             return
-        view = records[start:stop]
-        yield read_header(view), view
+        if records[start + _MAGIC_AT] < MAGIC:
+            header = _read_messages(records[start:])
+        else:
+            header = read_header(records[start : start + PREFIX_SIZE + batch_length])
+        stop = start + header.size
+        yield header, records[start:stop]
         start = stop
 
 
+def _read_messages(records: memoryview) -> BatchHeader:
+    """Return the header of the messages at the beginning of ``records``, of which the first is complete."""
+    base_offset, size, crc, magic, attributes = MESSAGE.unpack_from(records)
+    if size < SMALLEST_MESSAGES[magic]:
+        raise CorruptRecord(f"{size} bytes cannot hold a message of magic {magic}", offset=base_offset)
+    if not 0 <= base_offset < _MAX_OFFSET:
+        raise CorruptRecord(f"no message can lie at offset {base_offset}", offset=base_offset)
+    attributes &= _MESSAGE_ATTRIBUTES
+    timestamp = _MESSAGE_TIMESTAMP.unpack_from(records, _MESSAGE_TIMESTAMP_AT)[0] if magic else NO_TIMESTAMP
+    last_offset, count, stop = base_offset, -1, PREFIX_SIZE + size
+    if not attributes & CODEC_MASK:
+        last_offset, count, stop = _run(records, stop, last_offset, magic, attributes)
+    return BatchHeader(
+        base_offset,
+        stop - PREFIX_SIZE,
+        -1,
+        magic,
+        crc,
+        attributes,
+        last_offset - base_offset,
+        timestamp,
+        timestamp,
+        -1,
+        -1,
+        -1,
+        count,
+    )
+
+
+def _run(records: memoryview, at: int, last_offset: int, magic: int, attributes: int) -> tuple[int, int, int]:
+    """Return the last offset of the run of messages that goes on at ``at``, how many they are, and where it ends.
+
+    What can't go on it begins a run of its own, and is complained of there.
+    """
+    unpack, smallest = MESSAGE.unpack_from, SMALLEST_MESSAGES[magic]
+    count, end = 1, len(records)
+    while end - at >= MESSAGE.size:
+        offset, size, _, its_magic, its_attributes = unpack(records, at)
+        is_alike = its_magic == magic and its_attributes & _MESSAGE_ATTRIBUTES == attributes
+        if not is_alike or not smallest <= size <= end - at - PREFIX_SIZE or not last_offset < offset < _MAX_OFFSET:
+            break
+        at += PREFIX_SIZE + size
+        last_offset = offset
+        count += 1
+    return last_offset, count, at
+
+
 def read_header(view: memoryview) -> BatchHeader:
-    """Return the header of the batch that ``view`` holds. Raises RecordError."""
+    """Return the header of the batch that ``view`` holds. Raises CorruptRecord."""
     base_offset, batch_length = _PREFIX.unpack_from(view)
     magic = view[_MAGIC_AT]
-    if magic < MAGIC:
-        raise RecordError(
-            f"the log holds a message set of magic {magic} here, the format of brokers before 0.11; "
-            f"this version of aiokc reads record batches (magic {MAGIC}) only",
-            offset=base_offset,
-        )
     if magic > MAGIC:
         raise CorruptRecord(f"{magic} is no magic of a record batch", offset=base_offset)
     if PREFIX_SIZE + batch_length < HEADER.size:

@@ -18,8 +18,9 @@ from crc32c import crc32c
 from ..errors import CorruptRecord, RecordError, RecordTooLarge
 from ..types import RawRecord
 from . import _pure
-from .batch import CRC_START, HEADER, BatchHeader
+from .batch import CRC_START, HEADER, MAGIC, BatchHeader
 from .compression import decompress
+from .message_set import open_messages
 
 logger = logging.getLogger("aiokc.records")
 
@@ -73,6 +74,15 @@ def open_measured(
 ) -> tuple[RecordReader, int]:
     """Do as ``open_batch``; return also how many bytes the reader keeps: the records, decompressed."""
     try:
+        if header.magic < MAGIC:
+            return open_messages(
+                header,
+                view,
+                topic=topic,
+                partition=partition,
+                check_crcs=check_crcs,
+                max_decompressed_bytes=max_decompressed_bytes,
+            )
         if check_crcs:
             check_crc(header, view)
         payload = b"" if header.is_control else read_payload(header, view, max_decompressed_bytes)

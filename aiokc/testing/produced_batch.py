@@ -49,6 +49,8 @@ def _only_batch(records: memoryview | None) -> tuple[BatchHeader, memoryview]:
         is_known = len(given) > _MAGIC_AT and given[_MAGIC_AT] <= MAGIC
         code = ErrorCode.INVALID_RECORD if is_known else ErrorCode.CORRUPT_MESSAGE
         raise Refusal(code, str(error)) from error
+    if batches and batches[0][0].magic < MAGIC:
+        raise Refusal(ErrorCode.INVALID_RECORD, f"a message set of magic {batches[0][0].magic}")
     if len(batches) != 1 or batches[0][0].size != len(given):
         raise Refusal(ErrorCode.INVALID_RECORD, f"{len(batches)} complete batches, where there must be one")
     return batches[0]

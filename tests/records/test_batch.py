@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from aiokc.errors import CorruptRecord, RecordError
+from aiokc.errors import CorruptRecord
 from aiokc.records import Codec, NewRecord, encode_batch, split_batches
 from aiokc.types import CREATE_TIME, LOG_APPEND_TIME
 
@@ -98,16 +98,6 @@ def test_batches_before_a_corrupt_one_come_out() -> None:
     assert next(batches)[0].base_offset == 0
     with pytest.raises(CorruptRecord):
         next(batches)
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_a_message_set_of_old_brokers_is_named_as_such(magic: int) -> None:
-    # offset, size, then CRC, magic, attributes, (timestamp,) key and value
-    message = struct.pack(">Ibb", 0, magic, 0) + bytes(8 * magic) + struct.pack(">ii", -1, -1)
-    with pytest.raises(RecordError, match=f"magic {magic}") as caught:
-        list(split_batches(memoryview(struct.pack(">qi", 77, len(message)) + message)))
-    assert not isinstance(caught.value, CorruptRecord)
-    assert caught.value.offset == 77
 
 
 @pytest.mark.parametrize("magic", [3, 127, 255])

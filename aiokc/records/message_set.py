@@ -1,0 +1,275 @@
+"""Message sets (magic 0 and 1): the format of brokers before 0.11, in which those before 4.0 still send old records.
+
+A message is: offset (8 bytes), size (4), CRC-32 of all that follows it (4), magic, attributes, with magic 1 a timestamp
+(8, KIP-32), key and value, each behind its length (4; negative: null). A compressed message, the wrapper, has another
+message set for its value, and the offset of the last message in there. Offsets inside are those of the log with magic
+0, and relative to the first with magic 1 (KIP-31): the last one tells what they are relative to.
+
+There are no headers, leader epochs, transactions or batches: messages that are not compressed come in runs, as
+``batch.split_batches`` makes them of what lies side by side.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+from zlib import crc32
+
+from ..errors import CorruptRecord
+from ..types import LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord, raw_record
+from .batch import CODEC_MASK, MESSAGE, PREFIX_SIZE, SMALLEST_MESSAGES, BatchHeader
+from .compression import Codec, decompress
+
+_LENGTH: Final = Struct(">i")
+_TIMESTAMP: Final = Struct(">q")
+_CRC_START: Final = 16
+_TIMESTAMP_AT: Final = 18
+#: Where the key's length stands, by magic.
+_KEY_AT: Final = (18, 26)
+#: As many as take about 0.5 ms.
+_MOST_AT_ONCE: Final = 256
+
+
+class _Malformed(Exception):
+    """A message does not hold together; the message says how."""
+
+
+class MessageReader:
+    """The records of one run of messages, or of what a wrapper held, decoded as they are asked for.
+
+    ``messages`` begin and end in ``payload`` where their sizes say, and their offsets ascend: whoever makes a reader
+    has seen to that. ``base_offset`` is added to those. ``append_time`` takes the place of their timestamps.
+    """
+
+    __slots__ = (
+        "_append_time",
+        "_base_offset",
+        "_check_crcs",
+        "_partition",
+        "_payload",
+        "_position",
+        "_timestamp_type",
+        "_topic",
+        "remaining",
+    )
+
+    def __init__(
+        self,
+        payload: bytes,
+        messages: int,
+        *,
+        topic: str,
+        partition: int,
+        timestamp_type: int,
+        base_offset: int = 0,
+        append_time: int | None = None,
+        check_crcs: bool = True,
+    ) -> None:
+        self._payload = payload
+        self._position = 0
+        self._topic = topic
+        self._partition = partition
+        self._timestamp_type = timestamp_type
+        self._base_offset = base_offset
+        self._append_time = append_time
+        self._check_crcs = check_crcs
+        #: Messages that were not looked at yet. 0: all are read.
+        self.remaining = messages
+
+    def take(self, count: int, from_offset: int = 0) -> list[RawRecord]:
+        """Return the next records with an offset >= ``from_offset``, at most ``count``; [] once all are read.
+
+        Raises CorruptRecord; what could be read before the corrupt message is returned first, by a call of its own.
+        """
+        self._skip_to(from_offset - self._base_offset)
+        taken: list[RawRecord] = []
+        try:
+            self._read(min(count, self.remaining, _MOST_AT_ONCE), taken)
+        except _Malformed as error:
+            if not taken:
+                offset = self._base_offset + MESSAGE.unpack_from(self._payload, self._position)[0]
+                raise CorruptRecord(
+                    f"{error}; if it stays so, seek() to {offset + 1} to skip the message",
+                    topic=self._topic,
+                    partition=self._partition,
+                    offset=offset,
+                ) from error
+        return taken
+
+    def _skip_to(self, wanted: int) -> None:
+        """Pass over the messages before the offset ``wanted``, looking at no more of them than that."""
+        unpack, payload = MESSAGE.unpack_from, self._payload
+        while self.remaining:
+            offset, size, _, _, _ = unpack(payload, self._position)
+            if offset >= wanted:
+                return
+            self._position += PREFIX_SIZE + size
+            self.remaining -= 1
+
+    def _read(self, count: int, taken: list[RawRecord]) -> None:
+        """Append the next ``count`` records to ``taken``."""
+        topic, partition, check_crcs = self._topic, self._partition, self._check_crcs
+        base_offset, append_time = self._base_offset, self._append_time
+        payload, view = self._payload, memoryview(self._payload)
+        unpack, unpack_length = MESSAGE.unpack_from, _LENGTH.unpack_from
+        start = self._position
+        try:
+            for _ in range(count):
+                offset, size, crc, magic, _ = unpack(payload, start)
+                end = start + PREFIX_SIZE + size
+                if check_crcs and crc32(view[start + _CRC_START : end]) != crc:
+                    raise _wrong_crc(crc, view[start + _CRC_START : end])
+                at = start + _KEY_AT[magic] + 4
+                (length,) = unpack_length(payload, at - 4)
+                key = None if length < 0 else payload[at : (at := at + length)]
+                at += 4
+                if at > end:
+                    raise _Malformed("the key of a message is longer than the message")
+                (length,) = unpack_length(payload, at - 4)
+                value = None if length < 0 else payload[at : (at := at + length)]
+                if at != end:
+                    raise _Malformed("the parts of a message do not add up to its size")
+                timestamp = timestamp_type = NO_TIMESTAMP
+                if magic:
+                    timestamp_type = self._timestamp_type
+                    if append_time is None:
+                        (timestamp,) = _TIMESTAMP.unpack_from(payload, start + _TIMESTAMP_AT)
+                    else:
+                        timestamp = append_time
+                offset += base_offset
+                record = raw_record(topic, partition, offset, timestamp, timestamp_type, key, value, (), None)
+                taken.append(record)
+                start = end
+        finally:
+            self._position = start
+            self.remaining -= len(taken)
+
+
+def open_messages(
+    header: BatchHeader,
+    view: memoryview,
+    *,
+    topic: str,
+    partition: int,
+    check_crcs: bool,
+    max_decompressed_bytes: int,
+) -> tuple[MessageReader, int]:
+    """Return a reader of what split_batches made of a message set, and how many bytes it keeps. ``view`` is not kept.
+
+    A wrapper is checked and decompressed here, messages that come uncompressed are checked as they are read. Raises
+    RecordError without a location.
+    """
+    if header.codec == Codec.NONE:
+        payload, messages, base_offset, append_time = bytes(view), header.record_count, 0, None
+    else:
+        try:
+            payload = _unwrap(header, view, max_decompressed_bytes, check_crcs=check_crcs)
+            messages, base_offset = _scan(payload, header)
+        except _Malformed as error:
+            raise CorruptRecord(f"{error}; if it stays so, seek() to {header.next_offset} to skip it") from error
+        append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+    reader = MessageReader(
+        payload,
+        messages,
+        topic=topic,
+        partition=partition,
+        timestamp_type=header.timestamp_type,
+        base_offset=base_offset,
+        append_time=append_time,
+        check_crcs=check_crcs,
+    )
+    return reader, len(payload)
+
+
+def _unwrap(header: BatchHeader, view: memoryview, limit: int, *, check_crcs: bool) -> bytes:
+    """Return the message set that a wrapper holds."""
+    covered = view[_CRC_START:]
+    if check_crcs and crc32(covered) != header.crc:
+        raise _wrong_crc(header.crc, covered)
+    at, end = _KEY_AT[header.magic] + 4, len(view)
+    (length,) = _LENGTH.unpack_from(view, at - 4)
+    at += max(length, 0) + 4
+    length = _LENGTH.unpack_from(view, at - 4)[0] if at <= end else -1
+    if length < 0 or at + length != end:
+        raise _Malformed("a compressed message set without its bytes")
+    value = view[at:]
+    if header.codec == Codec.ZSTD:
+        raise _Malformed("a message set cannot be compressed with zstd, which came after it")
+    if header.codec == Codec.LZ4 and header.magic == 0:
+        value = memoryview(with_right_checksum(bytes(value)))
+    return decompress(header.codec, value, limit)
+
+
+def _scan(payload: bytes, wrapper: BatchHeader) -> tuple[int, int]:
+    """Return how many messages there are in a wrapper, and what their offsets are relative to.
+
+    One that breaks off is no accident here, as it is at the end of a Fetch response: the wrapper is complete.
+    """
+    unpack, size = MESSAGE.unpack_from, len(payload)
+    at, messages, last = 0, 0, -1
+    while at < size:
+        if size - at < MESSAGE.size:
+            raise _Malformed("the messages inside of a compressed one break off")
+        offset, length, _, magic, attributes = unpack(payload, at)
+        if magic not in (0, 1):
+            raise _Malformed(f"a message of magic {magic} inside of one of magic {wrapper.magic}")
+        if attributes & CODEC_MASK:
+            raise _Malformed("a compressed message inside of a compressed one")
+        if not SMALLEST_MESSAGES[magic] <= length <= size - at - PREFIX_SIZE:
+            raise _Malformed(f"a message of {length} bytes inside of a compressed one, where it has no room")
+        if offset <= last:
+            raise _Malformed(f"offset {offset} follows {last} inside of a compressed message")
+        at += PREFIX_SIZE + length
+        last = offset
+        messages += 1
+    if not messages:
+        raise _Malformed("a compressed message set without messages")
+    if last > wrapper.last_offset:
+        raise _Malformed(f"offset {last} inside of a compressed message that ends at {wrapper.last_offset}")
+    return messages, wrapper.last_offset - last if wrapper.magic else 0
+
+
+def _wrong_crc(expected: int, covered: memoryview) -> _Malformed:
+    return _Malformed(f"the CRC-32 of a message is {crc32(covered):#010x} and not {expected:#010x}")
+
+
+# KIP-57: the lz4 of magic 0 has its header's checksum computed over the wrong bytes
+
+
+def with_right_checksum(frame: bytes) -> bytes:
+    """Return an lz4 frame as the standard has it. What its header's checksum was is not looked at, as in Java.
+
+    What breaks off is returned as it is.
+    """
+    if len(frame) < _LZ4_DESCRIPTOR_AT + 2:
+        return frame
+    flags = frame[_LZ4_DESCRIPTOR_AT]
+    end = _LZ4_DESCRIPTOR_AT + 2 + (8 if flags & _LZ4_CONTENT_SIZE else 0) + (4 if flags & _LZ4_DICTIONARY_ID else 0)
+    checksum = _xxh32(frame[_LZ4_DESCRIPTOR_AT:end]) >> 8 & 0xFF
+    return frame[:end] + bytes((checksum,)) + frame[end + 1 :] if end < len(frame) else frame
+
+
+def _xxh32(data: bytes) -> int:
+    """Return the xxHash of fewer than 16 bytes: more, a descriptor never has."""
+    whole = len(data) & ~3
+    number = 0x165667B1 + len(data)
+    for at in range(0, whole, 4):
+        number += int.from_bytes(data[at : at + 4], "little") * 0xC2B2AE3D
+        number = _rotated(number, 17) * 0x27D4EB2F
+    for byte in data[whole:]:
+        number += byte * 0x165667B1
+        number = _rotated(number, 11) * 0x9E3779B1
+    number &= 0xFFFF_FFFF
+    number = (number ^ number >> 15) * 0x85EBCA77 & 0xFFFF_FFFF
+    number = (number ^ number >> 13) * 0xC2B2AE3D & 0xFFFF_FFFF
+    return number ^ number >> 16
+
+
+def _rotated(number: int, bits: int) -> int:
+    number &= 0xFFFF_FFFF
+    return (number << bits | number >> 32 - bits) & 0xFFFF_FFFF
+
+
+_LZ4_DESCRIPTOR_AT: Final = 4
+_LZ4_CONTENT_SIZE: Final = 0x08
+_LZ4_DICTIONARY_ID: Final = 0x01
