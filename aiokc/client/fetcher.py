@@ -75,7 +75,7 @@ class Fetcher:
         self._metadata = metadata
         self._subscription = subscription
         self._random = random
-        self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes))
+        self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes), pool.buffers)
         self._planner = FetchPlanner(subscription, self._buffer, config)
         self.collector = FetchCollector(config, subscription, self._buffer, self._planner, self.counters, self.wake)
         self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from ..errors import KafkaError, RecordError
 from ..records import AbortedTransactions, RecordReader, open_measured, split_batches
 from ..types import RawRecord, TopicPartition
+from ..wire import FrameBuffers
 from .frame_memory import FrameMemory, Unread
 from .positions import PartitionPosition
 from .subscription import Subscription
@@ -243,16 +244,19 @@ class FetchBuffer:
     What happened here that changes from where a partition is fetched on, or whether, is told by ``take_touched``.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, buffers: FrameBuffers | None = None) -> None:
         self._limits = limits or Limits()
         self._partitions: dict[TopicPartition, PartitionBuffer] = {}
-        self._memory = FrameMemory()
+        self._memory = FrameMemory(buffers)
         self._touched: dict[TopicPartition, None] = {}
 
     @property
     def bytes(self) -> int:
-        """The memory that what was fetched and not taken yet occupies: frames, and what is decompressed already."""
-        return self._memory.bytes
+        """The memory that what was fetched and not taken yet occupies: frames, and what is decompressed already.
+
+        Spare buffers for the next frames count as well.
+        """
+        return self._memory.bytes + self._memory.buffers.spare_bytes
 
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions whose buffers were filled, emptied or dropped since the last call."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..records import AbortedTransactions, BatchHeader
+from ..wire import FrameBuffers
 
-# A frame of which no more than this share is unread is given up for copies of that: one partition that nobody reads
-# must not keep the 50 MB that came for all the others.
+# A frame of which no more than this share is unread, and nothing was read while another frame came, is given up for
+# copies of that: one partition that nobody reads must not keep the 50 MB that came for all the others.
 _WORTH_KEEPING: Final = 0.25
 
 _EMPTY: Final = memoryview(b"")
@@ -26,29 +27,42 @@ class Unread:
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """The bytes of one response, and which batches of it are unread."""
+    """The bytes of one response, which batches of it are unread, and how many frames had come when one was read."""
 
-    key: int
+    owner: object
     size: int
+    read_at: int
     left: int = 0
     unread: dict[Unread, None] = field(default_factory=dict)
 
 
 class FrameMemory:
-    """Counts ``bytes``: frames, copies, and what was decompressed."""
+    """Counts ``bytes``: frames, copies, and what was decompressed.
 
-    def __init__(self) -> None:
+    Gives the ``buffers`` of frames back when nothing of them is unread.
+    """
+
+    def __init__(self, buffers: FrameBuffers | None = None) -> None:
         self.bytes = 0
+        self.buffers = buffers or FrameBuffers()
         self._frames: dict[int, Frame] = {}
+        self._came = 0
 
     def hold(self, unread: Unread) -> None:
         """A batch is kept, and the frame that it is a part of with it."""
-        owner = unread.view.obj
-        frame = self._frames.get(id(owner))
+        frame = self._frames.get(id(unread.view.obj))
         if frame is None:
-            size = memoryview(owner).nbytes
-            frame = self._frames[id(owner)] = Frame(id(owner), size)
-            self.bytes += size
+            self._look_at_oldest()
+            self._came += 1
+            frame = self._begin(unread.view)
+        self._put(unread, frame)
+
+    def _begin(self, view: memoryview) -> Frame:
+        frame = self._frames[id(view.obj)] = Frame(view.obj, memoryview(view.obj).nbytes, self._came)
+        self.bytes += frame.size
+        return frame
+
+    def _put(self, unread: Unread, frame: Frame) -> None:
         frame.unread[unread] = None
         frame.left += len(unread.view)
         unread.frame = frame
@@ -61,15 +75,24 @@ class FrameMemory:
             return
         del frame.unread[unread]
         frame.left -= size
+        frame.read_at = self._came
         if not frame.unread:
-            self.bytes -= frame.size
-            del self._frames[frame.key]
-        elif frame.left <= frame.size * _WORTH_KEEPING:
-            self._give_up(frame)
+            self._forget(frame)
 
-    def _give_up(self, frame: Frame) -> None:
-        del self._frames[frame.key]
+    def _forget(self, frame: Frame) -> None:
         self.bytes -= frame.size
-        for unread in frame.unread:
+        del self._frames[id(frame.owner)]
+        self.buffers.give_back(frame.owner)
+
+    def _look_at_oldest(self) -> None:
+        """Give it up if it stands still and little of it is left; let the next frame look at the next one else."""
+        oldest = next(iter(self._frames.values()), None)
+        if oldest is None or oldest.read_at == self._came:
+            return
+        if oldest.left > oldest.size * _WORTH_KEEPING:
+            self._frames[id(oldest.owner)] = self._frames.pop(id(oldest.owner))
+            return
+        self._forget(oldest)
+        for unread in oldest.unread:
             unread.view = memoryview(bytes(unread.view))
-            self.hold(unread)
+            self._put(unread, self._begin(unread.view))

@@ -13,7 +13,7 @@ from ..config import Resolve
 from ..core.handshake import Greeting, SaslStep, handshake
 from ..core.pipeline import Exchange, Pipeline, VersionRange, api_name
 from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
-from ..wire import Request, Response, decode, decode_in_slices
+from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
 from .addresses import Address
 from .transport import FrameTransport
 
@@ -41,13 +41,17 @@ SOFTWARE: Final = ("aiokc", _software_version())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOptions:
-    """What all connections of a client have in common. ``ssl`` and ``sasl``: None for plaintext, unauthenticated."""
+    """What all connections of a client have in common. ``ssl`` and ``sasl``: None for plaintext, unauthenticated.
+
+    ``buffers`` are those that long frames are received into.
+    """
 
     client_id: str
     max_response_bytes: int
     resolve: Resolve | None = None
     ssl: ssl.SSLContext | None = None
     sasl: SaslStep | None = None
+    buffers: FrameBuffers | None = None
 
 
 class Route(NamedTuple):
@@ -86,7 +90,7 @@ class Connection:
         self.last_used = self._loop.time()
         self._on_closed = on_closed
         self._pipeline: Pipeline[_Waiter] = Pipeline(name, options.client_id)
-        self._transport = FrameTransport(options.max_response_bytes, self._receive, self._lost)
+        self._transport = FrameTransport(options.max_response_bytes, self._receive, self._lost, options.buffers)
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._not_yet_sent = 0
         self._retiring = False

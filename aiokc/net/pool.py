@@ -26,7 +26,7 @@ from ..errors import (
     RequestTimedOut,
 )
 from ..types import Broker
-from ..wire import Request, Response
+from ..wire import FrameBuffers, Request, Response
 from .connect import connect
 from .connection import Connection, ConnectionOptions, Route
 from .node import Attempt, Node, Purpose
@@ -38,6 +38,7 @@ R = TypeVar("R", bound=Response)
 logger = logging.getLogger("aiokc.net")
 
 _WARNING_INTERVAL: Final = 10.0  # seconds between two warnings about the same broker
+_SPARE_SHARE: Final = 0.25  # of fetch_buffer_bytes, for buffers that wait for the next frame
 _CLOSE_SECONDS: Final = 1.0  # what closing may wait for: everything is cancelled and aborted before
 
 
@@ -52,8 +53,13 @@ class Pool:
     def __init__(self, config: ClientConfig, *, random: Random) -> None:
         self._config = config
         self._random = random
+        #: What long frames are received into: whoever is done with one may give its buffer back here.
+        self.buffers = FrameBuffers(int(config.fetch_buffer_bytes * _SPARE_SHARE))
         self._options = ConnectionOptions(
-            client_id=config.client_id, max_response_bytes=config.max_response_bytes, resolve=config.resolve
+            client_id=config.client_id,
+            max_response_bytes=config.max_response_bytes,
+            resolve=config.resolve,
+            buffers=self.buffers,
         )
         # Bootstrap servers get negative ids, as in the Java client; no broker has one.
         self._bootstrap = {

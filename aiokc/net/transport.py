@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import cast
 
 from ..errors import KafkaError
-from ..wire import FrameAssembler
+from ..wire import FrameAssembler, FrameBuffers
 
 # Above this many unsent bytes, requests wait: a peer that does not read must not fill the memory.
 _WRITE_BUFFER_BYTES = 256 * 1024
@@ -25,8 +25,9 @@ class FrameTransport(asyncio.BufferedProtocol):
         max_frame_bytes: int,
         on_frame: Callable[[memoryview], None],
         on_lost: Callable[[Exception | None], None],
+        buffers: FrameBuffers | None = None,
     ) -> None:
-        self._assembler = FrameAssembler(max_frame_bytes)
+        self._assembler = FrameAssembler(max_frame_bytes, buffers)
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None

@@ -2,6 +2,7 @@
 
 from .compile_read import decode, decode_in_slices, decode_prefix
 from .compile_write import encode
+from .frame_buffers import FrameBuffers
 from .frames import (
     FrameAssembler,
     RequestHeader,
@@ -14,6 +15,7 @@ from .schema import Message, Request, Response, Struct, field
 
 __all__ = [
     "FrameAssembler",
+    "FrameBuffers",
     "Message",
     "Request",
     "RequestHeader",

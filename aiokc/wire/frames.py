@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from ..errors import MalformedResponse
 from .compile_write import write_message
+from .frame_buffers import FrameBuffers
 from .primitives import read_uvarint
 from .schema import Message, Request, Response
 
@@ -22,22 +23,23 @@ _CONTROLLED_SHUTDOWN: Final = 7
 
 # Frames up to this size share one buffer with their neighbours and are copied out of it.
 _SHARED_BYTES: Final = 64 << 10
-# What is allocated for a frame ahead of its bytes: a peer has to send what it claims before it costs memory, and no
-# step takes longer than some 0.1 ms.
+# What is allocated for a frame ahead of its bytes, and received at once: a peer has to send what it claims before it
+# costs memory, and no step takes longer than some 0.1 ms.
 _UNSEEN_BYTES: Final = 1 << 20
-_ROOM: Final = bytes(_UNSEEN_BYTES)
+_ROOM: Final = memoryview(bytes(_UNSEEN_BYTES))
 
 
 class FrameAssembler:
     """Puts frames together from whatever pieces arrive.
 
     Read into ``writable()``, then say how much with ``filled(n)``: it yields the complete frames, without their
-    length. A long frame is received straight into a buffer of its own. After MalformedResponse there is no way to know
-    where the next frame starts; the assembler must not be used any more.
+    length. A long frame is received straight into a buffer of its own, one of ``buffers`` where one is spare. After
+    MalformedResponse there is no way to know where the next frame starts; the assembler must not be used any more.
     """
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, buffers: FrameBuffers | None = None) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._buffers = buffers or FrameBuffers()
         self._shared = bytearray(_SHARED_BYTES)
         self._held = 0  # bytes at the start of the shared buffer that are no complete frame yet
         self._own: bytearray | None = None  # the long frame that is being received
@@ -49,10 +51,9 @@ class FrameAssembler:
         if self._own is None:
             return memoryview(self._shared)[self._held :]
         if self._own_held == len(self._own):
-            # In place: realloc moves pages, not bytes. The view given out before must be gone, as it is under asyncio
-            # and uvloop, which drop it before they ask for the next one.
-            self._own += _ROOM[: self._own_length - self._own_held]
-        return memoryview(self._own)[self._own_held :]
+            self._grow(self._own)
+        stop = min(len(self._own), self._own_length, self._own_held + _UNSEEN_BYTES)
+        return memoryview(self._own)[self._own_held : stop]
 
     def filled(self, count: int) -> Iterator[memoryview]:
         """Yield the frames that are complete with the ``count`` bytes just received. Raises MalformedResponse."""
@@ -62,7 +63,15 @@ class FrameAssembler:
         if self._own_held < self._own_length:
             return iter(())
         frame, self._own, self._held = self._own, None, 0
-        return iter((memoryview(frame),))
+        return iter((memoryview(frame)[: self._own_length],))
+
+    def _grow(self, buffer: bytearray) -> None:
+        """Make room for more of the long frame, in place: realloc moves pages, not bytes.
+
+        The view given out before must be gone, as it is under asyncio and uvloop, which drop it before they ask for
+        the next one.
+        """
+        buffer += _ROOM[: self._own_length - len(buffer)]
 
     def _from_shared(self, held: int) -> Iterator[memoryview]:
         """Copy whole frames out, and begin a buffer of its own for one that does not fit in here."""
@@ -76,8 +85,9 @@ class FrameAssembler:
                 yield memoryview(bytes(view[start:stop]))
                 start = stop
             elif length + _LENGTH.size > _SHARED_BYTES:
-                self._own = bytearray(min(length, _UNSEEN_BYTES))
-                self._own_length = length
+                self._own, self._own_length = self._buffers.take(length), length
+                if not self._own:
+                    self._grow(self._own)
                 self._own_held = held - start - _LENGTH.size
                 self._own[: self._own_held] = view[start + _LENGTH.size : held]
                 start = held

@@ -7,6 +7,7 @@ from aiokc.core.frame_memory import FrameMemory, Unread
 from aiokc.core.subscription import Subscription
 from aiokc.records import NewRecord, encode_batch, split_batches
 from aiokc.types import TopicPartition
+from aiokc.wire import FrameBuffers
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
@@ -15,7 +16,7 @@ def batch(first: int, size: int, codec: int = 0) -> bytes:
     return encode_batch([NewRecord(value=bytes(size))], base_offset=first, codec=codec)
 
 
-def unread_of(data: bytes) -> list[Unread]:
+def unread_of(data: bytes | bytearray) -> list[Unread]:
     return [Unread(header, view, None) for header, view in split_batches(memoryview(data))]
 
 
@@ -40,22 +41,74 @@ def test_a_frame_counts_as_a_whole_until_its_last_batch_is_released() -> None:
     assert memory.bytes == 0
 
 
-def test_what_is_left_of_a_frame_is_copied_when_it_is_little() -> None:
-    """A partition that nobody reads must not keep what came for all the others."""
-    memory, frame = FrameMemory(), b"".join(batch(n, 1000) for n in range(10))
-    batches = unread_of(frame)
+def held(memory: FrameMemory, data: bytes | bytearray) -> list[Unread]:
+    """Hold all batches of one frame."""
+    batches = unread_of(data)
     for one in batches:
         memory.hold(one)
-    owner = batches[-1].view.obj
+    return batches
+
+
+def test_what_is_left_of_a_frame_is_copied_when_it_is_little_and_stands_still() -> None:
+    """A partition that nobody reads must not keep what came for all the others."""
+    memory, frame, newer = FrameMemory(), b"".join(batch(n, 1000) for n in range(10)), batch(0, 10)
+    batches = held(memory, frame)
+    owner, rest = batches[-1].view.obj, batches[8:]
     for one in batches[:8]:
         memory.release(one)
-    rest = batches[8:]
-    assert memory.bytes == sum(len(one.view) for one in rest) == sum(one.header.size for one in rest)
+    assert memory.bytes == len(frame)
+    held(memory, bytes(newer))
+    assert memory.bytes == len(frame) + len(newer), "it was read from before this one came"
+    held(memory, bytes(bytearray(newer)))
+    assert memory.bytes == sum(one.header.size for one in rest) + 2 * len(newer)
     assert all(one.view.obj is not owner for one in rest)
     assert [bytes(one.view) for one in rest] == [batch(8, 1000), batch(9, 1000)]
     for one in rest:
         memory.release(one)
-    assert memory.bytes == 0
+    assert memory.bytes == 2 * len(newer)
+
+
+def test_a_frame_that_is_read_slowly_is_not_copied() -> None:
+    memory, frame = FrameMemory(), b"".join(batch(n, 1000) for n in range(10))
+    batches = held(memory, frame)
+    owner = batches[0].view.obj
+    for one in batches[:9]:
+        memory.release(one)
+        held(memory, bytes(bytearray(batch(0, 10))))
+    assert batches[9].view.obj is owner
+
+
+def test_one_that_stands_still_and_is_mostly_unread_hides_no_other() -> None:
+    memory = FrameMemory()
+    full = held(memory, b"".join(batch(n, 1000) for n in range(10)))
+    nearly_read = held(memory, b"".join(batch(n, 2000) for n in range(10)))
+    owners = full[0].view.obj, nearly_read[9].view.obj
+    for one in nearly_read[:9]:
+        memory.release(one)
+    for _ in range(4):
+        held(memory, bytes(bytearray(batch(0, 10))))
+    assert full[0].view.obj is owners[0]
+    assert nearly_read[9].view.obj is not owners[1]
+
+
+def test_the_buffer_of_a_frame_is_given_back_with_its_last_batch() -> None:
+    buffers = FrameBuffers(1 << 20)
+    memory, frame = FrameMemory(buffers), bytearray(b"".join(batch(n, 1000) for n in range(2)))
+    first, second = held(memory, frame)
+    memory.release(first)
+    assert buffers.spare_bytes == 0
+    memory.release(second)
+    assert buffers.spare_bytes == len(frame)
+    assert buffers.take(len(frame)) is frame
+
+
+def test_spare_buffers_count() -> None:
+    subscription, buffers = reading(A0), FrameBuffers(1 << 20)
+    buffer, frame = FetchBuffer(buffers=buffers), bytearray(batch(0, 1000))
+    buffer.add(Fetched(A0, subscription[A0].token, 0, memoryview(frame)), subscription[A0])
+    subscription.seek(A0, 0)
+    buffer.forget_stale(A0, subscription)
+    assert buffer.bytes == buffers.spare_bytes == len(frame)
 
 
 def test_decompressed_bytes_count_until_the_last_record_is_taken() -> None:
