@@ -26,6 +26,7 @@ from .types import (
     PartitionRecords,
     RawRecord,
     RawRecords,
+    RecordColumns,
     TopicInfo,
     TopicPartition,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "RawRecords",
     "RebalanceListener",
     "RebalanceProtocol",
+    "RecordColumns",
     "TopicInfo",
     "TopicPartition",
 ]

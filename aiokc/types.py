@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 K_co = TypeVar("K_co", covariant=True)
@@ -260,6 +261,11 @@ def raw_record(
 BatchEnd: TypeAlias = tuple[int, int | None, int]
 
 
+def next_offsets(ends: Mapping[TopicPartition, BatchEnd]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return what a commit stores for what ends there."""
+    return {tp: OffsetAndMetadata(offset, "", epoch) for tp, (offset, epoch, _) in ends.items()}
+
+
 class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
     """What one getmany() returned: the records of each partition, in the order of their offsets.
 
@@ -275,7 +281,7 @@ class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
     @property
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where to read on behind this batch: what commit() stores for it (KIP-1094)."""
-        return {tp: OffsetAndMetadata(offset, "", epoch) for tp, (offset, epoch, _) in self._held()}
+        return next_offsets(dict(self._held()))
 
     @property
     def claims(self) -> dict[TopicPartition, int]:
@@ -297,3 +303,63 @@ class PartitionRecords:
     partition: TopicPartition
     records: list[RawRecord]
     next_offset: int
+
+
+class ArrowBatch(Protocol):
+    """A batch of columns that others take over by Arrow's PyCapsule interface, as often as they like."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+class RecordColumns:
+    """Records as columns: a batch in the memory layout of Apache Arrow, of one row for each record.
+
+    Whatever speaks Arrow's PyCapsule interface reads it without a copy: ``pyarrow.record_batch(batch)``,
+    ``polars.DataFrame(batch)``, DuckDB. It is immutable, and its memory is freed with the last who holds it or has
+    taken it over. ``len()`` is the number of rows, ``nbytes`` what they occupy.
+
+    Rows are in the order of their offsets within each partition; a batch may hold rows of several. commit() takes a
+    batch of a Consumer as it is.
+    """
+
+    __slots__ = ("_arrow", "_ends")
+
+    def __init__(self, arrow: ArrowBatch, ends: Mapping[TopicPartition, BatchEnd]) -> None:
+        self._arrow = arrow
+        self._ends = ends
+
+    def __len__(self) -> int:
+        return len(self._arrow)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the batch's buffers."""
+        return self._arrow.nbytes
+
+    @property
+    def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where to read on behind this batch, for each partition that moved: what commit() stores for it."""
+        return next_offsets(self._ends)
+
+    @property
+    def claims(self) -> dict[TopicPartition, int]:
+        """By which claim each partition was held; another assignment of the same partition is another claim."""
+        return {tp: claim for tp, (_, _, claim) in self._ends.items()}
+
+    def __arrow_c_schema__(self) -> object:
+        return self._arrow.__arrow_c_schema__()
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        return self._arrow.__arrow_c_array__(requested_schema)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._arrow.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        reach = ", ".join(f"{tp} up to {end[0]}" for tp, end in sorted(self._ends.items()))
+        return f"<RecordColumns: {len(self)} rows, {self.nbytes} bytes; {reach or 'nothing'}>"

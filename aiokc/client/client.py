@@ -8,16 +8,20 @@ from types import TracebackType
 from typing import Any, Unpack, cast
 
 from ..config import ClientConfig, ClientOptions, configured
+from ..errors import ConfigError
+from ..records import checked_columns, new_builder
+from ..records.columns import TimestampUnit
 from ..types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionRecords,
+    RecordColumns,
     TopicInfo,
     TopicPartition,
 )
 from .group_offsets import GroupOffsets
 from .link import ClusterLink
-from .range_reader import read_ranges
+from .range_reader import read_column_ranges, read_ranges
 
 
 class Client:
@@ -112,6 +116,31 @@ class Client:
         self._link.check()
         self._follow(tp.topic for tp in ranges)
         return read_ranges(self._link, ranges, timeout=self._seconds(timeout_ms))
+
+    def read_columns(
+        self,
+        ranges: Mapping[TopicPartition, tuple[int, int]],
+        *,
+        columns: Iterable[str] | None = None,
+        timestamp_unit: TimestampUnit = "ms",
+        batch_bytes: int = 4 << 20,
+        timeout_ms: int | None = None,
+    ) -> AsyncIterator[RecordColumns]:
+        """Iterate over the records of ``{partition: (from, until)}`` as Arrow columns, in batches of some MB.
+
+        A batch is full with the record by which it has ``batch_bytes`` (64 KiB to 1 GiB); the last one may be smaller.
+        It may hold rows of several partitions, in order within each; its ``next_offsets`` name every partition that has
+        moved since the batch before. ``columns`` and ``timestamp_unit`` are those of Consumer.getmany_columns(). Ends
+        and raises as read() does; what was read before an error comes first.
+        """
+        self._link.check()
+        if not 64 << 10 <= batch_bytes <= 1 << 30:
+            raise ConfigError(f"batch_bytes={batch_bytes} must be between 64 KiB and 1 GiB")
+        builder = new_builder(checked_columns(columns), timestamp_unit)
+        self._follow(tp.topic for tp in ranges)
+        return read_column_ranges(
+            self._link, ranges, builder=builder, batch_bytes=batch_bytes, timeout=self._seconds(timeout_ms)
+        )
 
     def _follow(self, topics: Iterable[str]) -> None:
         self._link.metadata.follow((self._link.metadata.followed or frozenset()) | frozenset(topics))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 from ..config import ClientConfig
 from ..core.counters import FetchCounters
-from ..core.fetch_buffer import FetchBuffer, Opened, PartitionBuffer
+from ..core.fetch_buffer import FetchBuffer
 from ..core.fetch_plan import FetchPlanner
 from ..core.frame_memory import Unread
+from ..core.partition_buffer import Opened, PartitionBuffer
+from ..core.positions import PartitionPosition
 from ..core.subscription import Subscription
 from ..errors import RecordError
 from ..records import NATIVE
@@ -23,6 +26,14 @@ _SLICE_RECORDS = 2048 if NATIVE else 256
 
 # A batch of this size takes milliseconds to check and decompress; both release the GIL, so a thread does it.
 _OFFLOAD_BYTES = 256 << 10
+
+
+@dataclass(slots=True)
+class HandOut:
+    """What one call hands out: where each partition's part ends, and whose error is due."""
+
+    ends: dict[TopicPartition, BatchEnd] = field(default_factory=dict)
+    failed: list[PartitionBuffer] = field(default_factory=list)
 
 
 class FetchCollector:
@@ -43,8 +54,8 @@ class FetchCollector:
     ) -> None:
         self.has_taken = False
         self._retry_backoff = config.retry_backoff_ms / 1e3
-        self._subscription = subscription
-        self._buffer = buffer
+        self.subscription = subscription
+        self.buffer = buffer
         self._planner = planner
         self._counters = counters
         self._wake = wake
@@ -59,11 +70,9 @@ class FetchCollector:
         loop = asyncio.get_running_loop()
         since = loop.time()
         ready = 0
-        for buffer, _ in self._buffer.servable(self._subscription, only):
+        for buffer, _ in self.buffer.servable(self.subscription, only):
             while len(buffer.ready) < count - ready and buffer.undecoded:
-                unread = buffer.unopened()
-                if unread is not None and unread.header.size > _OFFLOAD_BYTES:
-                    await self._open_in_thread(buffer, unread)
+                if await self.open_large(buffer):
                     since = loop.time()
                 buffer.decode(min(_SLICE_RECORDS, count - ready - len(buffer.ready)))
                 if loop.time() - since > SLICE_SECONDS:
@@ -72,6 +81,14 @@ class FetchCollector:
             ready += len(buffer.ready)
             if ready >= (enough or count):
                 break
+
+    async def open_large(self, buffer: PartitionBuffer) -> bool:
+        """Open the next batch in a thread, if it is a large one; return whether it is."""
+        unread = buffer.unopened()
+        if unread is None or unread.header.size <= _OFFLOAD_BYTES:
+            return False
+        await self._open_in_thread(buffer, unread)
+        return True
 
     async def _open_in_thread(self, buffer: PartitionBuffer, unread: Unread) -> None:
         """Open a batch in a thread. Where a cancelled call has left one at it, wait for that: never two for a batch."""
@@ -97,7 +114,7 @@ class FetchCollector:
 
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
         """Whether records wait to be decoded: they may have come while ``decode`` gave way to other tasks."""
-        return any(buffer.undecoded for buffer, _ in self._buffer.servable(self._subscription, only))
+        return any(buffer.undecoded for buffer, _ in self.buffer.servable(self.subscription, only))
 
     def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
         """There is nothing to hand out of what the user wants (None: anything). It holds until he takes records."""
@@ -111,41 +128,51 @@ class FetchCollector:
         Raises the error of a partition only where nothing else could be handed out.
         """
         batch: RawRecords = ConsumerRecords()
-        ends: dict[TopicPartition, BatchEnd] = {}
-        failed: list[PartitionBuffer] = []
-        for buffer, position in self._buffer.servable(self._subscription, only):
+        step = HandOut()
+        for buffer, position in self.buffer.servable(self.subscription, only):
             if count <= 0:
                 break
             records, after = buffer.take(count)
             if records:
-                epoch = buffer.taken_epoch
                 batch[buffer.tp] = records
-                ends[buffer.tp] = (after, epoch, position.claim)
                 count -= len(records)
-                self._counters.records += len(records)
-                self._subscription.hand_out(buffer.tp, after, epoch)
-                self._subscription.move_to_end(buffer.tp)
-            elif buffer.undecoded:
-                continue
-            elif after > position.position:
-                position.skip_to(after, buffer.taken_epoch)
-            self._buffer.served(buffer, position)
-            if buffer.error is not None and not buffer.ready and not buffer.undecoded:
-                failed.append(buffer)
-        if batch:
+            self.hand_out(buffer, position, len(records), after, step)
+        batch.end_at(self.handed_out(step))
+        return batch
+
+    def hand_out(
+        self, buffer: PartitionBuffer, position: PartitionPosition, count: int, after: int, step: HandOut
+    ) -> None:
+        """``count`` records of a partition, those before ``after``, are the user's; perhaps they are none."""
+        if count:
+            epoch = buffer.taken_epoch
+            step.ends[buffer.tp] = (after, epoch, position.claim)
+            self._counters.records += count
+            self.subscription.hand_out(buffer.tp, after, epoch)
+            self.subscription.move_to_end(buffer.tp)
+        elif buffer.undecoded:
+            return
+        elif after > position.position:
+            position.skip_to(after, buffer.taken_epoch)
+        self.buffer.served(buffer, position)
+        if buffer.error is not None and not buffer.ready and not buffer.undecoded:
+            step.failed.append(buffer)
+
+    def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:
+        """All partitions had their turn: return where what was handed out ends. Raises an error only if nothing was."""
+        if step.ends:
             self.has_taken, self._planner.user_waits = True, False
         if self._planner.short_of_room and self._planner.room_is_back:
             self._wake.notify()
-        if not batch and failed:
-            self._raise(failed[0])
-        batch.end_at(ends)
-        return batch
+        if not step.ends and step.failed:
+            self._raise(step.failed[0])
+        return step.ends
 
     def _raise(self, buffer: PartitionBuffer) -> None:
         error = buffer.error
         assert error is not None
         at = asyncio.get_running_loop().time() + self._retry_backoff
-        self._subscription.retry_later(self._buffer.clear_error(error), at)
-        self._subscription.move_to_end(buffer.tp)
+        self.subscription.retry_later(self.buffer.clear_error(error), at)
+        self.subscription.move_to_end(buffer.tp)
         self._wake.notify()  # it is to be fetched again then, and nothing else may happen until then
         raise error

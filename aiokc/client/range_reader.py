@@ -1,90 +1,170 @@
-"""Reading ranges of offsets, without a group and without a subscription."""
+"""Reading ranges of offsets, as records or as columns, without a group and without a subscription."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
 
 from ..core.subscription import Subscription
-from ..errors import ConfigError, RequestTimedOut
-from ..types import PartitionRecords, TopicPartition
+from ..errors import ConfigError, KafkaError, RequestTimedOut
+from ..records import ColumnBuilder
+from ..types import BatchEnd, PartitionRecords, RecordColumns, TopicPartition
+from .column_collector import ColumnCollector
 from .fetcher import Fetcher
 from .link import ClusterLink
-from .metadata import Metadata
 from .supervisor import Supervisor
 
 # The most records of one step: enough to make the step's cost vanish, few enough to stay within some MB of them.
 _RECORDS_AT_ONCE = 4096
+_ALL_ROWS = 1 << 31
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
-async def read_ranges(
-    link: ClusterLink, ranges: Mapping[TopicPartition, tuple[int, int]], *, timeout: float
-) -> AsyncIterator[PartitionRecords]:
+async def read_ranges(link: ClusterLink, ranges: Ranges, *, timeout: float) -> AsyncIterator[PartitionRecords]:
     """Yield the records of ``{partition: (from, until)}``, each partition's in order.
 
     A range ends by position: offsets at its end that hold no record (control records, aborted or compacted ones) end
     it as well. Raises OffsetOutOfRange where the log does not hold a range's start any more, RequestTimedOut, naming
     where it stands, after ``timeout`` seconds without progress, and ConsumerClosed when the link is stopped meanwhile.
     """
-    subscription = Subscription()
-    subscription.assign(tp for tp, (start, until) in checked(ranges).items() if start < until)
-    for tp in subscription.assigned:
-        subscription.seek(tp, ranges[tp][0])
-        subscription.read_until(tp, ranges[tp][1])
-    metadata = link.metadata
-    fetcher = Fetcher(link.config, link.pool, metadata, subscription, link.random)
-    collector = fetcher.collector
-    background = Supervisor("aiokc range reader")
-    background.ended.followed_by(fetcher.arrived)
-    link.background.ended.followed_by(fetcher.arrived)
-    metadata.changed.followed_by(fetcher.wake)
-    background.start([fetcher.run])
-    try:
-        loop = asyncio.get_running_loop()
-        progress = loop.time()
-        while subscription.assigned:
-            link.check()
-            background.check()
+    async with _RangeReading(link, ranges, timeout) as reading:
+        collector = reading.fetcher.collector
+        while reading.unfinished:
+            reading.check()
             await collector.decode(_RECORDS_AT_ONCE)
-            before = {tp: position.position for tp, position in subscription.assigned.items()}
-            batch = collector.take(_RECORDS_AT_ONCE)
-            after = {tp: position.position for tp, position in subscription.assigned.items()}
-            if after != before:
-                progress = loop.time()
-            for tp, records in batch.items():
+            for tp, records in collector.take(_RECORDS_AT_ONCE).items():
                 until = ranges[tp][1]
                 if records[-1].offset >= until:
                     records = [record for record in records if record.offset < until]
-                yield PartitionRecords(tp, records, min(after[tp], until))
-                progress = loop.time()  # however long the caller took over these
-            if subscription.replace(tp for tp, offset in after.items() if offset < ranges[tp][1]):
-                fetcher.wake.notify()  # what is buffered behind the end of a range makes room
-                continue
-            if after != before or collector.has_undecoded():
-                continue
-            collector.user_waits(None)
-            if not await fetcher.arrived.wait(progress + timeout - loop.time()):
-                raise _stuck(subscription, timeout, metadata)
-    finally:
-        metadata.changed.not_followed_by(fetcher.wake)
-        link.background.ended.not_followed_by(fetcher.arrived)
-        await background.stop()
+                yield PartitionRecords(tp, records, reading.position(tp))
+                reading.progresses()  # however long the caller took over these
+            await reading.next()
 
 
-def checked(ranges: Mapping[TopicPartition, tuple[int, int]]) -> Mapping[TopicPartition, tuple[int, int]]:
+async def read_column_ranges(
+    link: ClusterLink, ranges: Ranges, *, builder: ColumnBuilder, batch_bytes: int, timeout: float
+) -> AsyncIterator[RecordColumns]:
+    """Yield the records of these ranges as batches of columns, each of ``batch_bytes`` or one record more.
+
+    The last one may be smaller. Everything else is as with ``read_ranges``; what was read before an error is yielded
+    before it is raised.
+    """
+    async with _RangeReading(link, ranges, timeout) as reading:
+        collector = ColumnCollector(reading.fetcher.collector)
+        ends: dict[TopicPartition, BatchEnd] = {}
+        try:
+            while reading.unfinished:
+                reading.check()
+                await collector.append(builder, _ALL_ROWS, batch_bytes)
+                collector.take()
+                ends |= reading.moved()
+                if builder.size >= batch_bytes or builder.is_full:
+                    yield RecordColumns(builder.finish(), ends)
+                    ends = {}
+                    reading.progresses()
+                await reading.next()
+        except KafkaError:
+            if builder.rows:
+                yield RecordColumns(builder.finish(), ends)
+            raise
+        if builder.rows:
+            yield RecordColumns(builder.finish(), ends)
+
+
+class _RangeReading:
+    """A fetcher of its own for these ranges, what is left of them, and when that became less."""
+
+    def __init__(self, link: ClusterLink, ranges: Ranges, timeout: float) -> None:
+        self._link = link
+        self._ranges = checked(ranges)
+        self._timeout = timeout
+        self._subscription = subscription = Subscription()
+        subscription.assign(tp for tp, (start, until) in ranges.items() if start < until)
+        for tp in subscription.assigned:
+            subscription.seek(tp, ranges[tp][0])
+            subscription.read_until(tp, ranges[tp][1])
+        self.fetcher = Fetcher(link.config, link.pool, link.metadata, subscription, link.random)
+        self._background = Supervisor("aiokc range reader")
+        self._last_progress = 0.0
+        self._stood = self._positions()
+        self._told = self._positions()
+
+    async def __aenter__(self) -> _RangeReading:
+        self._background.ended.followed_by(self.fetcher.arrived)
+        self._link.background.ended.followed_by(self.fetcher.arrived)
+        self._link.metadata.changed.followed_by(self.fetcher.wake)
+        self._background.start([self.fetcher.run])
+        self.progresses()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._link.metadata.changed.not_followed_by(self.fetcher.wake)
+        self._link.background.ended.not_followed_by(self.fetcher.arrived)
+        await self._background.stop()
+
+    def check(self) -> None:
+        """Raise what ended the link, or the background of this reading."""
+        self._link.check()
+        self._background.check()
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self._subscription.assigned)
+
+    def position(self, tp: TopicPartition) -> int:
+        """Where to read on: within the range, or at its end."""
+        return min(self._subscription[tp].position, self._ranges[tp][1])
+
+    def moved(self) -> dict[TopicPartition, BatchEnd]:
+        """Return where the partitions stand that have moved since the last call."""
+        now = self._positions()
+        moved = {tp: position for tp, position in now.items() if self._told.get(tp) != position}
+        self._told = now
+        assigned = self._subscription.assigned
+        return {tp: (self.position(tp), assigned[tp].leader_epoch, assigned[tp].claim) for tp in moved}
+
+    def progresses(self) -> None:
+        """The time without progress begins now."""
+        self._last_progress = asyncio.get_running_loop().time()
+
+    async def next(self) -> None:
+        """Give up the ranges that are finished; where nothing has moved, wait for more. Raises RequestTimedOut."""
+        stands = self._positions()
+        has_moved, self._stood = stands != self._stood, stands
+        if has_moved:
+            self.progresses()
+        if self._subscription.replace(tp for tp, offset in stands.items() if offset < self._ranges[tp][1]):
+            self.fetcher.wake.notify()  # what is buffered behind the end of a range makes room
+            self._stood = self._positions()
+            return
+        if has_moved or self.fetcher.collector.has_undecoded():
+            return
+        self.fetcher.collector.user_waits(None)
+        left = self._last_progress + self._timeout - asyncio.get_running_loop().time()
+        if not await self.fetcher.arrived.wait(left):
+            raise self._stuck()
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {tp: position.position for tp, position in self._subscription.assigned.items()}
+
+    def _stuck(self) -> RequestTimedOut:
+        where = "; ".join(
+            f"{tp} at offset {position.position} of the range's end {position.until}"
+            f" (its log ends at {'unknown' if position.high_watermark is None else position.high_watermark})"
+            for tp, position in sorted(self._subscription.assigned.items())
+        )
+        error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}")
+        error.__cause__ = self._link.metadata.error
+        return error
+
+
+def checked(ranges: Ranges) -> Ranges:
     """Raise ConfigError for a range that can't be one."""
     for tp, (start, until) in ranges.items():
         if not 0 <= start <= until:
             raise ConfigError(f"{tp}: ({start}, {until}) is no range of offsets; 0 <= from <= until must hold")
     return ranges
-
-
-def _stuck(subscription: Subscription, timeout: float, metadata: Metadata) -> RequestTimedOut:
-    where = "; ".join(
-        f"{tp} at offset {position.position} of the range's end {position.until}"
-        f" (its log ends at {'unknown' if position.high_watermark is None else position.high_watermark})"
-        for tp, position in sorted(subscription.assigned.items())
-    )
-    error = RequestTimedOut(f"no progress for {timeout:.3g} s: {where}")
-    error.__cause__ = metadata.error
-    return error

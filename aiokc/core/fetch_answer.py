@@ -8,8 +8,8 @@ from enum import Enum, auto
 from ..error_codes import ErrorCode, error_code
 from ..errors import BrokerError, broker_error
 from ..wire.messages.fetch import PartitionData
-from .fetch_buffer import Fetched
 from .fetch_session import FetchTarget
+from .partition_buffer import Fetched
 
 
 class Verdict(Enum):

@@ -1,241 +1,21 @@
-"""Fetched and not yet handed out: record batches as they came, decoded only as far as somebody asks."""
+"""Fetched and not yet handed out: the buffers of all partitions, and in which order they are served."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final
 
-from ..errors import KafkaError, RecordError
-from ..records import AbortedTransactions, RecordReader, open_measured, split_batches
-from ..types import RawRecord, TopicPartition
+from ..errors import KafkaError
+from ..types import TopicPartition
 from ..wire import FrameBuffers
-from .frame_memory import FrameMemory, Unread
+from .frame_memory import FrameMemory
+from .partition_buffer import Fetched, Limits, PartitionBuffer
 from .positions import PartitionPosition
 from .subscription import Subscription
 
 # How many partitions serving looks at before it goes to the trouble of listing all.
 _FIRST_FEW: Final = 16
-
-
-@dataclass(slots=True)
-class Fetched:
-    """One partition's part of a Fetch response, asked from ``offset`` by the claim that ``token`` names."""
-
-    tp: TopicPartition
-    token: int
-    offset: int
-    records: memoryview
-    aborted: Sequence[tuple[int, int]] | None = None
-    error: KafkaError | None = None
-
-
-#: A batch that is open: its reader, and how many bytes that keeps.
-Opened: TypeAlias = tuple[RecordReader, int]
-
-
-@dataclass(slots=True)
-class Limits:
-    """How batches are opened. ``check_crcs`` and ``max_decompressed_bytes`` are the consumer's options."""
-
-    check_crcs: bool = True
-    max_decompressed_bytes: int = 128 << 20
-
-
-class PartitionBuffer:
-    """The batches of one claim on a partition, in order: each begins where the one before it ended.
-
-    An error keeps its place in that order: what lies before it is handed out first.
-
-    In memory are batches as they came until they are opened, and those that are open or decoded, decompressed, until
-    the last of their records was taken.
-    """
-
-    __slots__ = (
-        "_decoded",
-        "_limits",
-        "_memory",
-        "_reader",
-        "_unread",
-        "end",
-        "epoch",
-        "error",
-        "next",
-        "next_epoch",
-        "ready",
-        "taken_epoch",
-        "token",
-        "tp",
-    )
-
-    def __init__(
-        self,
-        tp: TopicPartition,
-        token: int,
-        offset: int,
-        limits: Limits,
-        memory: FrameMemory | None = None,
-        epoch: int | None = None,
-    ) -> None:
-        self.tp = tp
-        self.token = token
-        self.end = offset  # the next offset to fetch
-        self.epoch = epoch  # the leader epoch of the last record before that
-        self.next = offset  # the position once all of ``ready`` is handed out
-        self.next_epoch = epoch  # the leader epoch of the last record, or marker, before that
-        self.taken_epoch = epoch  # and of the last one before what ``take`` returned
-        self.ready: list[RawRecord] = []
-        self.error: KafkaError | None = None
-        self._unread: deque[Unread] = deque()
-        self._reader: RecordReader | None = None
-        self._limits = limits
-        self._memory = memory or FrameMemory()
-        self._decoded = 0  # bytes of what ``ready`` was decoded from
-
-    def drop(self) -> None:
-        """Keep nothing any more. What a thread, or a call that gave way, still does to it counts for nobody."""
-        self._clear()
-        self._memory = FrameMemory()
-
-    def _clear(self) -> None:
-        for unread in self._unread:
-            self._memory.release(unread)
-        self._unread.clear()
-        self._reader = None
-        self._forget_decoded()
-
-    def _forget_decoded(self) -> None:
-        self._memory.bytes -= self._decoded
-        self._decoded = 0
-
-    def add(self, fetched: Fetched) -> None:
-        """Append what arrived. An answer for another offset than the end of what is here is stale and dropped."""
-        if fetched.offset != self.end or self.error is not None:
-            return
-        if fetched.error is not None:
-            self.error = fetched.error
-            return
-        aborted = None
-        if fetched.aborted:
-            aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
-        try:
-            for header, view in split_batches(fetched.records):
-                if header.next_offset <= self.end:
-                    continue  # all of it lies before what was asked for
-                unread = Unread(header, view, aborted)
-                self._unread.append(unread)
-                self._memory.hold(unread)
-                self.end = header.next_offset
-                self.epoch = header.leader_epoch
-        except RecordError as error:
-            self.error = self._located(error)
-            return
-        if self.end == fetched.offset and len(fetched.records) > 0:
-            self.error = self._located(
-                RecordError("the broker sent bytes without one complete record batch; nothing can be read past here")
-            )
-
-    @property
-    def undecoded(self) -> bool:
-        return self._reader is not None or bool(self._unread)
-
-    @property
-    def empty(self) -> bool:
-        return not self.ready and not self.undecoded and self.error is None
-
-    def unopened(self) -> Unread | None:
-        """The batch to open before the next record can be decoded; None where one is open, or none is left."""
-        return self._unread[0] if self._reader is None and self._unread else None
-
-    def open(self, unread: Unread) -> Opened | None:
-        """Check and decompress the next batch; None where nobody must see it (an aborted transaction).
-
-        Changes nothing here, so a thread may do it. Raises RecordError.
-        """
-        header, view = unread.header, unread.view
-        if unread.aborted is not None and unread.aborted.skips(header, view):
-            return None
-        return open_measured(
-            header,
-            view,
-            topic=self.tp.topic,
-            partition=self.tp.partition,
-            check_crcs=self._limits.check_crcs,
-            max_decompressed_bytes=self._limits.max_decompressed_bytes,
-        )
-
-    def opened(self, unread: Unread, opened: Opened | None) -> None:
-        """Go on with the reader, unless the batch was dropped while it was being opened."""
-        if not self._unread or self._unread[0] is not unread:
-            return
-        self._reader, size = opened or (None, 0)
-        if self._reader is None or self._reader.remaining == 0:
-            self._close_batch()
-        else:
-            self._memory.release(unread)
-            self._memory.bytes += size
-            self._decoded += size
-
-    def failed_with(self, error: RecordError) -> None:
-        """The next batch can't be read: the error takes its place, and what follows it is dropped."""
-        self.error = self._located(error)
-        for unread in self._unread:
-            self._memory.release(unread)
-        self._unread.clear()
-        self._reader = None
-
-    def decode(self, count: int) -> None:
-        """Move up to ``count`` more records to ``ready``, from the batch in hand or, with none open, the next one."""
-        try:
-            unread = self.unopened()
-            if unread is not None:
-                self.opened(unread, self.open(unread))
-            if self._reader is not None:
-                self._read(count)
-        except RecordError as error:
-            self.failed_with(error)
-
-    def _read(self, count: int) -> None:
-        reader = self._reader
-        assert reader is not None
-        self.ready += reader.take(count, self.next)
-        if self.ready:
-            self.next = max(self.next, self.ready[-1].offset + 1)
-            self.next_epoch = self._unread[0].header.leader_epoch
-        if reader.remaining == 0:
-            self._close_batch()
-
-    def _close_batch(self) -> None:
-        """The batch is read to its end: the position is behind it, whatever compaction left of its records."""
-        unread = self._unread.popleft()
-        self._reader = None
-        self._memory.release(unread)
-        self.next = max(self.next, unread.header.next_offset)
-        self.next_epoch = unread.header.leader_epoch
-
-    def take(self, count: int) -> tuple[list[RawRecord], int]:
-        """Return up to ``count`` decoded records, and the position after them; its epoch is ``taken_epoch`` then.
-
-        Behind the last of them there may be offsets that hold no record, of a newer epoch: a marker of a transaction.
-        """
-        if count >= len(self.ready):
-            taken, self.ready = self.ready, []
-            if self._reader is None:
-                self._forget_decoded()
-            self.taken_epoch = self.next_epoch
-            return taken, self.next
-        taken = self.ready[:count]
-        del self.ready[:count]
-        self.taken_epoch = taken[-1].leader_epoch
-        return taken, taken[-1].offset + 1
-
-    def _located(self, error: RecordError) -> RecordError:
-        """Say where, with the offset from which nothing more can be read."""
-        if not error.topic:
-            error.topic, error.partition, error.offset = self.tp.topic, self.tp.partition, self.next
-        return error
 
 
 class FetchBuffer:
@@ -305,6 +85,10 @@ class FetchBuffer:
         """Whether an error waits to be raised for this claim: there is no use in fetching past it."""
         buffer = self._partitions.get(tp)
         return buffer is not None and buffer.token == token and buffer.error is not None
+
+    def is_current(self, buffer: PartitionBuffer) -> bool:
+        """Whether it was not dropped."""
+        return self._partitions.get(buffer.tp) is buffer
 
     def served(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """It had its turn: all others come first now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..records import AbortedTransactions, BatchHeader
+from ..records import AbortedTransactions, BatchHeader, RecordReader
 from ..wire import FrameBuffers
 
 # A frame of which no more than this share is unread, and nothing was read while another frame came, is given up for
@@ -17,12 +17,18 @@ _EMPTY: Final = memoryview(b"")
 
 @dataclass(slots=True, eq=False)
 class Unread:
-    """A batch that has arrived and is not open yet. ``view`` is empty once it is, or was dropped."""
+    """A batch that has arrived. ``view`` is empty once it is open, or was dropped.
+
+    Open, it has a ``reader``, which keeps ``size`` bytes; or it is ``hidden``: part of an aborted transaction.
+    """
 
     header: BatchHeader
     view: memoryview
     aborted: AbortedTransactions | None
     frame: Frame | None = None
+    reader: RecordReader | None = None
+    size: int = 0
+    hidden: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -1,22 +1,28 @@
 """Record batches: from the bytes of a Fetch response to records, and back. May import values and errors only."""
 
 from .batch import BatchHeader, split_batches
+from .columns import COLUMNS, ColumnBuilder, append, checked_columns, new_builder
 from .compression import Codec
 from .decode import NATIVE, RecordReader, open_batch, open_measured
 from .encode import NewRecord, encode_batch, encode_control_batch
 from .transactions import AbortedTransactions, ControlType, control_type
 
 __all__ = [
+    "COLUMNS",
     "NATIVE",
     "AbortedTransactions",
     "BatchHeader",
     "Codec",
+    "ColumnBuilder",
     "ControlType",
     "NewRecord",
     "RecordReader",
+    "append",
+    "checked_columns",
     "control_type",
     "encode_batch",
     "encode_control_batch",
+    "new_builder",
     "open_batch",
     "open_measured",
     "split_batches",

@@ -1,22 +1,35 @@
 /* The record decoder in C: what _pure.py does, byte for byte and error for error.
  *
- * One idea each: _layout.h reads the bytes of a record, _records.c makes objects of records.
+ * One idea each: _layout.h reads the bytes of a record, _records.c makes objects of records, _columns.c
+ * makes columns of them, and _arrow.c hands those over.
  */
 
-#include "_native.h"
+#include "_arrow.h"
+
+static PyObject *imported(const char *module_name, const char *name) {
+    PyObject *module = PyImport_ImportModule(module_name);
+    PyObject *found = module == NULL ? NULL : PyObject_GetAttrString(module, name);
+    Py_XDECREF(module);
+    return found;
+}
 
 static int module_exec(PyObject *module) {
     State *state = PyModule_GetState(module);
-    PyObject *errors = PyImport_ImportModule("aiokc.errors");
-    state->corrupt_record = errors == NULL ? NULL : PyObject_GetAttrString(errors, "CorruptRecord");
-    Py_XDECREF(errors);
-    return state->corrupt_record == NULL ? -1 : add_records(module, state);
+    if ((state->corrupt_record = imported("aiokc.errors", "CorruptRecord")) == NULL ||
+        (state->too_large = imported("aiokc.records.unfit", "too_large")) == NULL ||
+        (state->no_timestamp = imported("aiokc.records.unfit", "no_timestamp")) == NULL)
+        return -1;
+    return add_records(module, state) < 0 || add_arrow(module, state) < 0 || add_columns(module, state) < 0 ? -1 : 0;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     State *state = PyModule_GetState(module);
     Py_VISIT(state->record_type);
+    Py_VISIT(state->reader_type);
+    Py_VISIT(state->arrow_type);
     Py_VISIT(state->corrupt_record);
+    Py_VISIT(state->too_large);
+    Py_VISIT(state->no_timestamp);
     Py_VISIT(state->no_headers);
     return 0;
 }
@@ -24,7 +37,11 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
 static int module_clear(PyObject *module) {
     State *state = PyModule_GetState(module);
     Py_CLEAR(state->record_type);
+    Py_CLEAR(state->reader_type);
+    Py_CLEAR(state->arrow_type);
     Py_CLEAR(state->corrupt_record);
+    Py_CLEAR(state->too_large);
+    Py_CLEAR(state->no_timestamp);
     Py_CLEAR(state->no_headers);
     return 0;
 }

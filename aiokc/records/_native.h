@@ -17,7 +17,11 @@
 
 typedef struct {
     PyTypeObject *record_type;
+    PyTypeObject *reader_type;
+    PyTypeObject *arrow_type;
     PyObject *corrupt_record;
+    PyObject *too_large;    /* these two make errors: see unfit.py */
+    PyObject *no_timestamp;
     PyObject *no_headers;
 } State;
 
@@ -30,6 +34,7 @@ typedef struct {
     PyObject *origin;
     int64_t base_offset;
     int64_t last_delta;
+    int64_t record_count;
     uint64_t base_timestamp; /* without a sign: Java's sum of it and a delta wraps around */
     int64_t append_time;
     int has_append_time;
@@ -47,6 +52,9 @@ static inline int64_t timestamp_of(const Reader *reader, const Layout *layout) {
 
 /* Add the types of _records.c to the module, and to its state. */
 int add_records(PyObject *module, State *state);
+
+/* The same for _columns.c. */
+int add_columns(PyObject *module, State *state);
 
 /* Set CorruptRecord for what the cursor has met in this reader's batch. */
 void raise_corrupt(const Reader *reader, const Cursor *cursor);

@@ -62,6 +62,15 @@ class RecordReader:
                 raise self._corrupt(what) from error
         return taken
 
+    def rewind(self) -> None:
+        """Go back to the first record."""
+        self._position, self._previous_delta, self.remaining = 0, -1, self._header.record_count
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last record that was looked at."""
+        return self._header.base_offset + self._previous_delta + 1
+
     def _read(self, count: int, taken: list[RawRecord]) -> None:
         """Append the next ``count`` records to ``taken``.
 

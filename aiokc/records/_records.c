@@ -213,8 +213,8 @@ static int reader_set_header(Reader *self, PyObject *header, PyObject *topic, in
     }
     self->base_timestamp = (uint64_t)base_timestamp;
     self->has_append_time = timestamp_type == 1;
-    self->progress.previous_delta = -1;
-    self->progress.remaining = Py_MIN(record_count, PY_SSIZE_T_MAX);
+    self->record_count = Py_MIN(record_count, PY_SSIZE_T_MAX);
+    self->progress = (Progress){.previous_delta = -1, .remaining = self->record_count};
     PyObject *leader_epoch = PyObject_GetAttrString(header, "leader_epoch");
     topic = leader_epoch == NULL ? NULL : PyUnicode_FromObject(topic); /* a str, and no subclass with a __dict__ */
     if (topic != NULL)
@@ -322,7 +322,17 @@ static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
     return records;
 }
 
+static PyObject *reader_rewind(Reader *self, PyObject *Py_UNUSED(ignored)) {
+    self->progress = (Progress){.previous_delta = -1, .remaining = self->record_count};
+    Py_RETURN_NONE;
+}
+
+static PyObject *reader_next_offset(Reader *self, void *Py_UNUSED(closure)) {
+    return PyLong_FromLongLong(self->base_offset + self->progress.previous_delta + 1);
+}
+
 static PyMethodDef reader_methods[] = {
+    {"rewind", (PyCFunction)reader_rewind, METH_NOARGS, PyDoc_STR("Go back to the first record.")},
     {"take", (PyCFunction)(void (*)(void))reader_take, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("take(count, from_offset=0) -> list[ConsumerRecord]\n\n"
                "The next records with an offset >= from_offset, at most count; [] once the batch is finished.")},
@@ -335,11 +345,18 @@ static PyMemberDef reader_members[] = {
     {0},
 };
 
+static PyGetSetDef reader_getset[] = {
+    {.name = "next_offset", .get = (getter)reader_next_offset,
+     .doc = PyDoc_STR("The offset behind the last record that was looked at.")},
+    {0},
+};
+
 static PyType_Slot reader_slots[] = {
     {Py_tp_new, reader_new},
     {Py_tp_dealloc, reader_dealloc},
     {Py_tp_methods, reader_methods},
     {Py_tp_members, reader_members},
+    {Py_tp_getset, reader_getset},
     {Py_tp_doc, PyDoc_STR("The records of one batch, decoded as they are asked for.")},
     {0},
 };
@@ -362,8 +379,6 @@ int add_records(PyObject *module, State *state) {
     state->no_headers = PyTuple_New(0);
     if (state->record_type == NULL || state->no_headers == NULL || PyModule_AddType(module, state->record_type) < 0)
         return -1;
-    PyObject *reader_type = PyType_FromModuleAndSpec(module, &reader_spec, NULL);
-    int result = reader_type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)reader_type);
-    Py_XDECREF(reader_type);
-    return result;
+    state->reader_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &reader_spec, NULL);
+    return state->reader_type == NULL ? -1 : PyModule_AddType(module, state->reader_type);
 }

@@ -38,6 +38,13 @@ class RecordReader(Protocol):
         Raises CorruptRecord; what could be read before the corrupt record is returned first, by a call of its own.
         """
 
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last record that was looked at."""
+
+    def rewind(self) -> None:
+        """Go back to the first record."""
+
 
 def open_batch(
     header: BatchHeader,
@@ -144,6 +151,12 @@ def implementation(setting: str) -> Any:
 
 _chosen: Final = implementation(os.environ.get("AIOKC_NATIVE", ""))
 new_reader: Final[Callable[..., RecordReader]] = _chosen.RecordReader
+
+
+def implementation_of_columns() -> Any:
+    """Return the module that builds columns of records. Raises ImportError where that is pyarrow, and not there."""
+    return _chosen if NATIVE else importlib.import_module("._pure_columns", __package__)
+
 
 #: Whether records are decoded by the extension.
 NATIVE: Final[bool] = _chosen is not _pure

@@ -45,11 +45,13 @@ class MessageReader:
         "_append_time",
         "_base_offset",
         "_check_crcs",
+        "_messages",
         "_partition",
         "_payload",
         "_position",
         "_timestamp_type",
         "_topic",
+        "next_offset",
         "remaining",
     )
 
@@ -66,15 +68,22 @@ class MessageReader:
         check_crcs: bool = True,
     ) -> None:
         self._payload = payload
-        self._position = 0
         self._topic = topic
         self._partition = partition
         self._timestamp_type = timestamp_type
         self._base_offset = base_offset
         self._append_time = append_time
         self._check_crcs = check_crcs
+        self._messages = messages
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Go back to the first record."""
+        self._position = 0
         #: Messages that were not looked at yet. 0: all are read.
-        self.remaining = messages
+        self.remaining = self._messages
+        #: The offset behind the last record that was looked at.
+        self.next_offset = self._base_offset
 
     def take(self, count: int, from_offset: int = 0) -> list[RawRecord]:
         """Return the next records with an offset >= ``from_offset``, at most ``count``; [] once all are read.
@@ -105,6 +114,7 @@ class MessageReader:
                 return
             self._position += PREFIX_SIZE + size
             self.remaining -= 1
+            self.next_offset = self._base_offset + offset + 1
 
     def _read(self, count: int, taken: list[RawRecord]) -> None:
         """Append the next ``count`` records to ``taken``."""
@@ -143,6 +153,8 @@ class MessageReader:
         finally:
             self._position = start
             self.remaining -= len(taken)
+            if taken:
+                self.next_offset = taken[-1].offset + 1
 
 
 def open_messages(

@@ -10,8 +10,9 @@ import pytest
 from aiokc.config import ClientConfig
 from aiokc.core.cluster import Cluster
 from aiokc.core.fetch_answer import Verdict, verdict
-from aiokc.core.fetch_buffer import FetchBuffer, Fetched, Limits
+from aiokc.core.fetch_buffer import FetchBuffer
 from aiokc.core.fetch_plan import FetchPlan, FetchPlanner
+from aiokc.core.partition_buffer import Fetched, Limits
 from aiokc.core.subscription import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, CorruptRecord

@@ -20,10 +20,11 @@ from aiokc.client.supervisor import Supervisor
 from aiokc.client.turns import Turn, Turns
 from aiokc.client.user_commits import UserCommits
 from aiokc.core import leader_work, sticky
-from aiokc.core.fetch_buffer import FetchBuffer, PartitionBuffer
+from aiokc.core.fetch_buffer import FetchBuffer
 from aiokc.core.group_protocol import IdentityLost, Rebalancing, Released, SendHeartbeat, SentCommit
 from aiokc.core.holdings import Holdings
 from aiokc.core.membership import Membership
+from aiokc.core.partition_buffer import PartitionBuffer
 from aiokc.core.positions import PartitionPosition
 from aiokc.core.subscription import Subscription
 from aiokc.errors import BrokerError

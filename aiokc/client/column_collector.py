@@ -1,0 +1,85 @@
+"""From what was fetched to columns: appended by slices, and handed out in one step; or not at all, if that fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from ..core.partition_buffer import PartitionBuffer
+from ..records import NATIVE, ColumnBuilder
+from ..types import BatchEnd, TopicPartition
+from .fetch_collector import SLICE_SECONDS, FetchCollector, HandOut
+
+# A step takes some 0.3 ms.
+_SLICE_ROWS = 8192 if NATIVE else 256
+_SLICE_BYTES = 1 << 20
+
+_NO_END = (1 << 63) - 1
+
+
+class ColumnCollector:
+    """The user's side of the fetch buffer, for columns.
+
+    What was appended to a builder counts as decoded, and not as handed out, until ``take``: ``put_back`` has it read
+    again. So it is with records that were decoded for getmany() and wait there.
+    """
+
+    def __init__(self, collector: FetchCollector) -> None:
+        self._collector = collector
+        self._appended: dict[PartitionBuffer, int] = {}  # and how many rows of each
+
+    async def append(
+        self, builder: ColumnBuilder, rows: int, size: int, only: Iterable[TopicPartition] | None = None
+    ) -> None:
+        """Append what is there, until the builder holds ``rows``, or these count ``size``; at least one, if there is.
+
+        Gives way to other tasks every 2 ms. Cancelled, it has to be followed by ``put_back``.
+        """
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
+            if buffer.ready:
+                buffer.rewind()
+            until = _NO_END if position.until is None else position.until
+            while buffer.undecoded and buffer.next < until:
+                if builder.rows >= rows or builder.size >= size or builder.is_full:
+                    return
+                if await self._collector.open_large(buffer):
+                    since = loop.time()
+                count = buffer.append(
+                    builder, min(_SLICE_ROWS, rows - builder.rows), min(size, builder.size + _SLICE_BYTES), until
+                )
+                if count:
+                    self._appended[buffer] = self._appended.get(buffer, 0) + count
+                if loop.time() - since > SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    since = loop.time()
+
+    def put_back(self) -> None:
+        """What was appended since the last ``take`` will be read again; the builder is of no use any more."""
+        for buffer in self._appended:
+            buffer.rewind()
+        self._appended.clear()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether all that was appended may still be handed out: nothing was revoked, paused or sought meanwhile."""
+        buffer, subscription = self._collector.buffer, self._collector.subscription
+        for appended in self._appended:
+            position = subscription.get(appended.tp, appended.token)
+            if position is None or not position.fetchable or not buffer.is_current(appended):
+                return False
+        return True
+
+    def take(self, only: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, BatchEnd]:
+        """Hand out what was appended, and is valid: positions advance here. Return where it ends, by partition.
+
+        Raises the error of a partition only where nothing else could be handed out.
+        """
+        step = HandOut()
+        for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
+            if buffer.ready:  # records, of an earlier getmany(), which there was no room for
+                continue
+            self._collector.hand_out(buffer, position, self._appended.get(buffer, 0), buffer.take_appended(), step)
+        self._appended.clear()
+        return self._collector.handed_out(step)

@@ -1,0 +1,96 @@
+"""Records as columns: which columns there are, and the builder that is written in C or stands on pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from ..errors import ConfigError, RecordError
+from ..types import ArrowBatch, RawRecord
+from .decode import NATIVE, RecordReader, implementation_of_columns
+
+TimestampUnit: TypeAlias = Literal["ms", "us"]
+
+#: What is read where no columns are named: all that a record has but its leader epoch.
+COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
+#: What can be named. ``timestampType`` is Spark's name of ``timestamp_type``.
+KNOWN_COLUMNS: Final = (*COLUMNS, "leader_epoch", "timestampType")
+
+# Records that are objects already are appended in such steps, each of which may be repeated.
+_AT_ONCE: Final = 128
+
+
+class ColumnBuilder(Protocol):
+    """Records as columns, one batch after the other.
+
+    ``size`` is what all rows count, in bytes; ``is_full``: the next row would be too much for 32-bit offsets.
+    """
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def is_full(self) -> bool: ...
+    def append_records(self, records: list[RawRecord], until: int, size: int) -> int:
+        """Append records before offset ``until``, until all rows count ``size``; return how many.
+
+        Raises RecordError where already the first one does not fit.
+        """
+
+    def finish(self) -> ArrowBatch:
+        """Return the rows so far. The next ones begin another batch."""
+
+
+def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
+    """Return the columns to read. Raises ConfigError for one that there is not, or that is named twice."""
+    if columns is None:
+        return COLUMNS
+    if isinstance(columns, str):
+        raise ConfigError(f"columns must be a sequence of names, not the string {columns!r}")
+    wanted = tuple(columns)
+    unknown = [name for name in wanted if name not in KNOWN_COLUMNS]
+    if unknown:
+        raise ConfigError(f"{unknown[0]!r} is no column; there are {', '.join(KNOWN_COLUMNS)}")
+    if not wanted or len({name.replace("timestampType", "timestamp_type") for name in wanted}) < len(wanted):
+        raise ConfigError(f"columns={list(wanted)!r}: name at least one column, and each once")
+    return wanted
+
+
+def new_builder(columns: Sequence[str], timestamp_unit: TimestampUnit) -> ColumnBuilder:
+    """Return a builder of these columns, which ``checked_columns`` returned.
+
+    Raises ConfigError for another unit, ImportError where columns are built in Python and pyarrow is not there.
+    """
+    if timestamp_unit not in ("ms", "us"):
+        raise ConfigError(f"timestamp_unit={timestamp_unit!r} must be 'ms' or 'us'")
+    builder: ColumnBuilder = implementation_of_columns().ColumnBuilder(columns, timestamp_unit)
+    return builder
+
+
+def append(builder: Any, reader: RecordReader, from_offset: int, until: int, rows: int, size: int) -> int:
+    """Append the reader's records in [from_offset, until), at most ``rows``, until all rows count ``size``.
+
+    Return how many. None of them, with ``reader.remaining`` and room in the builder, means that ``until`` is reached.
+    Raises RecordError as ``reader.take`` does; the rows before are returned first, by a call of their own.
+    """
+    if NATIVE and hasattr(builder, "append") and type(reader).__module__ == type(builder).__module__:
+        appended: int = builder.append(reader, from_offset, until, rows, size)
+        return appended
+    done = 0
+    while done < rows and builder.size < size and reader.remaining:
+        try:
+            records = reader.take(min(rows - done, _AT_ONCE), from_offset)
+            count = builder.append_records(records, until, size)
+        except RecordError:
+            if not done:
+                raise
+            break
+        done += count
+        if count < len(records):
+            if count:
+                from_offset = records[count - 1].offset + 1
+            reader.rewind()  # to where the rest is
+            reader.take(0, from_offset)
+            break
+    return done
