@@ -384,6 +384,8 @@ class Membership:
             self._join_reason = f"gave up {len(taken_away)} partitions, which the next assignment can hand on"
             return self._release(taken_away, then=event.partitions)
         self._enter(State.STABLE)
+        if self._held.is_cooperative:
+            self._heartbeats.expect_another_round(now)
         return [self._assign(event.partitions)]
 
     def _assign(self, partitions: Partitions) -> Assign:

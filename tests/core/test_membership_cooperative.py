@@ -8,6 +8,7 @@ import pytest
 
 from aiokc.assignor import Claim, RebalanceProtocol
 from aiokc.core.group_protocol import (
+    Alive,
     Assign,
     Effect,
     Enforced,
@@ -36,7 +37,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, CommitFailed
 from aiokc.types import TopicPartition
 
-from .test_membership import MAX_POLL, TOPICS, Member
+from .test_membership import INTERVAL, MAX_POLL, TOPICS, Member
 
 A0, A1, A2 = (TopicPartition("t", number) for number in range(3))
 B0 = TopicPartition("u", 0)
@@ -84,6 +85,26 @@ def test_an_assignment_that_takes_nothing_away_needs_no_second_round() -> None:
 def test_an_assignment_that_changes_nothing_is_still_told() -> None:
     member = stable(A0)
     assert member.synced(member.rejoining(), 2, A0) == [Assign(MemberToken(2, "m-1"), (A0,), (), "cooperative-sticky")]
+
+
+def test_a_member_listens_closely_for_the_second_round_and_then_as_ever() -> None:
+    member = stable(A0)
+    member.synced(member.rejoining(), 2, A0)
+    pauses: list[float] = []
+    for _ in range(5):
+        began = member.now
+        member.now = member.machine.deadline
+        [heartbeat] = member.feed(Tick())
+        assert isinstance(heartbeat, SendHeartbeat)
+        member.feed(Alive(heartbeat))
+        pauses.append(member.now - began)
+    assert pauses == pytest.approx([0.1, 0.3, 0.9, 2.7, INTERVAL])
+
+
+def test_an_eager_member_has_no_second_round_to_listen_for() -> None:
+    member = Member()
+    member.stable(A0)
+    assert member.machine.deadline == member.now + INTERVAL
 
 
 def test_what_was_taken_away_is_revoked_and_then_the_member_joins_again_at_once() -> None:
