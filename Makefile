@@ -77,7 +77,7 @@ test: lint jars
 	@$(OTHER_DECODER)
 
 test-long: lint jars
-	@echo "== tests, the long ones too" && $(VENV_PYTHON) -m pytest $(ARGS)
+	@echo "== tests, the long ones too" && $(VENV_PYTHON) -m pytest --hypothesis-profile thorough $(ARGS)
 	@$(OLD_KAFKAS)
 	@$(OTHER_DECODER)
 

@@ -12,17 +12,22 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 from aiokc.records import NATIVE
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs
 from aiokc.testing.kafka_jars import KAFKA_VERSION, OLD_VERSIONS, home, release
 from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 
+from . import examples
+
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
 # One download serves every run, from whatever folder pytest is called.
 os.environ.setdefault("AIOKC_KAFKA_HOME", str(ROOT / ".kafka"))
+
+settings.load_profile(examples.SAMPLE)
 
 _BROKERS = {"kafka", "three_nodes"}
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

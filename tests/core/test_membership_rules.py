@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -55,6 +55,7 @@ from aiokc.core.member_states import NEXT, State
 from aiokc.core.membership import Membership
 from aiokc.errors import AssignmentFailed, BrokerError
 from aiokc.types import TopicPartition
+from tests.examples import examples
 
 SESSION, INTERVAL, MAX_POLL = 10.0, 3.0, 30.0
 
@@ -328,7 +329,7 @@ class StaticCooperativeMemberRules(StaticMemberRules):
 
 
 # Each run takes a few ms; the shared machine may be slow all the same.
-_SETTINGS = settings(max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+_SETTINGS = settings(examples(100, thorough=500), stateful_step_count=40)
 TestMember = MemberRules.TestCase
 TestStaticMember = StaticMemberRules.TestCase
 TestCooperativeMember = CooperativeMemberRules.TestCase

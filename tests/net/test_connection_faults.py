@@ -144,7 +144,7 @@ async def test_a_request_that_is_never_answered_times_out_and_ends_the_connectio
     async with serving(script) as server, connected(server) as connection:
         other = asyncio.ensure_future(ask_over(connection, "other", timeout=60))
         await ticks(1)
-        with pytest.raises(RequestTimedOut, match=r"broker 1: no answer to Heartbeat v4 within 0\.0\d+ s"):
+        with pytest.raises(RequestTimedOut, match=r"broker 1: no answer to Heartbeat v4 within \d\.\d+ s"):
             await connection.request(HEARTBEAT, timeout=0.02)
         with pytest.raises(ConnectionFailed, match=r"no answer to Heartbeat v4 .*, while Metadata v12 was in flight"):
             await other

@@ -120,6 +120,7 @@ async def test_a_request_that_times_out_is_the_end_of_that_connection_only() -> 
 
     async with serving(script) as server, running_pool(server) as pool:
         pool.set_brokers({1: server.broker(1)})
+        await pool.connection(1, timeout=20)
         with pytest.raises(RequestTimedOut, match=rf"broker 1 \(127.0.0.1:{server.port}\): no answer to Metadata v12"):
             await ask(pool, 1, timeout=0.05)
         assert await ask(pool, 1, purpose=Purpose.COORDINATOR) == "t"

@@ -11,11 +11,12 @@ from typing import Any, TypeAlias
 import aiokafka.record.legacy_records as aiokafka_records
 import aiokafka.record.memory_records as aiokafka_memory
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.records import Codec
 from aiokc.types import LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord
+from tests.examples import examples
 
 from .batches import read_all
 from .message_sets import APPEND_TIME, CODECS, MAGICS, Message, compacted_messages, message_set
@@ -62,7 +63,7 @@ def content(record: RawRecord) -> tuple[object, ...]:
     return record.offset, record.timestamp, record.key, record.value
 
 
-@settings(max_examples=15)
+@examples(8, thorough=50)
 @pytest.mark.parametrize(("magic", "codec"), BOTH_CAN)
 @pytest.mark.parametrize("name", BUILDERS)
 @given(messages=plain_messages)
@@ -72,7 +73,7 @@ def test_what_their_builders_write(name: str, magic: int, codec: Codec, messages
     assert [content(record) for record in read_all(data)] == expected
 
 
-@settings(max_examples=15)
+@examples(8, thorough=50)
 @pytest.mark.parametrize(("magic", "codec"), BOTH_CAN)
 @pytest.mark.parametrize("name", READERS)
 @given(messages=plain_messages, append_time=st.none() | st.integers(1, 1 << 42))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.errors import CorruptRecord, RecordTooLarge
 from aiokc.records import AbortedTransactions, Codec, NewRecord, encode_batch, open_batch, open_measured, split_batches
 from aiokc.records.message_set import with_right_checksum
 from aiokc.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord
+from tests.examples import examples
 
 from .batches import ALL, open_only, read_all
 from .message_sets import (
@@ -38,7 +39,7 @@ def expected(messages: list[Message], magic: int, append_time: int | None = None
     return [(new.offset, new.timestamp, CREATE_TIME, new.key, new.value) for new in messages]
 
 
-@settings(max_examples=30)
+@examples(15, thorough=100)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", MAGICS)
 @given(messages=compacted_messages(), append_time=st.none() | st.integers(0, 1 << 42))

@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 import aiokafka.record.default_records as aiokafka_records
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.records import Codec, NewRecord, encode_batch
+from tests.examples import examples
 
 from .batches import CODECS, as_new, compacted_records, new_records, only_batch, read_all
 
@@ -51,7 +52,7 @@ def build(builder: Builder, records: list[NewRecord], codec: Codec) -> bytes:
     return bytes(batch.build())
 
 
-@settings(max_examples=15)
+@examples(8, thorough=50)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("name", BUILDERS)
 @given(records=st.lists(plain_records, min_size=1, max_size=12))
@@ -72,7 +73,7 @@ def test_their_compression_is_really_met(name: str, codec: Codec) -> None:
     assert [record.value for record in read_all(data)] == [record.value for record in records]
 
 
-@settings(max_examples=15)
+@examples(8, thorough=50)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("name", READERS)
 @given(records=compacted_records().filter(lambda records: all(r.timestamp < 1 << 62 for r in records)))

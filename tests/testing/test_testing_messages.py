@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.testing.messages import describing, producing, topic_admin, txn
 from aiokc.wire import Message, decode, encode
+from tests.examples import examples
 from tests.wire.messages import structs
 from tests.wire.test_upstream import compare, released
 
@@ -28,7 +29,7 @@ def test_the_definitions_of_the_released_client(cls: type[Message]) -> None:
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(5, thorough=20)
 @given(data=st.data())
 def test_there_and_back_in_every_version(cls: type[Message], data: st.DataObject) -> None:
     for version in range(cls.min_version, cls.max_version + 1):

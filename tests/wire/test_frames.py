@@ -7,7 +7,7 @@ import tracemalloc
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.errors import MalformedResponse
@@ -23,6 +23,7 @@ from aiokc.wire import (
 from aiokc.wire.messages.discovery import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from aiokc.wire.messages.group import HeartbeatRequest, HeartbeatResponse
 from aiokc.wire.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+from tests.examples import examples
 
 MIB = 1 << 20
 SHARED = 64 << 10  # frames up to here share a buffer
@@ -56,7 +57,7 @@ def receive(assembler: FrameAssembler, data: bytes, cuts: Iterable[int] = ()) ->
 # Pieces
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150, thorough=1000)
 @given(st.data())
 def test_frames_come_out_whole_however_the_bytes_are_cut(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(0, 300) | st.sampled_from([SHARED - 4, SHARED - 3, SHARED * 3]), max_size=8))

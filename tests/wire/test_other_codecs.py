@@ -17,7 +17,7 @@ from pkgutil import resolve_name
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.index import schema_name_map
@@ -27,6 +27,7 @@ from kio.static.constants import EntityType
 from aiokc.wire import decode, encode
 from aiokc.wire.primitives import NO_UUID, Primitive
 from aiokc.wire.schema import Field, Message, Struct, fields_of
+from tests.examples import examples
 
 from .messages import all_versions, structs
 
@@ -48,7 +49,7 @@ KNOWN_ERRORS: Final = sorted(int(code) for code in KioErrorCode)
 #: Reads a field of the other's struct, as the type that ours has.
 Read = Callable[[Any, str], Any]
 
-each_message = settings(max_examples=10, suppress_health_check=list(HealthCheck), deadline=None)
+each_message = examples(5, thorough=20)
 
 
 def known(unknown: set[tuple[str, int]]) -> list[Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.errors import MalformedResponse
@@ -22,6 +22,7 @@ from aiokc.wire.messages.sasl import SaslAuthenticateRequest
 from aiokc.wire.primitives import write_uvarint
 from aiokc.wire.schema import Message
 from benchmarks.metadata_decode import metadata
+from tests.examples import examples
 
 from .messages import all_versions, structs
 
@@ -40,7 +41,7 @@ def in_slices(cls: type[Message], data: bytes, version: int, every: int) -> tupl
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-@settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
+@examples(6, thorough=30)
 @given(data=st.data())
 def test_what_is_written_is_read_again(cls: type[Message], version: int, data: st.DataObject) -> None:
     message = data.draw(structs(cls, version))
@@ -51,7 +52,7 @@ def test_what_is_written_is_read_again(cls: type[Message], version: int, data: s
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-@settings(max_examples=4, suppress_health_check=list(HealthCheck), deadline=None)
+@examples(3, thorough=8)
 @given(data=st.data())
 def test_a_message_cut_at_any_byte_is_malformed(cls: type[Message], version: int, data: st.DataObject) -> None:
     encoded = encode(data.draw(structs(cls, version)), version)
@@ -65,7 +66,7 @@ def test_a_message_cut_at_any_byte_is_malformed(cls: type[Message], version: int
 
 
 @pytest.mark.parametrize(("cls", "version"), EVERY_VERSION)
-@settings(max_examples=10, suppress_health_check=list(HealthCheck), deadline=None)
+@examples(4, thorough=20)
 @given(data=st.data())
 def test_garbage_is_a_message_or_malformed_and_costs_no_memory(
     cls: type[Message], version: int, data: st.DataObject

@@ -1,0 +1,24 @@
+"""How many examples properties are tried with: the same few in every `make test`, others and more in `make test-long`.
+
+What Hypothesis calls slow is not looked at: that is the machine's business, and whoever else uses it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hypothesis import HealthCheck, settings
+
+SAMPLE: Final = "sample"
+THOROUGH: Final = "thorough"
+
+_SLOW: Final = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
+
+settings.register_profile(SAMPLE, max_examples=50, deadline=None, suppress_health_check=_SLOW, derandomize=True)
+settings.register_profile(THOROUGH, max_examples=200, deadline=None, suppress_health_check=_SLOW)
+
+
+def examples(sample: int, *, thorough: int) -> settings:
+    """The settings of a test that tries so many."""
+    is_thorough = settings.get_current_profile_name() == THOROUGH
+    return settings(max_examples=thorough if is_thorough else sample)
