@@ -7,6 +7,7 @@ from .client.client import Client
 from .client.consumer import Consumer
 from .client.rebalance_listener import RebalanceListener
 from .config import ClientConfig, ConsumerConfig
+from .deserializer import AsyncDeserializer, Deserializer
 from .error_codes import ErrorCode
 from .errors import KafkaError
 from .observation import Health, Latency, Metrics
@@ -20,6 +21,7 @@ from .types import (
     ConsumerRecord,
     ConsumerRecords,
     GroupMetadata,
+    Headers,
     OffsetAndMetadata,
     OffsetAndTimestamp,
     PartitionInfo,
@@ -39,6 +41,7 @@ __all__ = [
     "NO_TIMESTAMP",
     "Assignment",
     "Assignor",
+    "AsyncDeserializer",
     "Broker",
     "Claim",
     "Client",
@@ -47,9 +50,11 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerRecord",
     "ConsumerRecords",
+    "Deserializer",
     "ErrorCode",
     "Group",
     "GroupMetadata",
+    "Headers",
     "Health",
     "KafkaError",
     "Latency",

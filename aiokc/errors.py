@@ -15,7 +15,8 @@
     ├── RecordError                         something is wrong with the bytes stored in one partition
     │   ├── CorruptRecord                   CRC or structure of a record batch does not hold
     │   ├── RecordTooLarge                  decompresses to more than the configured limit
-    │   └── UnsupportedCodec                the codec's package is missing, or the codec is unknown
+    │   ├── UnsupportedCodec                the codec's package is missing, or the codec is unknown
+    │   └── DeserializationFailed           the user's deserializer raised; .record is the record as it was stored
     ├── NoOffsetForPartition                no committed offset, and auto_offset_reset is "none"
     ├── AssignmentFailed                    an assignor returned something that is no assignment
     └── BrokerError                         an error code of the protocol; .code, .retriable
@@ -33,9 +34,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 from .error_codes import ErrorCode, error_code, error_name
-from .types import TopicPartition
+from .types import RawRecord, TopicPartition
 
 
 class KafkaError(Exception):
@@ -116,6 +118,24 @@ class RecordTooLarge(RecordError):
 
 class UnsupportedCodec(RecordError):
     """The codec's package is not installed, or Kafka has no such codec."""
+
+
+class DeserializationFailed(RecordError):
+    """A deserializer raised (``__cause__`` is what), or was not done in time. Java's RecordDeserializationException.
+
+    ``record`` is the record as it is stored: key and value in bytes, headers, timestamp (KIP-1036). ``origin`` says
+    which of the two it is about. Neither message nor repr shows anything of what the record holds; the deserializer's
+    own exception may.
+    """
+
+    def __init__(self, record: RawRecord, origin: Literal["key", "value"], problem: str) -> None:
+        super().__init__(
+            f"{origin}_deserializer {problem}; seek() to {record.offset + 1} to skip the record, which is in .record",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+        )
+        self.record, self.origin = record, origin
 
 
 class NoOffsetForPartition(KafkaError):

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias
 from uuid import UUID
 
-K_co = TypeVar("K_co", covariant=True)
-V_co = TypeVar("V_co", covariant=True)
-K = TypeVar("K")
-V = TypeVar("V")
+if TYPE_CHECKING:
+    # With defaults (PEP 696), so that ``Consumer`` alone means one of raw bytes. Only checkers of types need that, and
+    # they all know this module, installed or not; the standard library's TypeVar can do it from 3.13 on.
+    from typing_extensions import TypeVar
+
+    K_co = TypeVar("K_co", covariant=True, default=bytes | None)
+    V_co = TypeVar("V_co", covariant=True, default=bytes | None)
+    K = TypeVar("K", default=bytes | None)
+    V = TypeVar("V", default=bytes | None)
+else:
+    from typing import TypeVar
+
+    K_co = TypeVar("K_co", covariant=True)
+    V_co = TypeVar("V_co", covariant=True)
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
@@ -254,6 +266,23 @@ def raw_record(
     """Return the record of these fields: what decoders call, five times cheaper than the public constructor."""
     fields = _Fields(topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch)
     fields.__class__ = _Record  # the same layout: from here on it is sealed
+    return fields  # type: ignore[return-value]
+
+
+def typed_record(raw: RawRecord, key: K, value: V) -> ConsumerRecord[K, V]:
+    """Return the same record with this key and this value."""
+    fields = _Fields(
+        raw.topic,
+        raw.partition,
+        raw.offset,
+        raw.timestamp,
+        raw.timestamp_type,
+        key,
+        value,
+        raw.headers,
+        raw.leader_epoch,
+    )
+    fields.__class__ = _Record
     return fields  # type: ignore[return-value]
 
 

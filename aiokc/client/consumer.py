@@ -7,22 +7,24 @@ import re
 from collections.abc import Iterable, Mapping
 from random import Random
 from types import TracebackType
-from typing import Any, Unpack, cast
+from typing import Any, Generic, Unpack, cast
 
 from ..config import ConsumerConfig, ConsumerOptions, configured
+from ..deserializer import AnyDeserializer
 from ..errors import ConfigError, ConsumerClosed
 from ..observation import Health, Metrics
 from ..types import (
     EARLIEST,
     LATEST,
+    ConsumerRecord,
     ConsumerRecords,
     GroupMetadata,
+    K,
     OffsetAndMetadata,
     OffsetAndTimestamp,
-    RawRecord,
-    RawRecords,
     TopicInfo,
     TopicPartition,
+    V,
 )
 from .commits_unwaited import OnCommitted
 from .polling import SingleUser
@@ -35,7 +37,7 @@ _DECODE_AHEAD = 500
 _STOP_MS = 30_000
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads records from Kafka, alone or as a member of a group.
 
         async with Consumer("events", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -57,12 +59,14 @@ class Consumer:
     def __init__(
         self,
         *topics: str | re.Pattern[str],
+        key_deserializer: AnyDeserializer[K] | None = None,
+        value_deserializer: AnyDeserializer[V] | None = None,
         listener: RebalanceListener | None = None,
         config: ConsumerConfig | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self.config = configured(ConsumerConfig, config, cast(dict[str, Any], options))
-        self._reading = Reading(self.config, Random())
+        self._reading = Reading(self.config, Random(), key_deserializer, value_deserializer)
         self._user = SingleUser()
         if len(topics) == 1 and isinstance(topics[0], re.Pattern):
             self.subscribe(topics[0], listener=listener)
@@ -93,7 +97,7 @@ class Consumer:
         await self._reading.stop(timeout=timeout_ms / 1e3, leave_group=leave)
         self._reading.listener.raise_last_error()
 
-    async def __aenter__(self) -> Consumer:
+    async def __aenter__(self) -> Consumer[K, V]:
         await self.start()
         return self
 
@@ -169,7 +173,7 @@ class Consumer:
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int | None = None, max_records: int | None = None
-    ) -> RawRecords:
+    ) -> ConsumerRecords[K | None, V | None]:
         """Return the next records (of ``partitions``, else of all), at least one, at most ``max_records``.
 
         ``timeout_ms``: None waits for records, 0 looks once; {} is returned when it is over. ``max_records`` is
@@ -181,7 +185,7 @@ class Consumer:
             raise ConfigError(f"max_records={most} must be at least 1")
         return await self._poll(partitions, timeout_ms, most, most)
 
-    async def getone(self, *partitions: TopicPartition) -> RawRecord:
+    async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[K | None, V | None]:
         """Return the next record (of ``partitions``, else of any), waiting for it.
 
         Calling it says that what earlier calls returned is processed.
@@ -189,10 +193,10 @@ class Consumer:
         batch = await self._poll(partitions, None, _DECODE_AHEAD, 1)
         return next(iter(batch.values()))[0]
 
-    def __aiter__(self) -> Consumer:
+    def __aiter__(self) -> Consumer[K, V]:
         return self
 
-    async def __anext__(self) -> RawRecord:
+    async def __anext__(self) -> ConsumerRecord[K | None, V | None]:
         """The next record; the iteration ends when the consumer is stopped."""
         try:
             return await self.getone()
@@ -203,7 +207,7 @@ class Consumer:
 
     async def _poll(
         self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, decode: int, most: int
-    ) -> RawRecords:
+    ) -> ConsumerRecords[K | None, V | None]:
         """Hand out records. From the last await to the return nothing can be cancelled: positions move in between."""
         reading = self._reading
         reading.listener.refuse_inside("asking for records")
@@ -216,6 +220,8 @@ class Consumer:
                 reading.check(only)
                 reading.run_callbacks()
                 await reading.collector.decode(decode, only, enough=most)
+                if reading.deserializing is not None:
+                    await reading.deserialize(most, only, deadline)
                 batch = reading.collector.take(most, only)
                 if batch:
                     return batch

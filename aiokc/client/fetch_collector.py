@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..config import ClientConfig
 from ..core.counters import FetchCounters
@@ -16,7 +17,7 @@ from ..core.positions import PartitionPosition
 from ..core.subscription import Subscription
 from ..errors import RecordError
 from ..records import NATIVE
-from ..types import BatchEnd, ConsumerRecords, RawRecords, TopicPartition
+from ..types import BatchEnd, ConsumerRecords, TopicPartition
 from .signal import Signal
 
 # How long decoding may hold the loop before everybody else has a turn, and in steps of how many records. A step takes
@@ -59,7 +60,12 @@ class FetchCollector:
         self._planner = planner
         self._counters = counters
         self._wake = wake
+        self._take = PartitionBuffer.take
         self._opening: dict[int, asyncio.Future[Opened | None]] = {}
+
+    def hand_out_typed(self) -> None:
+        """From here on ``take`` only hands out what client/deserializing.py is done with."""
+        self._take = PartitionBuffer.take_typed
 
     async def decode(self, count: int, only: Iterable[TopicPartition] | None = None, *, enough: int = 0) -> None:
         """Have up to ``count`` records decoded in all, giving way to other tasks every 2 ms.
@@ -113,8 +119,9 @@ class FetchCollector:
             buffer.opened(unread, opened)
 
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
-        """Whether records wait to be decoded: they may have come while ``decode`` gave way to other tasks."""
-        return any(buffer.undecoded for buffer, _ in self.buffer.servable(self.subscription, only))
+        """Whether records wait to be decoded (or deserialized): they may have come while others had their turn."""
+        servable = self.buffer.servable(self.subscription, only)
+        return any(buffer.undecoded or buffer.ready for buffer, _ in servable)
 
     def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
         """There is nothing to hand out of what the user wants (None: anything). It holds until he takes records."""
@@ -122,17 +129,17 @@ class FetchCollector:
         if self._planner.short_of_room:
             self._wake.notify()
 
-    def take(self, count: int, only: Collection[TopicPartition] | None = None) -> RawRecords:
+    def take(self, count: int, only: Collection[TopicPartition] | None = None) -> ConsumerRecords[Any, Any]:
         """Hand out what is decoded: positions advance here, in the same tick in which the records are returned.
 
         Raises the error of a partition only where nothing else could be handed out.
         """
-        batch: RawRecords = ConsumerRecords()
+        batch: ConsumerRecords[Any, Any] = ConsumerRecords()
         step = HandOut()
         for buffer, position in self.buffer.servable(self.subscription, only):
             if count <= 0:
                 break
-            records, after = buffer.take(count)
+            records, after = self._take(buffer, count)
             if records:
                 batch[buffer.tp] = records
                 count -= len(records)

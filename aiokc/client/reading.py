@@ -19,6 +19,7 @@ from ..observation import Health, Metrics
 from ..types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
 from .coordinator import Coordinator
+from .deserializing import Deserializing
 from .fetcher import Fetcher
 from .link import ClusterLink, known_error
 from .observing import PollRecord, health, metrics
@@ -36,7 +37,8 @@ class Reading:
     ``changed`` is notified whenever a waiting getmany() should look again.
     """
 
-    def __init__(self, config: ConsumerConfig, random: Random) -> None:
+    def __init__(self, config: ConsumerConfig, random: Random, key: object = None, value: object = None) -> None:
+        """``key`` and ``value`` are the user's deserializers, if there are any."""
         self._config = config
         self.changed = Signal()
         self._stopping = False
@@ -53,6 +55,10 @@ class Reading:
             reset=OffsetReset(config.offset_out_of_range_reset or config.auto_offset_reset),
         )
         self.collector = self.fetcher.collector
+        self.deserializing: Deserializing | None = None
+        if key is not None or value is not None:
+            patience = config.default_api_timeout_ms / 1e3
+            self.deserializing = Deserializing(key, value, self.collector, patience=patience)
         self._moved = Signal()  # the assignment or a position changed
         self.listener = ListenerCalls(self.changed.notify)
         self._pattern = PatternTopics(link.metadata, self.subscription, self._topics_changed)
@@ -107,6 +113,8 @@ class Reading:
             return self.run_callbacks()
         self._stopping = True
         self.fetcher.close()
+        if self.deserializing is not None:
+            self.deserializing.stop()
         self.changed.notify()  # a getmany() that waits in another task ends now
         try:
             if self.link.background.error is None:
@@ -231,6 +239,13 @@ class Reading:
             self._polls.ends(self.link.now())
             if self.coordinator is not None:
                 self.coordinator.polling_ends()
+
+    async def deserialize(self, count: int, only: frozenset[TopicPartition] | None, deadline: float | None) -> None:
+        """Have ``count`` decoded records deserialized, where the user wants that. Cancelling it loses nothing."""
+        assert self.deserializing is not None
+        await self.deserializing.run(count, only, deadline)
+        self.listener.raise_error()  # the user's code may have taken seconds: much may have happened meanwhile
+        self.check(only)
 
     # Positions and offsets
 

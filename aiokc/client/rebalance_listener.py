@@ -15,6 +15,7 @@ import anyio
 
 from ..errors import ListenerTimedOut, UsageError
 from ..types import TopicPartition
+from .being_cancelled import is_being_cancelled
 
 logger = logging.getLogger("aiokc.listener")
 
@@ -167,9 +168,7 @@ class ListenerCalls:
         except Exception as error:
             self.keep(name, error)
         except asyncio.CancelledError as error:
-            # Either this task is being ended, or the callback has awaited something that was cancelled.
-            task = asyncio.current_task()
-            if anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling()):
+            if is_being_cancelled():
                 raise
             self.keep(name, UsageError(f"{name} ended by a CancelledError that nobody had cancelled it with"), error)
         else:

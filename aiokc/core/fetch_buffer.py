@@ -91,11 +91,17 @@ class FetchBuffer:
         return self._partitions.get(buffer.tp) is buffer
 
     def served(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
-        """It had its turn: all others come first now."""
-        self._partitions[buffer.tp] = self._partitions.pop(buffer.tp)
+        """It had its turn: all others come first now. Where a record was refused, it is still the turn of that."""
+        if buffer.refused is None:
+            self._partitions[buffer.tp] = self._partitions.pop(buffer.tp)
         if buffer.empty:
             self._touched[buffer.tp] = None
         self._drop_if_done(buffer, position)
+
+    def pass_by(self, buffer: PartitionBuffer) -> None:
+        """All others come first now, whatever this one holds."""
+        if self.is_current(buffer):
+            self._partitions[buffer.tp] = self._partitions.pop(buffer.tp)
 
     def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """Keep only what holds something, so that serving costs nothing for the partitions that have no records."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from ..errors import KafkaError, RecordError
+from ..errors import DeserializationFailed, KafkaError, RecordError
 from ..records import AbortedTransactions, ColumnBuilder, RecordReader, append, open_measured, split_batches
-from ..types import RawRecord, TopicPartition
+from ..types import ConsumerRecord, RawRecord, TopicPartition
 from .frame_memory import FrameMemory, Unread
 
 
@@ -45,6 +45,9 @@ class PartitionBuffer:
     In memory are batches as they came until they are opened, and those that are open or decoded, decompressed, until
     the last of their records was taken. So what was decoded, as records or into columns, and not taken can be read
     again (``rewind``).
+
+    Where records are deserialized, ``typed`` are the first of ``ready`` once more, with the user's keys and values, and
+    ``refused`` says why the one behind those is not among them.
     """
 
     __slots__ = (
@@ -60,10 +63,12 @@ class PartitionBuffer:
         "next",
         "next_epoch",
         "ready",
+        "refused",
         "taken",
         "taken_epoch",
         "token",
         "tp",
+        "typed",
     )
 
     def __init__(
@@ -84,6 +89,8 @@ class PartitionBuffer:
         self.taken = offset  # the position behind what was taken
         self.taken_epoch = epoch  # and the leader epoch of the last record before that
         self.ready: list[RawRecord] = []
+        self.typed: list[ConsumerRecord[Any, Any]] = []
+        self.refused: DeserializationFailed | None = None
         self.error: KafkaError | None = None
         self._unread: deque[Unread] = deque()
         self._passed: list[Unread] = []  # batches that are read to their end, and of which not all was taken
@@ -257,6 +264,15 @@ class PartitionBuffer:
         self.taken, self.taken_epoch = taken[-1].offset + 1, taken[-1].leader_epoch
         return taken, self.taken
 
+    def take_typed(self, count: int) -> tuple[list[ConsumerRecord[Any, Any]], int]:
+        """Do as ``take`` with what is deserialized. What is only decoded stays, and the position before it."""
+        taken = self.typed if count >= len(self.typed) else self.typed[:count]
+        if not taken and self.ready:
+            return [], self.taken
+        _, after = self.take(len(taken))
+        self.typed = self.typed[len(taken) :]
+        return taken, after
+
     def take_appended(self) -> int:
         """All that was decoded is handed out: return the position behind it; its epoch is ``taken_epoch`` then."""
         self._forget_passed()
@@ -273,7 +289,7 @@ class PartitionBuffer:
             if unread.reader is not None:
                 unread.reader.rewind()
         self._passed.clear()
-        self.ready = []
+        self.ready, self.typed, self.refused = [], [], None
         self._reader = self._unread[0].reader if self._unread else None
         self.next, self.next_epoch = self.taken, self.taken_epoch
 

@@ -1,0 +1,79 @@
+"""What a checker of types makes of consumers: test_typing.py has mypy say so. It is not run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, assert_type
+
+from aiokc import AsyncDeserializer, Consumer, ConsumerConfig, ConsumerRecord, ConsumerRecords, Headers, RawRecords
+
+
+class Order:
+    pass
+
+
+def order(data: bytes) -> Order:
+    return Order()
+
+
+async def looked_up(data: bytes) -> Order:
+    return Order()
+
+
+def of_text(data: str) -> Order:
+    return Order()
+
+
+class ByHeaders:
+    def deserialize(self, topic: str, headers: Headers, data: bytes) -> Order:
+        return Order()
+
+
+class FromRegistry:
+    async def deserialize(self, topic: str, headers: Headers, data: bytes) -> Order:
+        return Order()
+
+
+class Unfinished:
+    def deserialize(self, data: bytes) -> Order:
+        return Order()
+
+
+# Types follow the deserializers.
+assert_type(Consumer("t"), Consumer[bytes | None, bytes | None])
+assert_type(Consumer("t", config=ConsumerConfig(), group_id="g"), Consumer[bytes | None, bytes | None])
+assert_type(Consumer("t", value_deserializer=json.loads), Consumer[bytes | None, Any])
+assert_type(Consumer("t", value_deserializer=order, group_id="g"), Consumer[bytes | None, Order])
+assert_type(Consumer("t", key_deserializer=bytes.decode), Consumer[str, bytes | None])
+assert_type(Consumer("t", key_deserializer=int, value_deserializer=lambda data: data.hex()), Consumer[int, str])
+assert_type(Consumer("t", value_deserializer=ByHeaders()), Consumer[bytes | None, Order])
+assert_type(Consumer("t", value_deserializer=AsyncDeserializer(looked_up)), Consumer[bytes | None, Order])
+assert_type(Consumer("t", value_deserializer=AsyncDeserializer(FromRegistry())), Consumer[bytes | None, Order])
+
+
+# What is not said is bytes.
+async def raw(consumer: Consumer) -> None:
+    assert_type(consumer, Consumer[bytes | None, bytes | None])
+    assert_type(await consumer.getmany(), RawRecords)
+
+
+# Null is always possible.
+async def typed(consumer: Consumer[str, Order]) -> None:
+    assert_type(await consumer.getmany(), ConsumerRecords[str | None, Order | None])
+    assert_type(await consumer.getone(), ConsumerRecord[str | None, Order | None])
+    async for record in consumer:
+        assert_type(record.key, str | None)
+        assert_type(record.value, Order | None)
+    async with consumer as same:
+        assert_type(same, Consumer[str, Order])
+    await consumer.commit(await consumer.getmany())
+
+
+# Wrong uses are errors: mypy warns of an ignore that ignores nothing.
+Consumer("t", value_deserializer=of_text)  # type: ignore[arg-type]
+Consumer("t", value_deserializer=Unfinished())  # type: ignore[arg-type]
+Consumer("t", key_deserializer="utf-8")  # type: ignore[arg-type]
+Consumer("t", max_poll_record=5)  # type: ignore[call-arg]
+Consumer("t", max_poll_records="5")  # type: ignore[arg-type]
+of_int: Consumer[bytes | None, int] = Consumer("t", value_deserializer=order)  # type: ignore[arg-type]
+not_awaited: Consumer[bytes | None, Order] = Consumer("t", value_deserializer=looked_up)  # type: ignore[arg-type]
