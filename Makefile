@@ -3,7 +3,7 @@
 #   make demo         see it work: a group, and a real Spark, on brokers in Python   (BROKER=kafka: on a real Kafka)
 #   make test         checks and tests; make test-long adds the long ones; make lint only checks
 #   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
-#   make bench        measure it beside other clients; make bench-rebalance: groups that rebalance
+#   make bench        measure it beside other clients; make bench-rebalance: groups that rebalance; make bench-spark
 #   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6 --version 2.8.2")
 #   make clean        back to what was cloned
 #
@@ -43,7 +43,7 @@ OLD_VERSIONS = from aiokc.testing.kafka_jars import OLD_VERSIONS; print(*OLD_VER
 OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)'); do echo "== tests on Kafka $$version" && \
 	$(VENV_PYTHON) -m pytest -q --kafka $$version || exit 1; done)
 
-.PHONY: help setup jars demo lint test test-long simulate bench bench-rebalance kafka clean
+.PHONY: help setup jars demo lint test test-long simulate bench bench-rebalance bench-spark kafka clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -89,6 +89,9 @@ bench: jars
 
 bench-rebalance: jars
 	@$(VENV_PYTHON) -m benchmarks.rebalance $(ARGS)
+
+bench-spark: jars
+	@$(VENV_PYTHON) -m benchmarks.spark $(ARGS)
 
 kafka: jars
 	@exec $(VENV_PYTHON) -m aiokc.testing.kafka $(ARGS)

@@ -1,0 +1,50 @@
+"""The CPU time of Spark: of its JVM, and of Python processes that come and go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one process has used in all, with the children that it has waited for, in seconds."""
+
+    parent: int
+    started: int
+    seconds: float
+
+
+Usages = Mapping[int, Usage]
+
+
+def usages() -> Usages:
+    """Return the processes of this one's session (setsid), by their ids."""
+    found, session = {}, os.getsid(0)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has just ended
+                continue
+            if int(fields[3]) == session:
+                seconds = sum(int(ticks) for ticks in fields[11:15]) / _TICK
+                found[int(entry.name)] = Usage(int(fields[1]), int(fields[19]), seconds)
+    return found
+
+
+def seconds_between(before: Usages, after: Usages) -> float:
+    """Return what was used meanwhile, also by processes that came and went."""
+
+    def lives(process: int) -> bool:
+        return process in after and (process not in before or after[process].started == before[process].started)
+
+    # The time of a child that has ended is its parent's, where that waited for it. One that died with its parent
+    # (Spark ends what idles for a minute) has taken its time along.
+    known = sum(usage.seconds for process, usage in before.items() if lives(process) or lives(usage.parent))
+    return sum(usage.seconds for usage in after.values()) - known

@@ -1,0 +1,96 @@
+"""Spark's ceiling for a source written in Python: one that yields record batches which are there already.
+
+``format("prebuilt")`` has the columns of a Kafka source. Options: ``tasks``, ``rows`` of all tasks together,
+``value.size``. As a stream it has its rows once, or, with ``always=true``, a new row in each task again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+from pyspark.sql.types import StructType
+
+from spark_source.schema import kafka_schema
+
+_BATCH_BYTES: Final = 4 << 20
+_ROW_BYTES: Final = 60
+
+
+@cache
+def record_batch(columns: tuple[str, ...], rows: int, value_size: int) -> pa.RecordBatch:
+    """Return a record batch like those of a topic of the benchmarks."""
+    microseconds = pa.timestamp("us", "UTC")
+    made = {
+        "key": lambda: pa.array([b"%08d" % number for number in range(rows)], pa.binary()),
+        "value": lambda: pa.array([b"v" * value_size] * rows, pa.binary()),
+        "topic": lambda: pa.array(["benchmark"] * rows, pa.string()),
+        "partition": lambda: pa.array([1] * rows, pa.int32()),
+        "offset": lambda: pa.array(range(rows), pa.int64()),
+        "timestamp": lambda: pa.array([1_700_000_000_000_000] * rows, pa.int64()).cast(microseconds),
+        "timestampType": lambda: pa.array([0] * rows, pa.int32()),
+    }
+    return pa.RecordBatch.from_arrays([made[name]() for name in columns], names=list(columns))
+
+
+class _Shape:
+    """What the options say, and how it is read."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self.tasks, self.rows = int(options["tasks"]), int(options["rows"])
+        self.value_size, self.columns = int(options["value.size"]), tuple(schema.fieldNames())
+
+    def partitions(self, batches: int = 1) -> Sequence[InputPartition]:
+        return [InputPartition(batches * len(range(number, self.rows, self.tasks))) for number in range(self.tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        left, at_once = partition.value, _BATCH_BYTES // (self.value_size + _ROW_BYTES)
+        full = record_batch(self.columns, at_once, self.value_size)
+        while left:
+            yield full if left >= at_once else full.slice(0, left)
+            left -= min(left, at_once)
+
+
+class PrebuiltReader(_Shape, DataSourceReader):
+    """All rows."""
+
+
+class PrebuiltStreamReader(_Shape, DataSourceStreamReader):
+    """All rows in one batch; with ``always``, the same rows again in each."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._always = options.get("always") == "true"
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names here and below)
+        return {"batch": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        return {"batch": start["batch"] + 1} if self._always or not start["batch"] else start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:  # type: ignore[override]
+        return super().partitions(end["batch"] - start["batch"])
+
+
+class PrebuiltSource(DataSource):
+    """``format("prebuilt")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "prebuilt"
+
+    def schema(self) -> StructType:
+        return kafka_schema(include_headers=False)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return PrebuiltReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return PrebuiltStreamReader(self.options, schema)
