@@ -33,7 +33,7 @@ from ..errors import (
     RequestTimedOut,
     broker_error,
 )
-from ..net.pool import Pool
+from ..net.pool import Pool, Purpose
 from ..types import Broker, TopicPartition
 from ..wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from .fetch_collector import SLICE_SECONDS, FetchCollector
@@ -160,6 +160,7 @@ class Fetcher:
                     plan.node_id,
                     FetchRequest,
                     lambda version: plan.request(version, self._config),
+                    purpose=Purpose.FETCH,
                     timeout=self._config.request_timeout_ms / 1e3,
                     max_version=plan.session.max_version,
                 )

@@ -18,10 +18,12 @@ from .connection import Connection, Route
 class Purpose(Enum):
     """Why a connection exists: a broker answers each one strictly in order, so what must not wait gets its own.
 
-    A long-polling Fetch (DATA) would delay heartbeats and commits (COORDINATOR); a JoinGroup that the broker parks
-    until the whole group has joined (JOIN) would delay both.
+    A Fetch (FETCH) that the broker holds back until there are records would delay everything that follows it; a
+    JoinGroup that it parks until the whole group has joined (JOIN) would, for longer; and what may take a slow disk
+    its time, offsets by timestamp for instance (DATA), must not delay heartbeats and commits (COORDINATOR).
     """
 
+    FETCH = "fetch"
     DATA = "data"
     COORDINATOR = "coordinator"
     JOIN = "join"
@@ -108,10 +110,7 @@ class Node:
             connection.retire()
 
     def spare(self) -> tuple[Purpose, Connection | None]:
-        """For what any broker can answer: the connection with the fewest requests in flight; None if there is none.
-
-        A Fetch that the broker holds back would delay all that follows it, a lookup of the coordinator for instance.
-        """
+        """For what any broker can answer: the connection with the fewest requests in flight; None if there is none."""
         found = [(purpose, self.connection(purpose)) for purpose in (Purpose.DATA, Purpose.COORDINATOR)]
         usable = [(purpose, connection) for purpose, connection in found if connection is not None]
         return min(usable, key=lambda one: one[1].in_flight, default=(Purpose.DATA, None))

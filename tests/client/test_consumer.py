@@ -474,3 +474,21 @@ async def test_a_loop_of_empty_polls_lets_others_run(kafka: LocalKafka, topic_na
             assert await consumer.getmany(timeout_ms=0) == {}
         other.cancel()
     assert ticks >= 200
+
+
+async def test_a_fetch_that_the_broker_holds_back_delays_nothing_else(kafka: LocalKafka, topic_name: str) -> None:
+    kafka.create_topic(topic_name)
+    produce(kafka.bootstrap, topic_name, [Message(b"a")])
+    tp = TopicPartition(topic_name, 0)
+    async with Consumer(
+        topic_name,
+        bootstrap_servers=kafka.bootstrap,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=120_000,  # longer than this test may take
+        request_timeout_ms=180_000,
+    ) as consumer:
+        await read(consumer, 1)  # by now the next Fetch is on its way
+        assert await consumer.end_offsets([tp]) == {tp: 1}
+        assert await consumer.partitions_for_topic(topic_name) == {0}
+        await consumer.seek_to_beginning(tp)
+        assert await consumer.position(tp) == 0

@@ -50,7 +50,7 @@ async def test_each_purpose_has_its_own_connection_and_keeps_it() -> None:
         pool.set_brokers({1: server.broker(1)})
         for purpose in (*Purpose, *Purpose):
             assert await ask(pool, 1, purpose=purpose) == "t"
-        assert by_connection == [[3, 3], [3, 3], [3, 3]]
+        assert by_connection == [[3, 3]] * len(Purpose)
 
 
 async def test_all_who_want_the_same_connection_share_one_attempt() -> None:
