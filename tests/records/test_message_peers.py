@@ -1,4 +1,4 @@
-"""The same message sets in the hands of aiokafka and kafka-python: their builders' read here, ours read by them."""
+"""The same message sets in the hands of aiokafka and kafka-python, both ways, and those of a real broker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.records import Codec
-from aiokc.types import LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord
+from aiokc.records import Codec, split_batches
+from aiokc.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord
 from tests.examples import examples
 
 from .batches import read_all
+from .capture_message_sets import GOLDEN, MESSAGES
 from .message_sets import APPEND_TIME, CODECS, MAGICS, Message, compacted_messages, message_set
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of its way to read its own resources
@@ -38,8 +39,7 @@ READERS: dict[str, Reader] = {
     "aiokafka in Python": aiokafka_memory._MemoryRecordsPy,
     "kafka-python": kafka_python_memory.MemoryRecords,
 }
-# aiokafka does not write lz4 for magic 0, and kafka-python needs one more package for it: a real Kafka's is read in
-# test_old_kafka.
+# aiokafka does not write lz4 for magic 0, and kafka-python wants one more package for it: a real broker's is below.
 BOTH_CAN = [(magic, codec) for magic in MAGICS for codec in CODECS if (magic, codec) != (0, Codec.LZ4)]
 # aiokafka's C code takes -1 for a timestamp that is not there yet.
 plain_messages = compacted_messages().map(
@@ -102,3 +102,25 @@ def test_append_time_is_that_of_the_wrapper(codec: Codec) -> None:
     struct.pack_into(">q", data, 18, 1_700_000_000_000)
     records = read_all(data, check_crcs=False)
     assert {(r.timestamp, r.timestamp_type) for r in records} == {(1_700_000_000_000, LOG_APPEND_TIME)}
+
+
+def golden() -> list[Any]:
+    lines = [line.split() for line in GOLDEN.read_text().splitlines() if not line.startswith("#")]
+    return [pytest.param(int(line[0]), *line[1:3], bytes.fromhex(line[3]), id="-".join(line[:3])) for line in lines]
+
+
+@pytest.mark.parametrize(("magic", "codec", "kind", "data"), golden())
+def test_what_a_real_broker_stored(magic: int, codec: str, kind: str, data: bytes) -> None:
+    batches = list(split_batches(memoryview(data)))
+    assert [(header.magic, header.next_offset) for header, _ in batches][-1] == (magic, len(MESSAGES))
+    assert Codec[codec.upper()] in {header.codec for header, _ in batches}
+    records = read_all(data)
+    assert [(r.offset, r.key, r.value) for r in records] == [
+        (offset, new.key, new.value) for offset, new in enumerate(MESSAGES)
+    ]
+    if kind == "append":
+        assert {r.timestamp_type for r in records} == {LOG_APPEND_TIME}
+        assert all(r.timestamp > 1_750_000_000_000 for r in records)
+    else:
+        expected = [(new.timestamp, CREATE_TIME) if magic else (NO_TIMESTAMP, NO_TIMESTAMP) for new in MESSAGES]
+        assert [(r.timestamp, r.timestamp_type) for r in records] == expected
