@@ -10,6 +10,7 @@ from .config import ClientConfig, ConsumerConfig
 from .deserializer import AsyncDeserializer, Deserializer
 from .error_codes import ErrorCode
 from .errors import KafkaError
+from .interceptor import ConsumerInterceptor
 from .observation import Health, Latency, Metrics
 from .types import (
     CREATE_TIME,
@@ -48,6 +49,7 @@ __all__ = [
     "ClientConfig",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerInterceptor",
     "ConsumerRecord",
     "ConsumerRecords",
     "Deserializer",

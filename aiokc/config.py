@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -10,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get
 
 from .assignor import Assignor
 from .errors import ConfigError
+from .interceptor import ConsumerInterceptor
 
 #: "earliest", "latest", "none", or "by_duration:" and how far back, as ISO 8601 writes it ("by_duration:P1DT12H").
 OffsetResetPolicy: TypeAlias = str
@@ -64,6 +66,7 @@ class ConsumerOptions(ClientOptions, total=False):
     offset_out_of_range_reset: OffsetResetPolicy | None
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
+    interceptors: Sequence[ConsumerInterceptor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +146,7 @@ class ConsumerConfig(ClientConfig):
                            is at most so old: days, hours, minutes, seconds as in ISO 8601), or "none" (an error)
     offset_out_of_range_reset   where to go on when the position is not in the log any more (None: auto_offset_reset)
     exclude_internal_topics   a pattern matches no topic that Kafka keeps for itself
+    interceptors           who sees records on their way to the user, and commits, in this order
     """
 
     group_id: str | None = None
@@ -158,6 +162,7 @@ class ConsumerConfig(ClientConfig):
     offset_out_of_range_reset: OffsetResetPolicy | None = None
     allow_auto_create_topics: bool = True
     exclude_internal_topics: bool = True
+    interceptors: Sequence[ConsumerInterceptor] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,6 +183,7 @@ class ConsumerConfig(ClientConfig):
         if not strategy:
             raise ConfigError("partition_assignment_strategy must name at least one assignor")
         object.__setattr__(self, "partition_assignment_strategy", strategy)
+        object.__setattr__(self, "interceptors", tuple(self.interceptors))
 
 
 Config = TypeVar("Config", bound=ClientConfig)
@@ -258,9 +264,16 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "str | None": (str, type(None)),
     "str | Sequence[str]": (str, list, tuple),
     "Sequence[str | Assignor]": (list, tuple),
+    "Sequence[ConsumerInterceptor]": (list, tuple),
     "OffsetResetPolicy": (str,),
     "OffsetResetPolicy | None": (str, type(None)),
     "IsolationLevel": (str,),
+}
+
+# The same to what an item of a list of it may be, and what that is called.
+_ITEMS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "Sequence[str | Assignor]": ((str, Assignor), "names and aiokc.Assignor objects"),
+    "Sequence[ConsumerInterceptor]": ((ConsumerInterceptor,), "aiokc.ConsumerInterceptor objects"),
 }
 
 
@@ -276,16 +289,19 @@ def _check_types(config: ClientConfig) -> None:
         if not isinstance(value, allowed) or is_bool_for_int:
             raise ConfigError(f"{field.name} must be {field.type}, not {type(value).__name__} ({value!r})")
         if isinstance(value, list | tuple):
-            _check_items(field.name, value, with_assignors="Assignor" in cast(str, field.type))
+            _check_items(field.name, value, *_ITEMS.get(cast(str, field.type), ((str,), "strings")))
 
 
-def _check_items(name: str, items: Sequence[object], *, with_assignors: bool) -> None:
+def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], what: str) -> None:
     for item in items:
         if isinstance(item, type):
             raise ConfigError(f"{name} holds the class {item.__name__}: give an instance of it")
-        if not isinstance(item, str) and not (with_assignors and isinstance(item, Assignor)):
-            what = "names and aiokc.Assignor objects" if with_assignors else "strings"
+        if not isinstance(item, types):
             raise ConfigError(f"{name} must hold {what} only, not {item!r}")
+        if isinstance(item, ConsumerInterceptor):
+            for method in (item.on_consume, item.on_commit, item.close):
+                if inspect.iscoroutinefunction(method):
+                    raise ConfigError(f"{method.__qualname__} must be a plain function: nobody would await it")
 
 
 def _at_least(config: ClientConfig, least: int, *names: str) -> None:

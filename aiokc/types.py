@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias
 from uuid import UUID
@@ -301,25 +301,30 @@ class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
     commit() takes it as it is: then exactly this batch is stored as processed, without partitions deleted from it.
     """
 
-    __slots__ = ("_ends",)
+    __slots__ = ("_ends", "_unseen")
 
-    def end_at(self, ends: dict[TopicPartition, BatchEnd]) -> None:
-        """Say where it ends. For the consumer that makes a batch, not for its user."""
-        self._ends = ends
+    def end_at(self, ends: dict[TopicPartition, BatchEnd], unseen: Iterable[TopicPartition] = ()) -> None:
+        """Say where it ends, in ``unseen`` partitions too, of which interceptors have left nothing.
+
+        For the consumer that makes a batch, not for its user.
+        """
+        self._ends, self._unseen = ends, unseen
 
     @property
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where to read on behind this batch: what commit() stores for it (KIP-1094)."""
-        return next_offsets(dict(self._held()))
+        return next_offsets(self.ends)
 
     @property
     def claims(self) -> dict[TopicPartition, int]:
         """By which claim each partition was held; another assignment of the same partition is another claim."""
-        return {tp: claim for tp, (_, _, claim) in self._held()}
+        return {tp: claim for tp, (_, _, claim) in self.ends.items()}
 
-    def _held(self) -> list[tuple[TopicPartition, BatchEnd]]:
+    @property
+    def ends(self) -> dict[TopicPartition, BatchEnd]:
+        """Both of these, without partitions that the user has deleted."""
         ends: dict[TopicPartition, BatchEnd] = getattr(self, "_ends", {})
-        return [(tp, end) for tp, end in ends.items() if tp in self]
+        return {tp: end for tp, end in ends.items() if tp in self or tp in self._unseen}
 
 
 RawRecords: TypeAlias = ConsumerRecords[bytes | None, bytes | None]

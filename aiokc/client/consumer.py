@@ -213,6 +213,7 @@ class Consumer(Generic[K, V]):
         reading.listener.refuse_inside("asking for records")
         only = frozenset(partitions) or None
         deadline = None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1e3
+        passed: ConsumerRecords[K | None, V | None] | None = None  # that is: what interceptors left nothing of
         with self._user, reading.polling(only):
             while True:
                 await self._user.give_way()
@@ -224,7 +225,12 @@ class Consumer(Generic[K, V]):
                     await reading.deserialize(most, only, deadline)
                 batch = reading.collector.take(most, only)
                 if batch:
-                    return batch
+                    if reading.interceptors is None:
+                        return batch
+                    passed = batch = reading.intercept(batch, passed)
+                    if batch or (deadline is not None and asyncio.get_running_loop().time() >= deadline):
+                        return batch
+                    continue
                 if reading.collector.has_undecoded(only):
                     continue  # no await from here to the wait, or what arrives in between would wake nobody
                 reading.raise_errors()

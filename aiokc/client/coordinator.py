@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Final, TypeVar
@@ -101,6 +101,7 @@ class Coordinator:
         if config.group_id is None:
             raise ConfigError("a group needs a group_id")
         self.error: KafkaError | None = None
+        self.on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = None
         self.counters = GroupCounters()
         self._metadata = metadata
         self._subscription = subscription
@@ -280,6 +281,8 @@ class Coordinator:
         if self._auto_commit is not None:
             self._auto_commit.stored(stored)
         self._changes.user_moved.notify()
+        if self.on_commit is not None:
+            self.on_commit(stored)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
+from typing import Any
 
 import anyio
 
@@ -16,11 +17,12 @@ from ..core.subscription import Mode, Subscription
 from ..core.topic_pattern import TopicPattern
 from ..errors import ConsumerClosed, RequestTimedOut, UsageError
 from ..observation import Health, Metrics
-from ..types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from ..types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
 from .coordinator import Coordinator
 from .deserializing import Deserializing
 from .fetcher import Fetcher
+from .intercepting import Interceptors
 from .link import ClusterLink, known_error
 from .observing import PollRecord, health, metrics
 from .pattern_topics import PatternTopics
@@ -59,6 +61,7 @@ class Reading:
         if key is not None or value is not None:
             patience = config.default_api_timeout_ms / 1e3
             self.deserializing = Deserializing(key, value, self.collector, patience=patience)
+        self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self._moved = Signal()  # the assignment or a position changed
         self.listener = ListenerCalls(self.changed.notify)
         self._pattern = PatternTopics(link.metadata, self.subscription, self._topics_changed)
@@ -72,6 +75,8 @@ class Reading:
             )
             self._commits = UserCommits(config, self.subscription, self.coordinator)
             self._commits.unwaited.reported.followed_by(self.changed)
+            if self.interceptors is not None:
+                self.coordinator.on_commit = self.interceptors.on_commit
         else:
             self._everything = AllPartitions(config, link.metadata, self.subscription, self.listener)
             self._everything.assigned.followed_by(self._moved)
@@ -103,13 +108,18 @@ class Reading:
             drivers.append(self._commits.unwaited.run)
         if self._everything is not None:
             drivers.append(self._everything.run)
-        await self.link.start(drivers, timeout=timeout)
+        try:
+            await self.link.start(drivers, timeout=timeout)
+        except BaseException:
+            self._close_interceptors()
+            raise
 
     async def stop(self, *, timeout: float, leave_group: bool | None) -> None:
         """Leave the group, then end the background; the first has ``timeout`` seconds, the second needs no network."""
         self.listener.refuse_inside("stop()")
         if not self.link.running:
             await self.link.stop()
+            self._close_interceptors()
             return self.run_callbacks()
         self._stopping = True
         self.fetcher.close()
@@ -127,7 +137,12 @@ class Reading:
                 self._commits.unwaited.close()
             self.subscription.unsubscribe()
             self.changed.notify()
+            self._close_interceptors()
         self.run_callbacks()
+
+    def _close_interceptors(self) -> None:
+        if self.interceptors is not None:
+            self.interceptors.close()
 
     async def _leave(self, timeout: float, leave_group: bool | None) -> None:
         """First what is under way, with half of the time; then the last commit and the group, with what is left."""
@@ -246,6 +261,28 @@ class Reading:
         await self.deserializing.run(count, only, deadline)
         self.listener.raise_error()  # the user's code may have taken seconds: much may have happened meanwhile
         self.check(only)
+
+    def intercept(
+        self, batch: ConsumerRecords[Any, Any], before: ConsumerRecords[Any, Any] | None
+    ) -> ConsumerRecords[Any, Any]:
+        """Return what the interceptors leave of a batch that is handed out. It ends where that one does.
+
+        ``before`` is what was handed out before it in the same call, of which they left nothing: it ends there, too,
+        but for partitions that have gone since.
+        """
+        assert self.interceptors is not None
+        ends = batch.ends
+        if before is not None:
+            gone = self.subscription.given_up(before.claims)
+            ends = {tp: end for tp, end in before.ends.items() if tp not in gone} | ends
+        left = self.interceptors.on_consume(batch)
+        left.end_at(ends, unseen=ends.keys() - left.keys())
+        if not left:
+            # The user is here and holds nothing, so that a rebalance need not wait for him to come back.
+            self.subscription.release()
+            if self.coordinator is not None:
+                self.coordinator.polled()
+        return left
 
     # Positions and offsets
 
