@@ -1,49 +1,31 @@
-"""The driver of a group membership: performs what the machine of core decides, and tells it what came of it."""
+"""A consumer's place in its group, as the rest of the client sees it: the user's wishes, and commits as the member."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 import anyio
-from anyio.abc import TaskGroup
 
 from ..assignor import RebalanceProtocol
 from ..config import ConsumerConfig
 from ..core.assignors import assignors
 from ..core.backoff import Backoff
-from ..core.counters import GroupCounters
 from ..core.group_machine import GroupMachine
 from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import (
-    Assign,
-    ComputeAssignment,
-    Effect,
     Enforced,
-    Event,
-    Fail,
-    ForgetCoordinator,
     Leave,
-    Lost,
     MemberToken,
-    NotNow,
-    PartitionsCounted,
     PollClock,
     Polled,
-    Revoke,
-    SendHeartbeat,
-    SendJoin,
-    SendLeave,
-    SendSync,
     SentCommit,
     Subscribed,
-    Tick,
 )
 from ..core.membership import Membership
 from ..core.positions import PartitionPosition
@@ -54,19 +36,15 @@ from ..net.pool import Pool
 from ..types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
 from .auto_commit import AutoCommit
-from .group_leader import METADATA_SECONDS, GroupLeader
 from .group_offsets import GroupOffsets, Offsets
-from .group_requests import ClassicRequests
+from .membership_driver import MembershipDriver
 from .metadata import Metadata
 from .pattern_topics import PatternTopics
 from .rebalance_listener import ListenerCalls
 from .signal import Signal
 from .turns import Turn
-from .watchdog import Watchdog
 
 logger = logging.getLogger("aiokc.group")
-
-E = TypeVar("E")
 
 # What an OffsetCommit can say about the membership of who sent it.
 _ABOUT_THE_MEMBER: Final = frozenset(
@@ -100,13 +78,11 @@ class Coordinator:
     ) -> None:
         if config.group_id is None:
             raise ConfigError("a group needs a group_id")
-        self.error: KafkaError | None = None
         self.on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = None
-        self.counters = GroupCounters()
         self._metadata = metadata
         self._subscription = subscription
-        self._changed = changed
         request_timeout = config.request_timeout_ms / 1e3
+        backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
         self._polls = PollClock()
         self._group = ClassicGroup(
             group_id=config.group_id,
@@ -115,7 +91,6 @@ class Coordinator:
             assignors=assignors(config.partition_assignment_strategy),
             rack_id=config.client_rack or None,
         )
-        backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
         self._machine: GroupMachine = Membership(
             session_timeout=config.session_timeout_ms / 1e3,
             heartbeat_interval=config.heartbeat_interval_ms / 1e3,
@@ -125,11 +100,7 @@ class Coordinator:
             protocol=self._group.protocol,
             group_instance_id=config.group_instance_id,
         )
-        self._leader = GroupLeader(self._group, metadata, subscription)
-        self.moved = Signal()
         self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
-        self._requests = ClassicRequests(self._group, self.offsets.lookup, request_timeout)
-        self._watchdog = Watchdog(self._group, self._polls, pool.options, request_timeout)
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
             self._auto_commit = AutoCommit(
@@ -141,8 +112,6 @@ class Coordinator:
                 backoff=backoff(),
             )
         self._listener = listener or ListenerCalls(changed.notify)
-        self._pattern = pattern
-        self._pattern_max_age = config.retry_backoff_ms / 1e3
         self._changes = AssignmentChanges(
             config.group_id,
             subscription,
@@ -154,8 +123,33 @@ class Coordinator:
             max_poll_interval=config.max_poll_interval_ms / 1e3,
             tell_assignor=self._group.assigned,
         )
-        self._tasks: TaskGroup | None = None
-        self._exchange: anyio.CancelScope | None = None  # the join, assignment or sync under way
+        self._driver = MembershipDriver(
+            config,
+            self._group,
+            self._machine,
+            self._polls,
+            lookup=self.offsets.lookup,
+            options=pool.options,
+            metadata=metadata,
+            subscription=subscription,
+            changes=self._changes,
+            pattern=pattern,
+            failed=changed.notify,
+        )
+        self.moved = self._driver.moved
+        self.counters = self._driver.counters
+
+    async def run(self) -> None:
+        """Keep the membership until cancelled. Nothing that can be repaired is raised."""
+        async with anyio.create_task_group() as tasks:
+            if self._auto_commit is not None:
+                tasks.start_soon(self._auto_commit.run)
+            await self._driver.run()
+
+    @property
+    def error(self) -> KafkaError | None:
+        """What only the user can repair: the membership has ended by it."""
+        return self._driver.error
 
     @property
     def generation(self) -> int:
@@ -190,21 +184,21 @@ class Coordinator:
 
     def polled(self) -> None:
         """The user asked for records. To be called after Subscription.release()."""
-        self._hear()  # before the clock says that all is well
+        self._driver.hear()  # before the clock says that all is well
         self._polls.last = asyncio.get_running_loop().time()
         if self._machine.needs_poll:
-            self._feed(Polled())
+            self._driver.feed(Polled())
         self._changes.user_moved.notify()
 
     def subscription_changed(self) -> None:
         """To be called whenever the user has changed what he subscribes to, before anything else can happen."""
-        self._feed(Subscribed(self._subscription.topics))
+        self._driver.feed(Subscribed(self._subscription.topics))
         if self._auto_commit is not None and not self._is_member:
             self._auto_commit.hurry()  # for what assign() has left; a member commits what it leaves by itself
 
     def enforce_rebalance(self, reason: str) -> None:
         """The group assigns anew, unless it is doing so already."""
-        self._feed(Enforced(reason))
+        self._driver.feed(Enforced(reason))
 
     async def commit(self, offsets: Offsets, *, timeout: float, retry: bool = True) -> None:
         """All of ``offsets`` are stored. Raises as ``committer`` and GroupOffsets.commit do.
@@ -248,7 +242,7 @@ class Coordinator:
 
         Raises CommitFailed, RebalanceInProgress, and what made the membership fail.
         """
-        self._hear()  # before anything is sent for a membership that is over
+        self._driver.hear()  # before anything is sent for a membership that is over
         if self.error is not None:
             raise self.error
         return self._machine.commit_token() if self._is_member else None
@@ -275,7 +269,7 @@ class Coordinator:
             )
         except BrokerError as error:
             if member is not None and error.code in _ABOUT_THE_MEMBER:
-                self._feed(self._group.refusal(SentCommit(member), error.code, -1))
+                self._driver.feed(self._group.refusal(SentCommit(member), error.code, -1))
             raise
         self._subscription.committed(stored)
         if self._auto_commit is not None:
@@ -301,9 +295,8 @@ class Coordinator:
         with anyio.move_on_after(timeout):
             if self._auto_commit is not None and not self._subscription.by_topics:
                 await self._auto_commit.flush(timeout=timeout / 2, retry=True)
-            self._feed(Leave(leave_group))
-            while self._tasks is not None and not self._machine.has_left:
-                await self.moved.wait()
+            self._driver.feed(Leave(leave_group))
+            await self._driver.left()
 
     @property
     def _is_member(self) -> bool:
@@ -321,124 +314,3 @@ class Coordinator:
 
     def _topic_id(self, topic: str) -> UUID | None:
         return self._metadata.cluster.topic_id(topic)
-
-    # The machine
-
-    async def run(self) -> None:
-        """Keep the membership until cancelled. Nothing that can be repaired is raised."""
-        try:
-            async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
-                tasks.start_soon(self._changes.run, self._feed)
-                tasks.start_soon(self._watch_metadata)
-                if self._auto_commit is not None:
-                    tasks.start_soon(self._auto_commit.run)
-                while self._metadata.cluster.version == 0:  # until then no address of any broker is known
-                    await self._metadata.changed.wait()
-                self._polls.last = asyncio.get_running_loop().time()
-                self._watchdog.start(self._hear)
-                self.subscription_changed()
-                await self._keep_time()
-        finally:
-            self._tasks = None
-            self._watchdog.stop()
-            self.moved.notify()  # leave() may wait for what will not happen any more
-
-    async def _keep_time(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            left = self._machine.deadline - loop.time()
-            if left > 0:
-                await self.moved.wait(None if left == math.inf else left)
-            else:
-                self._feed(Tick())
-                await asyncio.sleep(0)
-
-    def _hear(self) -> None:
-        """Let the machine know what the watchdog has heard, if it has."""
-        if self._watchdog.has_heard:
-            self._feed()
-            if self._polls.waiting and self._machine.needs_poll:
-                self._feed(Polled())  # who waits for records polls all the time, and was only kept from it
-
-    def _feed(self, *events: Event) -> None:
-        if self._tasks is None:
-            return  # not running: run() will ask for all that it needs to know
-        # Between the two calls of the watchdog it speaks for nobody. What it has heard while the loop was blocked is
-        # older than anything that the loop finds out now.
-        now = asyncio.get_running_loop().time()
-        effects: list[Effect] = []
-        for event in (*self._watchdog.retract(), *events):
-            self.counters.heard(event, now)
-            effects += self._machine.on(event, now)
-        self._watchdog.watch(self._machine.vigil, self.offsets.lookup.route())
-        self.counters.stands(self._machine.is_settling, any(isinstance(effect, Assign) for effect in effects), now)
-        for effect in effects:
-            logger.debug("group %r: %s", self._group.group_id, effect)
-            self._perform(effect, self._tasks)
-        if self._machine.watched_topics != self._leader.watched:
-            self._leader.watch(self._machine.watched_topics)
-        self.moved.notify()
-
-    def _perform(self, effect: Effect, tasks: TaskGroup) -> None:
-        match effect:
-            case Revoke() | Lost():
-                self._end_exchange()
-                self._changes.add(effect)
-            case Assign():
-                self._changes.add(effect)
-            case SendJoin():
-                self._begin(self._join, effect, tasks)
-            case ComputeAssignment():
-                self._begin(self._leader.compute, effect, tasks)
-            case SendSync():
-                self._begin(self._requests.sync, effect, tasks)
-            case SendHeartbeat():
-                tasks.start_soon(self._tell, self._requests.heartbeat, effect)
-            case SendLeave():
-                self._end_exchange()
-                tasks.start_soon(self._tell, self._requests.leave, effect)
-            case ForgetCoordinator():
-                self.offsets.lookup.forget(effect.node_id)
-            case Fail():
-                self._end_exchange()
-                self.error = effect.error
-                logger.error("group %r: %s", self._group.group_id, effect.error)
-                self._changed.notify()
-
-    def _begin(self, exchange: Callable[[E], Awaitable[Event]], effect: E, tasks: TaskGroup) -> None:
-        """End the exchange under way, because its answer would be stale, and begin this one."""
-        self._end_exchange()
-        self._exchange = anyio.CancelScope()
-        tasks.start_soon(self._tell, exchange, effect, self._exchange)
-
-    def _end_exchange(self) -> None:
-        if self._exchange is not None:
-            self._exchange.cancel()
-
-    async def _tell(
-        self, exchange: Callable[[E], Awaitable[Event]], effect: E, scope: anyio.CancelScope | None = None
-    ) -> None:
-        """Tell the machine what came of an exchange, unless it was ended."""
-        event: Event | None = None
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        with scope or anyio.CancelScope():
-            event = await exchange(effect)
-        if event is not None:
-            self.counters.answered(event, loop.time() - began)
-            self._feed(event)
-
-    async def _join(self, effect: SendJoin) -> Event:
-        """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""
-        if self._pattern is not None and self._subscription.pattern is not None:
-            await self._pattern.refresh(self._pattern_max_age, METADATA_SECONDS)
-            if self._subscription.topics != effect.topics:
-                return NotNow(effect)  # to join in a moment, with what has been found
-        return await self._requests.join(effect)
-
-    async def _watch_metadata(self) -> None:
-        while True:
-            if self._leader.watched:
-                self._feed(PartitionsCounted(self._leader.basis(self._leader.watched)))
-            await self._metadata.changed.wait()

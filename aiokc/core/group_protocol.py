@@ -340,21 +340,10 @@ class Fatal:
     error: KafkaError
 
 
+#: What somebody wants of the member: its user, or its group for the sake of topics that have changed.
+Wish: TypeAlias = Subscribed | Polled | Enforced | Leave | PartitionsCounted
+#: What the step under way has led to.
+Outcome: TypeAlias = Released | Computed | Joined | MemberIdRequired | Synced | Left
+#: Why a request has led to nothing.
 Refusal: TypeAlias = Rebalancing | IdentityLost | CoordinatorLost | NotNow | Fatal
-Event: TypeAlias = (
-    Subscribed
-    | Polled
-    | Enforced
-    | Leave
-    | Tick
-    | PartitionsCounted
-    | Released
-    | Computed
-    | Joined
-    | MemberIdRequired
-    | Synced
-    | Alive
-    | Left
-    | Unpolled
-    | Refusal
-)
+Event: TypeAlias = Tick | Unpolled | Wish | Outcome | Alive | Refusal

@@ -4,25 +4,7 @@ from __future__ import annotations
 
 from ..error_codes import ErrorCode
 from ..errors import CommitFailed, broker_error
-from .group_protocol import (
-    Alive,
-    Computed,
-    CoordinatorLost,
-    Event,
-    Fatal,
-    IdentityLost,
-    Joined,
-    Left,
-    MemberIdRequired,
-    MemberToken,
-    NotNow,
-    Rebalancing,
-    Released,
-    SendHeartbeat,
-    SentCommit,
-    Synced,
-    Unpolled,
-)
+from .group_protocol import Alive, Event, MemberToken, Outcome, Refusal, SendHeartbeat, SentCommit, Unpolled
 
 
 class Identity:
@@ -55,18 +37,15 @@ class Identity:
 
     def concerns(self, event: Event, step: int, *, is_joining: bool) -> bool:
         """Whether ``event`` is no late answer: one to an older ``step``, or to who this member was before."""
-        match event:
-            case Released() | Computed() | Joined() | MemberIdRequired() | Synced() | Left():
-                return event.step == step
-            case Alive() | Rebalancing() | IdentityLost() | CoordinatorLost() | NotNow() | Fatal():
-                if isinstance(event.sent, SendHeartbeat | SentCommit):
-                    # While it joins, the coordinator's answer to that decides, and nothing said before.
-                    return self.in_generation and not is_joining and event.sent.member == self.member
-                return event.sent.step == step
-            case Unpolled():
-                return self.in_generation and not is_joining and event.member == self.member
-            case _:
-                return True
+        if isinstance(event, Outcome):
+            return event.step == step
+        # While it joins, the coordinator's answer to that decides, and nothing said before.
+        is_settled = self.in_generation and not is_joining
+        if isinstance(event, Alive | Refusal):
+            if isinstance(event.sent, SendHeartbeat | SentCommit):
+                return is_settled and event.sent.member == self.member
+            return event.sent.step == step
+        return not isinstance(event, Unpolled) or (is_settled and event.member == self.member)
 
     def commit_token(self, *, is_valid: bool) -> MemberToken:
         """Return whom a commit may come from; ``is_valid``: the coordinator takes commits of this generation."""

@@ -49,8 +49,15 @@ class State(Flag):
 
 UNJOINED, REVOKING, JOINING, ASSIGNING = State.UNJOINED, State.REVOKING, State.JOINING, State.ASSIGNING
 SYNCING, STABLE, LEAVING, LEFT, FAILED = State.SYNCING, State.STABLE, State.LEAVING, State.LEFT, State.FAILED
-#: Where the coordinator counts on hearing of it: from the answer to a JoinGroup on, until the next one.
-IN_GENERATION: Final = ASSIGNING | SYNCING | STABLE
+#: From a JoinGroup to what it leads to.
+REBALANCING: Final = JOINING | ASSIGNING | SYNCING
+#: Where the user must come back in time: others wait for the member, or it holds what they could read.
+JOINING_OR_IN: Final = REBALANCING | STABLE
+#: Where the coordinator counts on hearing of a member of a generation: from the answer to a JoinGroup on, until the
+#: next one.
+HEARTBEATS: Final = REVOKING | ASSIGNING | SYNCING | STABLE
+#: Where it takes commits of a generation.
+COMMITS: Final = STABLE | REVOKING
 
 #: state -> event -> the states that it may lead to. What is not here cannot happen.
 NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {

@@ -42,10 +42,12 @@ from .group_protocol import (
     MemberIdRequired,
     MemberToken,
     NotNow,
+    Outcome,
     PartitionsCounted,
     PollClock,
     Polled,
     Rebalancing,
+    Refusal,
     Released,
     Revoke,
     SendHeartbeat,
@@ -58,13 +60,15 @@ from .group_protocol import (
     Synced,
     Tick,
     Unpolled,
+    Wish,
 )
 from .heartbeats import Heartbeats
 from .holdings import Holdings, Partitions
 from .identity import Identity
 from .join_pace import JoinPace
 from .leading import Leading
-from .member_states import IN_GENERATION, NEXT, State
+from .member_states import COMMITS, HEARTBEATS, JOINING_OR_IN, NEXT, REBALANCING, State
+from .user_wish import UserWish
 from .vigil import Vigil
 
 
@@ -86,14 +90,9 @@ class Membership:
         self._identity = Identity(group_instance_id)
         self._held = Holdings(protocol)
         self._heartbeats = Heartbeats(heartbeat_interval, session_timeout, backoff)
-        self._max_poll_interval = max_poll_interval
-        self._polls = polls
+        self._wish = UserWish(polls, max_poll_interval)
         self._backoff = backoff
-        self._topics: frozenset[str] = frozenset()
-        self._joined_topics: frozenset[str] = frozenset()
         self._step = 0
-        self._closing = False
-        self._stopped_polling = False
         self._join_pace = JoinPace(backoff)
         self._join_reason = ""
         self._protocol_name = ""
@@ -114,7 +113,7 @@ class Membership:
 
     @property
     def vigil(self) -> Vigil | None:
-        return self._heartbeats.vigil(self.member, self._max_poll_interval) if self._beats else None
+        return self._heartbeats.vigil(self.member, self._wish.max_poll_interval) if self._beats else None
 
     @property
     def watched_topics(self) -> frozenset[str]:
@@ -126,22 +125,21 @@ class Membership:
 
     @property
     def is_rebalancing(self) -> bool:
-        return self.state in State.JOINING | State.ASSIGNING | State.SYNCING
+        return self.state in REBALANCING
 
     @property
     def needs_poll(self) -> bool:
-        return self._stopped_polling
+        return self._wish.has_stopped_polling
 
     @property
     def is_settling(self) -> bool:
-        wanted = bool(self._topics) and not self._closing and not self._stopped_polling
-        return wanted and self.state in State.REVOKING | State.JOINING | State.ASSIGNING | State.SYNCING
+        return self._wish.is_membership and self.state in State.REVOKING | REBALANCING
 
     def commit_token(self) -> MemberToken:
         # A coordinator that waits for the members to join still takes commits of the generation before: what a
         # cooperative member keeps is not waited for at its revocation, so its commits go on meanwhile.
         keeps = self.state is State.JOINING and bool(self._held.owned)
-        return self._identity.commit_token(is_valid=self.state in State.STABLE | State.REVOKING or keeps)
+        return self._identity.commit_token(is_valid=self.state in COMMITS or keeps)
 
     # Events
 
@@ -158,34 +156,28 @@ class Membership:
         return effects
 
     def _react(self, event: Event, now: float) -> list[Effect]:
-        match event:
-            case Tick():
-                return self._on_tick(now)
-            case Unpolled():
-                return self._stop_polling(now)
-            case Subscribed() | Polled() | Enforced() | Leave() | PartitionsCounted():
-                return self._on_wish(event, now)
-            case Released() | Left() | Computed() | Joined() | MemberIdRequired() | Synced():
-                return self._on_progress(event, now)
-            case _:
-                return self._on_answer(event, now)
+        if isinstance(event, Tick):
+            return self._on_tick(now)
+        if isinstance(event, Unpolled):
+            return self._stop_polling(now)
+        if isinstance(event, Wish):
+            return self._on_wish(event, now)
+        return self._on_outcome(event, now) if isinstance(event, Outcome) else self._on_answer(event, now)
 
     def _on_tick(self, now: float) -> list[Effect]:
-        if self._polls.waiting:
-            self._polls.last = now
+        self._wish.time_passes(now)
         if self._poll_limit <= now:
             return self._stop_polling(now)
         if self.state is State.JOINING and self._join_pace.due <= now:
             return self._join()
         return self._heartbeats.due(self.member, now) if self._beats else []
 
-    def _on_wish(self, event: Subscribed | Polled | Enforced | Leave | PartitionsCounted, now: float) -> list[Effect]:
+    def _on_wish(self, event: Wish, now: float) -> list[Effect]:
         match event:
             case Subscribed():
-                self._topics = event.topics
-                return self._on_subscribed(now)
+                return self._on_subscribed(event.topics, now)
             case Polled():
-                self._stopped_polling = False
+                self._wish.has_stopped_polling = False
                 return self._proceed(now) if self.state is State.UNJOINED else []
             case Enforced():
                 return self._rebalance(event.reason, now)
@@ -196,9 +188,7 @@ class Membership:
             case Leave():
                 return self._on_leave(event, now)
 
-    def _on_progress(
-        self, event: Released | Left | Computed | Joined | MemberIdRequired | Synced, now: float
-    ) -> list[Effect]:
+    def _on_outcome(self, event: Outcome, now: float) -> list[Effect]:
         match event:
             case Released():
                 return self._on_released(now)
@@ -216,9 +206,7 @@ class Membership:
             case Synced():
                 return self._on_synced(event, now)
 
-    def _on_answer(
-        self, event: Alive | Rebalancing | IdentityLost | CoordinatorLost | NotNow | Fatal, now: float
-    ) -> list[Effect]:
+    def _on_answer(self, event: Alive | Refusal, now: float) -> list[Effect]:
         match event:
             case Alive():
                 self._heartbeats.answered(event.sent, now)
@@ -238,18 +226,19 @@ class Membership:
 
     # What the user wants
 
-    def _on_subscribed(self, now: float) -> list[Effect]:
+    def _on_subscribed(self, topics: frozenset[str], now: float) -> list[Effect]:
+        self._wish.topics = topics
         if self.state is State.UNJOINED:
             self._join_reason = "the consumer subscribed"
             return self._proceed(now)
         self._join_reason = "the subscription changed"
-        is_news = self.state is State.STABLE and self._topics != self._joined_topics
-        if is_news or (self.state in State.JOINING | IN_GENERATION and not self._topics):
+        is_news = self.state is State.STABLE and self._wish.is_news
+        if is_news or (self.state in JOINING_OR_IN and not topics):
             return self._give_up(now)
         return []  # the next JoinGroup says it
 
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
-        self._closing = True
+        self._wish.leaves = True
         if event.leave_group is not None:
             self._identity.may_leave = event.leave_group
         if self.state is State.FAILED:
@@ -262,10 +251,7 @@ class Membership:
 
     def _stop_polling(self, now: float) -> list[Effect]:
         """The user does not come back: let others have the partitions (a static member: after session_timeout)."""
-        self._stopped_polling = True
-        limit = f"max_poll_interval_ms={self._max_poll_interval * 1e3:.0f}"
-        reason = f"it was not polled for {limit}: poll more often, process less at a time, or raise that limit"
-        return [*self._goodbye(reason), *self._lose(now)]
+        return [*self._goodbye(self._wish.stop_polling()), *self._lose(now)]
 
     # Giving up what is held
 
@@ -278,10 +264,9 @@ class Membership:
 
     def _give_up(self, now: float, *, wait: bool = True) -> list[Effect]:
         """Release what cannot be kept on the way to where the user wants to be, and then go there."""
-        goal = frozenset() if self._closing else self._topics
-        going = self._held.not_to_be_kept(goal)
+        going = self._held.not_to_be_kept(self._wish.goal)
         # An eager rebalance begins with a revocation, also of nothing: Java's members tell their listeners so.
-        begins = self.state is State.STABLE and bool(goal) and not self._held.is_cooperative
+        begins = self.state is State.STABLE and bool(self._wish.goal) and not self._held.is_cooperative
         return self._release(going, wait=wait) if going or begins else self._proceed(now)
 
     def _release(self, partitions: Partitions, wait: bool = True, then: Partitions | None = None) -> list[Effect]:
@@ -304,7 +289,7 @@ class Membership:
         promised = self._held.released()
         if self.state is not State.REVOKING:
             return []
-        if promised is None or self._topics != self._joined_topics:
+        if promised is None or self._wish.is_news:
             return self._give_up(now)
         return [self._assign(promised), *self._give_up(now)]
 
@@ -315,16 +300,17 @@ class Membership:
 
     def _proceed(self, now: float) -> list[Effect]:
         """What must go has gone: go where the user wants to be."""
-        if self._closing:
+        if self._wish.leaves:
             self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
             return self._goodbye("the consumer is being closed")
-        if not self._topics or self._stopped_polling:
-            farewell = [] if self._stopped_polling else self._goodbye("the consumer unsubscribed from all topics")
+        if not self._wish.is_membership:
+            stopped = self._wish.has_stopped_polling  # then it has said so
+            farewell = [] if stopped else self._goodbye("the consumer unsubscribed from all topics")
             self._enter(State.UNJOINED)
             self._join_pace.rebalance_is_over()
             return farewell
         if self.state is State.UNJOINED:
-            self._polls.last = now
+            self._wish.begins(now)
         return self._join_again(now)
 
     def _goodbye(self, reason: str) -> list[Effect]:
@@ -345,8 +331,8 @@ class Membership:
     def _join(self) -> list[Effect]:
         self._enter(State.JOINING)
         self._join_pace.sent()
-        self._joined_topics = self._topics
-        return [SendJoin(self._step, self.member, self._topics, self._held.owned, self._join_reason, self._held.last)]
+        topics = self._wish.told = self._wish.topics
+        return [SendJoin(self._step, self.member, topics, self._held.owned, self._join_reason, self._held.last)]
 
     def _on_member_id_required(self, event: MemberIdRequired, now: float) -> list[Effect]:
         had_none = not self.member.member_id
@@ -371,9 +357,9 @@ class Membership:
         return [task]
 
     def _on_synced(self, event: Synced, now: float) -> list[Effect]:
-        if self._topics != self._joined_topics or self._leading.out_of_date:
+        if self._wish.is_news or self._leading.out_of_date:
             return self._give_up(now)  # what was assigned is out of date already
-        if any(tp.topic not in self._topics for tp in event.partitions):
+        if any(tp.topic not in self._wish.topics for tp in event.partitions):
             self._join_reason = "the assignment holds topics that this member does not subscribe to"
             return self._join_later(now)
         self._join_pace.rebalance_is_over()
@@ -408,18 +394,13 @@ class Membership:
 
     @property
     def _beats(self) -> bool:
-        return (
-            self._identity.in_generation
-            and self.state in State.REVOKING | State.ASSIGNING | State.SYNCING | State.STABLE
-        )
+        return self._identity.in_generation and self.state in HEARTBEATS
 
     @property
     def _poll_limit(self) -> float:
         """When the user must have polled: whoever joins or holds something for him is bound by it."""
-        revoking = self.state is State.REVOKING and self._identity.in_generation and not self._closing
-        if revoking or self.state in State.JOINING | IN_GENERATION:
-            return self._polls.last + self._max_poll_interval
-        return math.inf
+        revoking = self.state is State.REVOKING and self._identity.in_generation and not self._wish.leaves
+        return self._wish.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
 
     def _enter(self, state: State) -> None:
         """From here on, answers to earlier steps are stale."""

@@ -39,13 +39,13 @@ class CooperativeMember(GroupMember):
         )
         self.may_join = asyncio.Event()
         self.may_join.set()
-        join = self.coordinator._requests.join
+        join = self.coordinator._driver._requests.join
 
         async def when_allowed(effect: SendJoin) -> Event:
             await self.may_join.wait()
             return await join(effect)
 
-        self.coordinator._requests.join = when_allowed  # type: ignore[method-assign]
+        self.coordinator._driver._requests.join = when_allowed  # type: ignore[method-assign]
 
     @property
     def state(self) -> State:

@@ -83,7 +83,7 @@ async def test_members_agree_on_what_all_of_them_offer() -> None:
         member(cluster, "roundrobin") as three,
     ):
         await settled(one, two, three, counts=(2, 2, 2))
-        leader = next(each for each in (one, two, three) if each.coordinator._leader.watched)
+        leader = next(each for each in (one, two, three) if each.coordinator._driver._leader.watched)
         assert leader.coordinator.error is None
 
 

@@ -88,11 +88,11 @@ def blocked_for(seconds: float) -> None:
 
 
 def is_connected(member: GroupMember) -> bool:
-    return member.coordinator._watchdog._connection is not None
+    return member.coordinator._driver._watchdog._connection is not None
 
 
 def thread_of(member: GroupMember) -> threading.Thread | None:
-    return member.coordinator._watchdog._thread
+    return member.coordinator._driver._watchdog._thread
 
 
 def watchdogs() -> list[threading.Thread]:
@@ -151,7 +151,7 @@ async def test_nobody_is_spoken_for_whom_the_coordinator_does_not_know(
 ) -> None:
     refused = cluster.intercept(HeartbeatRequest, code)
     cluster._interceptions.insert(0, cluster._interceptions.pop())
-    watchdog = member.coordinator._watchdog
+    watchdog = member.coordinator._driver._watchdog
     deadline = time.monotonic() + WITHIN
     while watchdog._done is None and time.monotonic() < deadline:
         blocked_for(0.01)
@@ -242,7 +242,7 @@ async def test_a_static_member_falls_silent_and_does_not_leave(cluster: Cluster)
 
 async def test_a_vigil_that_the_loop_has_retracted_is_not_claimed(member: GroupMember, heard: Heard) -> None:
     """The loop is back between the thread's look at its watch and its LeaveGroup: then there is none."""
-    watchdog = member.coordinator._watchdog
+    watchdog = member.coordinator._driver._watchdog
     watch = watchdog._watch
     assert watch is not None
     assert watchdog.retract() == []
@@ -271,7 +271,7 @@ async def test_the_thread_lives_as_long_as_the_membership(cluster: Cluster) -> N
 
 
 async def test_the_thread_ends_with_a_member_that_crashes(member: GroupMember) -> None:
-    thread = member.coordinator._watchdog._thread
+    thread = member.coordinator._driver._watchdog._thread
     assert thread is not None
     await member.crash()
     await asyncio.to_thread(thread.join, WITHIN)
@@ -311,7 +311,7 @@ def test_a_loop_with_a_clock_of_its_own_is_never_watched() -> None:
         async with Cluster(topics={"t": 2}) as cluster, GroupMember(cluster.bootstrap, "g", "t") as member:
             member.poll()
             await member.assigned(2)
-            assert member.coordinator._watchdog._thread is None
+            assert member.coordinator._driver._watchdog._thread is None
 
     loop = VirtualLoop()
     try:
@@ -327,7 +327,7 @@ async def test_a_failure_of_the_thread_is_told_and_disturbs_nobody(
         raise ZeroDivisionError
 
     monkeypatch.setattr(Watchdog, "_beat", fail)
-    thread = member.coordinator._watchdog._thread
+    thread = member.coordinator._driver._watchdog._thread
     assert thread is not None
     thread.join(WITHIN)  # the loop is blocked: that is the subject
     assert not thread.is_alive()

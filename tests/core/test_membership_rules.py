@@ -215,7 +215,7 @@ class MemberRules(RuleBasedStateMachine):
             case SendJoin():
                 self._answer_join(sent, data)
             case SendSync():
-                topics = st.sampled_from(sorted(self.machine._joined_topics) or ["a"])
+                topics = st.sampled_from(sorted(self.machine._wish.told) or ["a"])
                 partitions = data.draw(st.lists(st.builds(TopicPartition, topics, st.integers(0, 2)), unique=True))
                 self._answered_or_refused(sent, Synced(sent.step, tuple(partitions)), data)
             case SendHeartbeat() | SentCommit():
@@ -334,8 +334,8 @@ TestMember = MemberRules.TestCase
 TestStaticMember = StaticMemberRules.TestCase
 TestCooperativeMember = CooperativeMemberRules.TestCase
 TestStaticCooperativeMember = StaticCooperativeMemberRules.TestCase
-for _case in (TestMember, TestStaticMember, TestCooperativeMember, TestStaticCooperativeMember):
-    _case.settings = _SETTINGS
+TestMember.settings = TestStaticMember.settings = _SETTINGS
+TestCooperativeMember.settings = TestStaticCooperativeMember.settings = _SETTINGS
 
 
 # Every pair of state and event: it leads where the table says, or is refused and changes nothing.

@@ -1,0 +1,217 @@
+"""Performs what the machine of a group membership decides, and tells it what came of that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ..config import ConsumerConfig
+from ..core.counters import GroupCounters
+from ..core.group_machine import GroupMachine
+from ..core.group_messages import ClassicGroup
+from ..core.group_protocol import (
+    Assign,
+    ComputeAssignment,
+    Effect,
+    Event,
+    Fail,
+    ForgetCoordinator,
+    Lost,
+    NotNow,
+    PartitionsCounted,
+    PollClock,
+    Polled,
+    Revoke,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    Subscribed,
+    Tick,
+)
+from ..core.subscription import Subscription
+from ..errors import KafkaError
+from ..net.connection import ConnectionOptions
+from .assignment_changes import AssignmentChanges
+from .coordinator_lookup import CoordinatorLookup
+from .group_leader import METADATA_SECONDS, GroupLeader
+from .group_requests import ClassicRequests
+from .metadata import Metadata
+from .pattern_topics import PatternTopics
+from .signal import Signal
+from .watchdog import Watchdog
+
+logger = logging.getLogger("aiokc.group")
+
+E = TypeVar("E")
+
+
+class MembershipDriver:
+    """Runs one ``machine``: its clock, its requests, the changes of the assignment, the watchdog.
+
+    What only the user can repair is put into ``error``, and ``failed`` called. ``moved`` is notified of every event.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        group: ClassicGroup,
+        machine: GroupMachine,
+        polls: PollClock,
+        *,
+        lookup: CoordinatorLookup,
+        options: ConnectionOptions,
+        metadata: Metadata,
+        subscription: Subscription,
+        changes: AssignmentChanges,
+        pattern: PatternTopics | None,
+        failed: Callable[[], None],
+    ) -> None:
+        request_timeout = config.request_timeout_ms / 1e3
+        self.machine = machine
+        self.error: KafkaError | None = None
+        self.counters = GroupCounters()
+        self.moved = Signal()
+        self._group_id = group.group_id
+        self._polls = polls
+        self._lookup = lookup
+        self._requests = ClassicRequests(group, lookup, request_timeout)
+        self._leader = GroupLeader(group, metadata, subscription)
+        self._watchdog = Watchdog(group, polls, options, request_timeout)
+        self._metadata = metadata
+        self._subscription = subscription
+        self._changes = changes
+        self._pattern = pattern
+        self._pattern_max_age = config.retry_backoff_ms / 1e3
+        self._failed = failed
+        self._tasks: TaskGroup | None = None
+        self._exchange: anyio.CancelScope | None = None  # the join, assignment or sync under way
+
+    async def run(self) -> None:
+        """Keep the membership until cancelled. Nothing that can be repaired is raised."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self._changes.run, self.feed)
+                tasks.start_soon(self._watch_metadata)
+                while self._metadata.cluster.version == 0:  # until then no address of any broker is known
+                    await self._metadata.changed.wait()
+                self._polls.last = asyncio.get_running_loop().time()
+                self._watchdog.start(self.hear)
+                self.feed(Subscribed(self._subscription.topics))
+                await self._keep_time()
+        finally:
+            self._tasks = None
+            self._watchdog.stop()
+            self.moved.notify()  # `left` may wait for what will not happen any more
+
+    async def left(self) -> None:
+        """Return when the machine has left its group, or nothing will come of that any more."""
+        while self._tasks is not None and not self.machine.has_left:
+            await self.moved.wait()
+
+    async def _keep_time(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            left = self.machine.deadline - loop.time()
+            if left > 0:
+                await self.moved.wait(None if left == math.inf else left)
+            else:
+                self.feed(Tick())
+                await asyncio.sleep(0)
+
+    def hear(self) -> None:
+        """Let the machine know what the watchdog has heard, if it has."""
+        if self._watchdog.has_heard:
+            self.feed()
+            if self._polls.waiting and self.machine.needs_poll:
+                self.feed(Polled())  # who waits for records polls all the time, and was only kept from it
+
+    def feed(self, *events: Event) -> None:
+        """Let the machine know of ``events``, and perform what it makes of them."""
+        if self._tasks is None:
+            return  # not running: run() will ask for all that it needs to know
+        # Between the two calls of the watchdog it speaks for nobody. What it has heard while the loop was blocked is
+        # older than anything that the loop finds out now.
+        now = asyncio.get_running_loop().time()
+        effects: list[Effect] = []
+        for event in (*self._watchdog.retract(), *events):
+            self.counters.heard(event, now)
+            effects += self.machine.on(event, now)
+        self._watchdog.watch(self.machine.vigil, self._lookup.route())
+        self.counters.stands(self.machine.is_settling, any(isinstance(effect, Assign) for effect in effects), now)
+        for effect in effects:
+            logger.debug("group %r: %s", self._group_id, effect)
+            self._perform(effect, self._tasks)
+        if self.machine.watched_topics != self._leader.watched:
+            self._leader.watch(self.machine.watched_topics)
+        self.moved.notify()
+
+    def _perform(self, effect: Effect, tasks: TaskGroup) -> None:
+        match effect:
+            case Revoke() | Lost():
+                self._end_exchange()
+                self._changes.add(effect)
+            case Assign():
+                self._changes.add(effect)
+            case SendJoin():
+                self._begin(self._join, effect, tasks)
+            case ComputeAssignment():
+                self._begin(self._leader.compute, effect, tasks)
+            case SendSync():
+                self._begin(self._requests.sync, effect, tasks)
+            case SendHeartbeat():
+                tasks.start_soon(self._tell, self._requests.heartbeat, effect)
+            case SendLeave():
+                self._end_exchange()
+                tasks.start_soon(self._tell, self._requests.leave, effect)
+            case ForgetCoordinator():
+                self._lookup.forget(effect.node_id)
+            case Fail():
+                self._end_exchange()
+                self.error = effect.error
+                logger.error("group %r: %s", self._group_id, effect.error)
+                self._failed()
+
+    def _begin(self, exchange: Callable[[E], Awaitable[Event]], effect: E, tasks: TaskGroup) -> None:
+        """End the exchange under way, because its answer would be stale, and begin this one."""
+        self._end_exchange()
+        self._exchange = anyio.CancelScope()
+        tasks.start_soon(self._tell, exchange, effect, self._exchange)
+
+    def _end_exchange(self) -> None:
+        if self._exchange is not None:
+            self._exchange.cancel()
+
+    async def _tell(
+        self, exchange: Callable[[E], Awaitable[Event]], effect: E, scope: anyio.CancelScope | None = None
+    ) -> None:
+        """Tell the machine what came of an exchange, unless it was ended."""
+        event: Event | None = None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with scope or anyio.CancelScope():
+            event = await exchange(effect)
+        if event is not None:
+            self.counters.answered(event, loop.time() - began)
+            self.feed(event)
+
+    async def _join(self, effect: SendJoin) -> Event:
+        """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""
+        if self._pattern is not None and self._subscription.pattern is not None:
+            await self._pattern.refresh(self._pattern_max_age, METADATA_SECONDS)
+            if self._subscription.topics != effect.topics:
+                return NotNow(effect)  # to join in a moment, with what has been found
+        return await self._requests.join(effect)
+
+    async def _watch_metadata(self) -> None:
+        while True:
+            if self._leader.watched:
+                self.feed(PartitionsCounted(self._leader.basis(self._leader.watched)))
+            await self._metadata.changed.wait()
