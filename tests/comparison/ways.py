@@ -14,7 +14,9 @@ import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
-from aiokc import EARLIEST, LATEST, Client, Consumer, ConsumerRecords, TopicPartition
+import pyarrow as pa
+
+from aiokc import EARLIEST, LATEST, Client, Consumer, ConsumerRecords, RecordColumns, TopicPartition
 
 from .rows import Row, in_order, row
 
@@ -86,12 +88,33 @@ async def by_iterating(bootstrap: str, partitions: list[TopicPartition], isolati
 async def by_ranges(bootstrap: str, partitions: list[TopicPartition], isolation_level: Isolation) -> list[Row]:
     rows: list[Row] = []
     async with Client(bootstrap_servers=bootstrap, isolation_level=isolation_level) as client:
-        starts = await client.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
-        ranges = {tp: (_offset(starts[tp]), _offset(ends[tp])) for tp in partitions}
-        async for part in client.read(ranges):
+        async for part in client.read(await _ranges(client, partitions)):
             rows += map(row, part.records)
     return rows
+
+
+async def by_column_ranges(bootstrap: str, partitions: list[TopicPartition], isolation_level: Isolation) -> list[Row]:
+    rows: list[Row] = []
+    async with Client(bootstrap_servers=bootstrap, isolation_level=isolation_level) as client:
+        async for columns in client.read_columns(await _ranges(client, partitions)):
+            rows += _rows(columns)
+    return rows
+
+
+def _rows(columns: RecordColumns) -> list[Row]:
+    """The same rows as of records, as far as columns hold the same: no headers are null there, and (empty) here."""
+    table = pa.record_batch(columns)
+    table.validate(full=True)
+    parts = [table.column(name) for name in ("partition", "offset", "timestamp", "timestamp_type", "key", "value")]
+    parts[2] = parts[2].cast(pa.int64())
+    headers = (tuple((one["key"], one["value"]) for one in some or ()) for some in table.column("headers").to_pylist())
+    return list(zip(*(part.to_pylist() for part in parts), headers, strict=True))
+
+
+async def _ranges(client: Client, partitions: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    starts = await client.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
+    return {tp: (_offset(starts[tp]), _offset(ends[tp])) for tp in partitions}
 
 
 def _offset(found: object) -> int:
@@ -100,12 +123,13 @@ def _offset(found: object) -> int:
     return offset
 
 
-#: By their names. Columns are one more of them.
+#: By their names.
 WAYS: Final[Mapping[str, Way]] = {
     "getmany": by_getmany,
     "getone": by_getone,
     "iterator": by_iterating,
     "ranges": by_ranges,
+    "column ranges": by_column_ranges,
 }
 
 
