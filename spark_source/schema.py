@@ -39,8 +39,12 @@ def kafka_schema(*, include_headers: bool) -> StructType:
 def columns_of(schema: StructType) -> tuple[str, ...]:
     """Return the names of the columns to read: ``.schema(...)`` may choose some of Kafka's, in any order.
 
-    Raises ConfigError for a column that is not Kafka's, or has another type.
+    Raises ConfigError for a column that is not Kafka's, or has another type, and for no column at all.
     """
+    if not schema.fieldNames():
+        raise ConfigError(
+            "the schema names no column: leave it out, or name at least one, 'offset bigint' for instance"
+        )
     known = {field.name: field for field in kafka_schema(include_headers=True)}
     for field in schema:
         if field.name not in known:

@@ -16,10 +16,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from aiokc import Client, ClientConfig, KafkaError, TopicPartition
+from aiokc import Client, ClientConfig, KafkaError, RecordColumns, TopicPartition
 from aiokc.errors import OffsetOutOfRange, UnknownTopic
 
-from .arrow import BatchBuilder
 from .data_loss import within
 from .driver import log_ranges
 from .handoff import Handoff
@@ -33,7 +32,9 @@ _package_logger = logging.getLogger(__package__)
 # through, which is warnings only, and no code of the user's runs in these processes to change that.
 _SPARK_LOGS: Final = "PYSPARK_SPARK_SESSION_UUID"
 
-# Converted batches that Spark has not taken yet; the client's own fetch_buffer_bytes come on top.
+# Spark's JVM side is slow on batches below 1 MB and far above 8 MB.
+_BATCH_BYTES: Final = 4 << 20
+# Batches that Spark has not taken yet; the client's own fetch_buffer_bytes come on top.
 _QUEUE_BYTES: Final = 16 << 20
 _STOP_TIMEOUT: Final = 5.0
 _UNSETTLED_READS: Final = 2
@@ -114,7 +115,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
 
 
 class _TaskRead:
-    """One task: reads its ranges concurrently, builds batches of them, counts."""
+    """One task: reads its ranges concurrently, straight into batches of columns, and counts."""
 
     def __init__(
         self,
@@ -123,9 +124,8 @@ class _TaskRead:
         runtime: Runtime,
         handoff: Handoff[pa.RecordBatch],
     ) -> None:
-        self._options, self._runtime, self._handoff = options, runtime, handoff
-        self._builder = BatchBuilder(columns)
-        self._parts = self._records = self._bytes = 0
+        self._options, self._columns, self._runtime, self._handoff = options, columns, runtime, handoff
+        self._batches = self._records = self._bytes = 0
         self._waited = 0.0
 
     async def run(self, task: Task) -> None:
@@ -135,30 +135,29 @@ class _TaskRead:
         client = await self._runtime.client()
         for ranges in rounds(task):
             await self._read(client, ranges)
-        await self._hand_over(self._builder.rest())
         _logger.info(
-            "task done: %s: %d records, %d bytes in Arrow, %d answers with records, waited %.0f ms of %.0f ms",
+            "task done: %s: %d records, %d bytes in %d Arrow batches, waited for Spark %.0f ms of %.0f ms",
             ", ".join(f"{part.partition} [{part.start}, {part.until})" for part in task),
             self._records,
             self._bytes,
-            self._parts,
+            self._batches,
             self._waited * 1e3,
             (loop.time() - began) * 1e3,
         )
 
     async def _read(self, client: Client, ranges: dict[TopicPartition, tuple[int, int]]) -> None:
-        loop = asyncio.get_running_loop()
         while ranges:
             try:
-                asked = loop.time()
-                async for part in client.read(dict(ranges), timeout_ms=self._options.poll_timeout_ms):
-                    self._waited += loop.time() - asked
-                    self._parts += 1
-                    self._records += len(part.records)
-                    await self._hand_over(self._builder.add(part.partition, part.records))
-                    ranges[part.partition] = part.next_offset, ranges[part.partition][1]
-                    asked = loop.time()
-                self._waited += loop.time() - asked
+                async for batch in client.read_columns(
+                    dict(ranges),
+                    columns=self._columns,
+                    timestamp_unit="us",
+                    batch_bytes=_BATCH_BYTES,
+                    timeout_ms=self._options.poll_timeout_ms,
+                ):
+                    await self._hand_over(batch)
+                    for tp, end in batch.next_offsets.items():
+                        ranges[tp] = end.offset, ranges[tp][1]
                 return  # every range is passed, also where its last offsets hold no record
             except (OffsetOutOfRange, UnknownTopic):
                 unread = {tp: (start, until) for tp, (start, until) in ranges.items() if start < until}
@@ -167,10 +166,14 @@ class _TaskRead:
                     raise  # the logs do hold it: then this is not about data loss
                 ranges = left
 
-    async def _hand_over(self, batches: Iterator[pa.RecordBatch]) -> None:
-        for batch in batches:
-            self._bytes += batch.nbytes
-            await self._handoff.put(batch, batch.nbytes)
+    async def _hand_over(self, batch: RecordColumns) -> None:
+        loop = asyncio.get_running_loop()
+        self._batches += 1
+        self._records += len(batch)
+        self._bytes += batch.nbytes
+        began = loop.time()
+        await self._handoff.put(pa.record_batch(batch), batch.nbytes)  # which copies nothing
+        self._waited += loop.time() - began
 
 
 def rounds(task: Task) -> list[dict[TopicPartition, tuple[int, int]]]:

@@ -136,4 +136,4 @@ def test_a_line_for_each_task(spark: SparkSession, kafka: LocalKafka, topic: str
     lines = [row.msg for row in logged]
     (line,) = [line for line in lines if topic in line]
     assert line.startswith(f"task done: {topic}-1 [0, 6): 6 records, ")
-    assert re.search(r", \d{3,4} bytes in Arrow, 1 answers with records, waited \d+ ms of \d+ ms$", line)
+    assert re.search(r", \d{3,4} bytes in 1 Arrow batches, waited for Spark \d+ ms of \d+ ms$", line)

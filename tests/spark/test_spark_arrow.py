@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from aiokc import ConsumerRecord, RawRecord, TopicPartition
 from aiokc.errors import ConfigError
-from spark_source.arrow import BatchBuilder, to_batch
+from aiokc.records import checked_columns, new_builder
 from spark_source.schema import columns_of, kafka_schema
 
 TP = TopicPartition("events", 7)
@@ -23,6 +22,13 @@ ALL = tuple(kafka_schema(include_headers=True).fieldNames())
 def record(offset: int, value: bytes | None = b"v", **changed: object) -> RawRecord:
     fields: dict[str, object] = {"key": b"k", "timestamp": 1_700_000_000_123, "headers": ()}
     return ConsumerRecord(TP.topic, TP.partition, offset, value=value, **(fields | changed))  # type: ignore[arg-type]
+
+
+def to_batch(records: list[RawRecord], columns: Sequence[str]) -> pa.RecordBatch:
+    """Return these records as a task of Spark gets them."""
+    builder = new_builder(checked_columns(columns), "us")
+    assert builder.append_records(records, 1 << 62, 1 << 30) == len(records)
+    return pa.record_batch(builder.finish())
 
 
 def test_the_columns_are_those_of_sparks_own_source() -> None:
@@ -37,7 +43,7 @@ def test_the_columns_are_those_of_sparks_own_source() -> None:
 def test_arrow_types_are_the_ones_that_spark_compares_with(include_headers: bool) -> None:
     schema = kafka_schema(include_headers=include_headers)
 
-    batch = to_batch(TP, [record(0)], schema.fieldNames())
+    batch = to_batch([record(0)], schema.fieldNames())
 
     assert batch.schema.equals(to_arrow_schema(schema, timezone="UTC"))
 
@@ -48,7 +54,7 @@ def test_every_column_carries_what_the_record_has() -> None:
         record(6, b"", key=None, timestamp=-1),
     ]
 
-    rows = to_batch(TP, records, ALL).to_pylist()
+    rows = to_batch(records, ALL).to_pylist()
 
     assert rows == [
         {
@@ -79,7 +85,7 @@ def test_a_schema_of_the_user_chooses_columns() -> None:
     schema = StructType([kafka["offset"], kafka["headers"], kafka["value"]])
 
     assert columns_of(schema) == ("offset", "headers", "value")
-    assert to_batch(TP, [record(1)], columns_of(schema)).schema.equals(to_arrow_schema(schema, timezone="UTC"))
+    assert to_batch([record(1)], columns_of(schema)).schema.equals(to_arrow_schema(schema, timezone="UTC"))
 
 
 @pytest.mark.parametrize(
@@ -95,29 +101,6 @@ def test_a_schema_of_other_columns_is_refused(column: StructField, message: str)
         columns_of(StructType([column]))
 
 
-@given(st.lists(st.lists(st.integers(0, 3000), max_size=6), max_size=6))
-def test_batches_are_full_and_lose_nothing(chunks: list[list[int]]) -> None:
-    builder, batches = BatchBuilder(ALL, target_bytes=2000), list[pa.RecordBatch]()
-    offset, largest = 0, 0
-    for sizes in chunks:
-        records = [record(offset + number, b"x" * size) for number, size in enumerate(sizes)]
-        offset, largest = offset + len(sizes), max([largest, *sizes])
-        batches += builder.add(TP, records)
-        assert all(batch.nbytes >= 1900 for batch in batches), "given out before it was full"
-    batches += builder.rest()
-    batches += builder.rest()
-
-    assert [row for batch in batches for row in batch.column("offset").to_pylist()] == list(range(offset))
-    assert all(batch.num_rows and batch.nbytes < 2000 + largest + 500 for batch in batches)
-
-
-def test_runs_of_several_partitions_make_one_batch() -> None:
-    builder, other = BatchBuilder(("topic", "partition", "offset", "headers")), TopicPartition("orders", 0)
-
-    made = [*builder.add(TP, [record(1), record(2)]), *builder.add(other, [record(9)]), *builder.add(TP, [])]
-    made += [*builder.add(TP, [record(3)]), *builder.rest()]
-
-    (batch,) = made
-    assert batch.column("partition").to_pylist() == [7, 7, 0, 7]
-    assert batch.column("topic").to_pylist() == ["events", "events", "orders", "events"]
-    assert batch.column("offset").to_pylist() == [1, 2, 9, 3]
+def test_a_schema_of_no_column_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the schema names no column: leave it out"):
+        columns_of(StructType([]))
