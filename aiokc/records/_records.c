@@ -1,61 +1,33 @@
 /* A batch's records as Python objects: ConsumerRecord, and the RecordReader that makes them.
  *
- * A record is checked as a whole before it is built, and then holds numbers, and where in the payload its key, value
- * and headers begin: these become objects when somebody first looks at them.
+ * A record is checked as a whole before it is built, and then owns all that it says: nothing of the batch stays alive
+ * for it. Key and value are objects from the start: nearly everybody looks at them, and an attribute that is an object
+ * is read by the interpreter itself. Headers are bytes until somebody first looks.
  *
- * No object in here can be part of a cycle, so none is known to the cyclic garbage collector. Slots of records are
- * filled in without a lock: the module relies on the GIL, and does not declare that it could do without.
+ * No object in here can be part of a cycle, so none is known to the cyclic garbage collector. Headers are filled in
+ * without a lock: the module relies on the GIL, and does not declare that it could do without.
  */
 
 #include "_native.h"
 
-/* Payloads up to this size are kept alive by their records. From larger ones each record takes its bytes with it. */
-#define MOST_KEPT (1 << 20)
-
 /* ConsumerRecord: a subclass of the public one, which has all of its methods */
-
-/* An object, or where it begins in the payload: twice that, plus one. Objects lie at even addresses. */
-typedef uintptr_t Slot;
 
 typedef struct {
     PyObject_HEAD
-    PyObject *payload; /* NULL once nothing of the record is left to be read in there */
-    PyObject *origin;  /* topic, partition, timestamp type and leader epoch, the same for all records of a batch */
+    PyObject *origin; /* topic, partition, timestamp type and leader epoch, the same for all records of a batch */
+    PyObject *key;
+    PyObject *value;
+    PyObject *headers; /* a tuple, or the bytes to build it from */
     long long offset;
     long long timestamp;
-    Slot slots[PLACES]; /* key, value and headers */
 } Record;
-
-static inline int is_place(Slot slot) {
-    return slot & 1;
-}
-
-static inline int has_places(const Record *record) {
-    return is_place(record->slots[KEY] | record->slots[VALUE] | record->slots[HEADERS]);
-}
-
-static Record *new_record(const State *state, PyObject *payload, PyObject *origin, const Layout *layout) {
-    Record *record = PyObject_New(Record, state->record_type);
-    if (record == NULL)
-        return NULL;
-    for (int index = 0; index < PLACES; index++) {
-        int64_t place = layout->places[index];
-        PyObject *nothing = index == HEADERS ? state->no_headers : Py_None;
-        record->slots[index] = place == NULL_PLACE ? (Slot)Py_NewRef(nothing) : (Slot)place << 1 | 1;
-    }
-    record->payload = has_places(record) ? Py_NewRef(payload) : NULL;
-    record->origin = Py_NewRef(origin);
-    return record;
-}
 
 static void record_dealloc(Record *self) {
     PyTypeObject *type = Py_TYPE(self);
-    for (int index = 0; index < PLACES; index++) {
-        if (!is_place(self->slots[index]))
-            Py_DECREF((PyObject *)self->slots[index]);
-    }
-    Py_XDECREF(self->payload);
     Py_DECREF(self->origin);
+    Py_DECREF(self->key);
+    Py_DECREF(self->value);
+    Py_DECREF(self->headers);
     PyObject_Free(self);
     Py_DECREF(type);
 }
@@ -110,19 +82,18 @@ static PyObject *build_headers(Cursor *cursor) {
     return headers;
 }
 
-/* Return a key, a value, or headers, which the record keeps. The payload goes with the last place in it. */
-static PyObject *record_content(Record *self, void *index) {
-    Slot *slot = &self->slots[(intptr_t)index];
-    if (!is_place(*slot))
-        return Py_NewRef((PyObject *)*slot);
-    PyObject *payload = Py_NewRef(self->payload);
-    Cursor cursor = cursor_at(payload, (int64_t)(*slot >> 1));
-    PyObject *built = (intptr_t)index == HEADERS ? build_headers(&cursor) : build_content(&cursor);
-    if (built != NULL && is_place(*slot)) /* else the garbage collector ran, and a finalizer has looked here, too */
-        *slot = (Slot)Py_NewRef(built);
-    if (!has_places(self))
-        Py_CLEAR(self->payload);
-    Py_DECREF(payload);
+/* Return the headers, which the record keeps as a tuple from then on. */
+static PyObject *record_headers(Record *self, void *Py_UNUSED(closure)) {
+    if (!PyBytes_CheckExact(self->headers))
+        return Py_NewRef(self->headers);
+    PyObject *bytes = Py_NewRef(self->headers);
+    Cursor cursor = cursor_at(bytes, 0);
+    PyObject *built = build_headers(&cursor);
+    if (built != NULL && self->headers == bytes) { /* else the collector ran, and a finalizer has looked here, too */
+        self->headers = Py_NewRef(built);
+        Py_DECREF(bytes);
+    }
+    Py_DECREF(bytes);
     return built;
 }
 
@@ -131,6 +102,8 @@ static PyObject *record_origin(Record *self, void *index) {
 }
 
 static PyMemberDef record_members[] = {
+    {"key", T_OBJECT_EX, offsetof(Record, key), READONLY, NULL},
+    {"value", T_OBJECT_EX, offsetof(Record, value), READONLY, NULL},
     {"offset", T_LONGLONG, offsetof(Record, offset), READONLY, NULL},
     {"timestamp", T_LONGLONG, offsetof(Record, timestamp), READONLY, NULL},
     {0},
@@ -140,9 +113,7 @@ static PyGetSetDef record_getset[] = {
     {.name = "topic", .get = (getter)record_origin, .closure = (void *)TOPIC},
     {.name = "partition", .get = (getter)record_origin, .closure = (void *)PARTITION},
     {.name = "timestamp_type", .get = (getter)record_origin, .closure = (void *)TIMESTAMP_TYPE},
-    {.name = "key", .get = (getter)record_content, .closure = (void *)KEY},
-    {.name = "value", .get = (getter)record_content, .closure = (void *)VALUE},
-    {.name = "headers", .get = (getter)record_content, .closure = (void *)HEADERS},
+    {.name = "headers", .get = (getter)record_headers},
     {.name = "leader_epoch", .get = (getter)record_origin, .closure = (void *)LEADER_EPOCH},
     {0},
 };
@@ -262,14 +233,38 @@ static void reader_dealloc(Reader *self) {
     Py_DECREF(type);
 }
 
-/* Records of a large payload must not keep it alive. They can, where there is no memory for a copy. */
-static void own(Record *record) {
-    for (intptr_t index = 0; index < PLACES; index++) {
-        PyObject *content = record_content(record, (void *)index);
-        if (content == NULL)
-            PyErr_Clear();
-        Py_XDECREF(content);
+static PyObject *new_content(Cursor *cursor, int64_t place) {
+    if (place == NULL_PLACE)
+        return Py_NewRef(Py_None);
+    cursor->at = place;
+    return build_content(cursor);
+}
+
+static PyObject *new_headers(const State *state, const Cursor *cursor, const Layout *layout) {
+    int64_t place = layout->places[HEADERS];
+    if (place == NULL_PLACE)
+        return Py_NewRef(state->no_headers);
+    return PyBytes_FromStringAndSize((const char *)cursor->data + place, (Py_ssize_t)(layout->end - place));
+}
+
+static PyObject *new_record(const State *state, const Reader *reader, Cursor *cursor, const Layout *layout) {
+    PyObject *key = new_content(cursor, layout->places[KEY]);
+    PyObject *value = key == NULL ? NULL : new_content(cursor, layout->places[VALUE]);
+    PyObject *headers = value == NULL ? NULL : new_headers(state, cursor, layout);
+    Record *record = headers == NULL ? NULL : PyObject_New(Record, state->record_type);
+    if (record == NULL) {
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+        Py_XDECREF(headers);
+        return NULL;
     }
+    record->origin = Py_NewRef(reader->origin);
+    record->key = key;
+    record->value = value;
+    record->headers = headers;
+    record->offset = reader->base_offset + layout->offset_delta;
+    record->timestamp = timestamp_of(reader, layout);
+    return (PyObject *)record;
 }
 
 /* Fill the list with the next records; return how many there were, or -1 with an exception. No Python code runs in
@@ -282,12 +277,10 @@ static Py_ssize_t fill(Reader *self, Cursor *cursor, PyObject *records) {
         Layout layout;
         if (!read_record(cursor, &progress, self->last_delta, &layout))
             break;
-        Record *record = new_record(state, self->payload, self->origin, &layout);
+        PyObject *record = new_record(state, self, cursor, &layout);
         if (record == NULL)
             return -1;
-        record->offset = self->base_offset + layout.offset_delta;
-        record->timestamp = timestamp_of(self, &layout);
-        PyList_SET_ITEM(records, filled, (PyObject *)record);
+        PyList_SET_ITEM(records, filled, record);
         advance(&progress, &layout);
     }
     self->progress = progress;
@@ -317,8 +310,6 @@ static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
         return NULL;
     }
     Py_SET_SIZE(records, filled); /* what is behind was never filled in */
-    for (Py_ssize_t index = 0; cursor.size > MOST_KEPT && index < filled; index++)
-        own((Record *)PyList_GET_ITEM(records, index));
     return records;
 }
 

@@ -160,35 +160,14 @@ def test_contents_are_made_once() -> None:
     assert record.headers is record.headers
 
 
-def test_a_record_keeps_its_batch_until_all_of_it_was_looked_at() -> None:
-    header, payload = batch(RECORDS)
-    before = sys.getrefcount(payload)
-    records = take(payload, header)
-    assert sys.getrefcount(payload) == before + len(records)
-    record = records[1]
-    records.clear()
-    assert sys.getrefcount(payload) == before + 1
-    assert (record.value, record.headers) == (b"value 1", (("h", b"1"), ("ü", None)))
-    assert sys.getrefcount(payload) == before + 1
-    assert record.key == b"key"
-    assert sys.getrefcount(payload) == before
-    assert (record.key, record.value, record.offset) == (b"key", b"value 1", 1)
-
-
-def test_a_record_without_contents_keeps_nothing() -> None:
-    header, payload = batch([NewRecord(None)])
-    before = sys.getrefcount(payload)
-    (record,) = take(payload, header)
-    assert sys.getrefcount(payload) == before
-    assert (record.key, record.value, record.headers) == (None, None, ())
-
-
-def test_a_large_payload_is_not_kept() -> None:
-    header, payload = batch([*RECORDS, NewRecord(bytes(1 << 20))])
+def test_records_own_what_they_say_and_keep_nothing_of_their_batch() -> None:
+    header, payload = batch([*RECORDS, NewRecord(bytes(1 << 20)), NewRecord(None)])
     before = sys.getrefcount(payload)
     records = take(payload, header)
     assert sys.getrefcount(payload) == before
     assert records == _pure.RecordReader(header, payload, topic="events", partition=3).take(ALL)
+    assert (records[1].value, records[1].headers) == (b"value 1", (("h", b"1"), ("ü", None)))
+    assert (records[-1].key, records[-1].value, records[-1].headers) == (None, None, ())
 
 
 def test_a_collection_may_look_at_the_headers_that_are_being_built() -> None:
