@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -23,7 +23,7 @@ from aiokc.errors import (
 from aiokc.testing.kafka import LocalKafka
 from tests.producing import Message, produce, produce_in_transaction
 
-pytestmark = [pytest.mark.any_loop, pytest.mark.every_kafka, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.any_loop, pytest.mark.every_kafka, pytest.mark.timeout(120)]
 
 
 @asynccontextmanager
@@ -186,45 +186,55 @@ async def test_random_cancellations_lose_and_repeat_nothing(kafka: LocalKafka, t
     assert sorted(seen) == sorted((n % 3, n // 3) for n in range(total))
 
 
-async def test_stop_ends_in_time_with_a_dead_broker(topic_name: str) -> None:
-    with LocalKafka() as own:
-        own.create_topic(topic_name)
-        consumer = Consumer(topic_name, bootstrap_servers=own.bootstrap, group_id="g", auto_offset_reset="earliest")
-        await consumer.start()
-        produce(own.bootstrap, topic_name, [b"x"])
-        assert await consumer.getmany(timeout_ms=30_000)
-        own.node(1).pause()
-        begin = time.monotonic()
-        await consumer.stop(timeout_ms=1500)
-        assert time.monotonic() - begin < 10
-        own.node(1).resume()
+@pytest.fixture(scope="module")
+def one_node() -> Iterator[LocalKafka]:
+    """A broker that may be paused and killed. A new incarnation is let in when the session of the dead one is over."""
+    with LocalKafka(config={"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}) as running:
+        yield running
 
 
-async def test_a_broker_that_comes_back(topic_name: str) -> None:
+@pytest.fixture
+def own(one_node: LocalKafka) -> Iterator[LocalKafka]:
+    yield one_node
+    one_node.heal()
+
+
+async def test_stop_ends_in_time_with_a_dead_broker(own: LocalKafka, topic_name: str) -> None:
+    own.create_topic(topic_name)
+    consumer = Consumer(topic_name, bootstrap_servers=own.bootstrap, group_id=topic_name, auto_offset_reset="earliest")
+    await consumer.start()
+    produce(own.bootstrap, topic_name, [b"x"])
+    assert await consumer.getmany(timeout_ms=30_000)
+    own.node(1).pause()
+    begin = time.monotonic()
+    await consumer.stop(timeout_ms=1500)
+    assert time.monotonic() - begin < 10
+
+
+async def test_a_broker_that_comes_back(own: LocalKafka, topic_name: str) -> None:
     """The only broker is killed while records flow: reading goes on where it stood, with nothing lost or repeated."""
-    with LocalKafka() as own:
-        own.create_topic(topic_name)
-        produce(own.bootstrap, topic_name, [b"%d" % n for n in range(100)])
-        async with Consumer(
-            topic_name, bootstrap_servers=own.bootstrap, group_id="g", auto_offset_reset="earliest"
-        ) as consumer:
-            tp = TopicPartition(topic_name, 0)
-            seen = [record.offset for record in (await consumer.getmany(max_records=60))[tp]]
-            await consumer.commit()
-            await asyncio.to_thread(own.node(1).kill)
-            assert await consumer.getmany(timeout_ms=500, max_records=1) is not None
-            await asyncio.to_thread(own.node(1).start)
-            await asyncio.to_thread(produce, own.bootstrap, topic_name, [b"%d" % n for n in range(100, 200)])
-            consumer.seek(tp, 60)
-            while len(seen) < 200:
-                batch = await consumer.getmany(timeout_ms=30_000)
-                assert batch, "no records within 30 s of the broker's return"
-                seen += [record.offset for record in batch[tp]]
-            assert seen == list(range(200))
-            await consumer.commit()
-            committed = (await consumer.committed(tp))[tp]
-            assert committed is not None
-            assert committed.offset == 200
+    own.create_topic(topic_name)
+    produce(own.bootstrap, topic_name, [b"%d" % n for n in range(100)])
+    async with Consumer(
+        topic_name, bootstrap_servers=own.bootstrap, group_id=topic_name, auto_offset_reset="earliest"
+    ) as consumer:
+        tp = TopicPartition(topic_name, 0)
+        seen = [record.offset for record in (await consumer.getmany(max_records=60))[tp]]
+        await consumer.commit()
+        await asyncio.to_thread(own.node(1).kill)
+        assert await consumer.getmany(timeout_ms=500, max_records=1) is not None
+        await asyncio.to_thread(own.node(1).start)
+        await asyncio.to_thread(produce, own.bootstrap, topic_name, [b"%d" % n for n in range(100, 200)])
+        consumer.seek(tp, 60)
+        while len(seen) < 200:
+            batch = await consumer.getmany(timeout_ms=30_000)
+            assert batch, "no records within 30 s of the broker's return"
+            seen += [record.offset for record in batch[tp]]
+        assert seen == list(range(200))
+        await consumer.commit()
+        committed = (await consumer.committed(tp))[tp]
+        assert committed is not None
+        assert committed.offset == 200
 
 
 async def test_a_leader_is_killed_while_records_flow(three_nodes: LocalKafka, topic_name: str) -> None:

@@ -223,7 +223,7 @@ _commit = Coordinator.commit
 
 PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
-    "skip a batch on cancel": _bug("skip, lost", (Consumer, "_poll", _await_between_taking_and_returning), first=45),
+    "skip a batch on cancel": _bug("skip, lost", (Consumer, "_poll", _await_between_taking_and_returning), first=56),
     "keep the buffer on seek": _bug(
         "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_claim), group=False
     ),
@@ -231,8 +231,8 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "hand out what lies before the position": _bug(
         "non-monotonic, duplicate", (PartitionBuffer, "_read", _read_from_the_start_of_the_batch)
     ),
-    "give up after an error": _bug("stuck", (Fetcher, "_back_off", _no_retry_after_an_error)),
-    "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None)),
+    "give up after an error": _bug("stuck", (Fetcher, "_back_off", _no_retry_after_an_error), first=5),
+    "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None), first=13),
     "leave tasks behind": _bug("leak", (Supervisor, "stop", _stop_nothing)),
     "leave connections behind": _bug("leak", (Pool, "aclose", _stop_without_closing)),
     # groups
@@ -251,7 +251,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "double owner", (AssignmentChanges, "_revoke", _release_without_giving_up), group=True, first=35
     ),
     "ignore what the coordinator says": _bug(
-        "zombie", (Membership, "on", _deaf_to_the_coordinator), group=True, first=65
+        "zombie", (Membership, "on", _deaf_to_the_coordinator), group=True, first=104
     ),
     "do not look up what is committed": _bug(
         "duplicate, non-monotonic", (Reading, "_fetch_committed", _nothing_is_committed), group=True
@@ -262,6 +262,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         (UserCommits, "commit", _commit_anything),
         (Coordinator, "commit", _commit_under_the_newest_name),
         group=True,
+        first=12,
     ),
     # cooperative groups
     "hand over at once": _bug(

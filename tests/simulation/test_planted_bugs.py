@@ -7,6 +7,8 @@ import pytest
 from .planted_bugs import PLANTED_BUGS
 from .runner import Verdict, first_catches
 
+pytestmark = pytest.mark.timeout(300)
+
 SEEDS = 80
 
 
