@@ -3,6 +3,7 @@
 #   make demo         see it work: a group, and a real Spark, on brokers in Python   (BROKER=kafka: on a real Kafka)
 #   make test         checks and tests; make test-long adds the long ones; make lint only checks
 #   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
+#   make fuzz         look for batches that the C decoder can't stand, with sanitizers   (SECONDS=60; SEED=5)
 #   make bench        measure it beside other clients; make bench-rebalance: groups that rebalance; make bench-spark
 #   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6 --version 2.8.2")
 #   make clean        back to what was cloned
@@ -33,6 +34,7 @@ ARGS ?=
 BROKER ?= cluster
 N ?= 1000
 SEED ?=
+SECONDS ?= 60
 
 # The tests of records once more, for whoever has no extension. Not where ARGS asked for some tests only.
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
@@ -43,7 +45,7 @@ OLD_VERSIONS = from aiokc.testing.kafka_jars import OLD_VERSIONS; print(*OLD_VER
 OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)'); do echo "== tests on Kafka $$version" && \
 	$(VENV_PYTHON) -m pytest -q --kafka $$version || exit 1; done)
 
-.PHONY: help setup jars demo lint test test-long simulate bench bench-rebalance bench-spark kafka clean
+.PHONY: help setup jars demo lint test test-long simulate fuzz bench bench-rebalance bench-spark kafka clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -83,6 +85,9 @@ test-long: lint jars
 
 simulate: $(READY)
 	@$(VENV_PYTHON) -m tests.simulation $(if $(SEED),--seed $(SEED),-n $(N)) $(ARGS)
+
+fuzz: $(READY)
+	@$(VENV_PYTHON) -m tests.records.fuzz $(SECONDS) $(SEED)
 
 bench: jars
 	@$(VENV_PYTHON) -m benchmarks $(ARGS)

@@ -47,10 +47,10 @@ def _lengthen_a_number(_: random.Random, data: bytearray, at: int) -> None:
         data[at : at + 1] = bytes([data[at] | 0x80, 0])
 
 
-_MUTATIONS: Final[tuple[Mutation, ...]] = (_set, _set, _set, _flip, _insert, _delete, _cut, _lengthen_a_number)
+MUTATIONS: Final[tuple[Mutation, ...]] = (_set, _set, _set, _flip, _insert, _delete, _cut, _lengthen_a_number)
 
 
-def _seeds() -> list[tuple[BatchHeader, bytes]]:
+def seeds() -> list[tuple[BatchHeader, bytes]]:
     """Batches with all that a record can have, small, so that a mutation hits what matters."""
     headers = (("h", b"1"), ("", None), ("ü\U0001f600", b""))
     batches = [
@@ -64,7 +64,7 @@ def _seeds() -> list[tuple[BatchHeader, bytes]]:
     return [batch(records, base_offset=50) for records in batches]
 
 
-def _header(chance: random.Random, header: BatchHeader) -> BatchHeader:
+def changed_header(chance: random.Random, header: BatchHeader) -> BatchHeader:
     """What read_header lets through of a header that lies, now and then."""
     if chance.random() < 0.7:
         return header
@@ -80,18 +80,18 @@ def _header(chance: random.Random, header: BatchHeader) -> BatchHeader:
 def run(rounds: int, seed: int) -> Counter[str]:
     """Compare both decoders on so many mutated batches, and count what became of these."""
     chance = random.Random(seed)
-    seeds = _seeds()
+    batches = seeds()
     ends: Counter[str] = Counter()
     for number in range(rounds):
-        header, payload = seeds[-1] if number % 500 == 0 else chance.choice(seeds[:-1])
+        header, payload = batches[-1] if number % 500 == 0 else chance.choice(batches[:-1])
         data = bytearray(payload)
         for _ in range(chance.choice((0, 1, 1, 2, 3, 6))):
             if data:
-                chance.choice(_MUTATIONS)(chance, data, chance.randrange(len(data)))
+                chance.choice(MUTATIONS)(chance, data, chance.randrange(len(data)))
         calls = [
             (chance.choice((0, 1, 2, 100)), chance.choice((0, 0, 50, 53, 900))) for _ in range(chance.randrange(4))
         ]
-        found = assert_same(_native, _header(chance, header), bytes(data), [*calls, (100, 0), (100, 0)])
+        found = assert_same(_native, changed_header(chance, header), bytes(data), [*calls, (100, 0), (100, 0)])
         ends[_end(found)] += 1
     return ends
 

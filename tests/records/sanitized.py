@@ -1,0 +1,81 @@
+"""The decoder in C, built in a copy of the library with AddressSanitizer, UBSan and a count of what ran."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent.parent
+FILES: Final = (
+    "pyproject.toml",
+    "tests/__init__.py",
+    "tests/conftest.py",
+    "tests/examples.py",
+    "tests/test_record_contract.py",
+    "tests/wire/golden.txt",
+)
+
+_CHECKS: Final = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+_WARNINGS: Final = ("-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Werror")
+
+
+class Unavailable(Exception):
+    """This machine cannot build it; the message says what is missing."""
+
+
+class Sanitized:
+    """A copy in ``folder``, which ``build`` gives its extension. Raises Unavailable."""
+
+    def __init__(self, folder: Path) -> None:
+        self._gcc = shutil.which("gcc")
+        if self._gcc is None:
+            raise Unavailable("no gcc")
+        named = subprocess.run([self._gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+        # The run-time library that must be loaded before Python is.
+        self._preload = Path(named.stdout.strip())
+        if not self._preload.is_absolute():
+            raise Unavailable(f"{self._gcc} comes without libasan")
+        ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd")
+        for part in ("aiokc", "tests/records"):
+            shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+        for file in FILES:
+            (folder / file).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / file, folder / file)
+        self.folder = folder
+        self.sources = folder / "aiokc/records"
+
+    def build(self) -> None:
+        """Build the extension beside its sources."""
+        extension = self.sources / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+        include = f"-isystem{sysconfig.get_path('include')}"
+        counter = self.folder / "coverage.o"
+        self._compile("-O2", "-c", str(self.folder / "tests/records/coverage.c"), "-o", str(counter))
+        traced = (*_CHECKS, "-fsanitize-coverage=trace-pc", include, *map(str, self.sources.glob("_*.c")))
+        self._compile(*traced, str(counter), "-shared", "-o", str(extension))
+
+    def _compile(self, *arguments: str) -> None:
+        subprocess.run([str(self._gcc), *_WARNINGS, "-fPIC", *arguments], check=True)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run Python in the copy, with its extension."""
+        environment = {
+            **os.environ,
+            "AIOKC_NATIVE": "1",
+            "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter leaves much behind; test_native counts blocks
+            "LD_PRELOAD": str(self._preload.resolve()),
+            "PYTHONMALLOC": "malloc",  # every object by itself, or the sanitizer sees nothing but arenas
+        }
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    def succeed(self, *arguments: str) -> str:
+        """Run a module in the copy and return what it said; fail where a sanitizer, or a test, finds something."""
+        done = self.run("-m", *arguments)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
