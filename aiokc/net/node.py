@@ -85,6 +85,15 @@ class Node:
         found = self.connections.get(purpose)
         return found if found is not None and found.usable else None
 
+    def attempt(self, purpose: Purpose) -> Attempt | None:
+        """The attempt under way that says whether there will be a connection for this purpose.
+
+        After a failure that is any attempt: whether the broker is back needs to be tried once only, and not for each
+        purpose.
+        """
+        found = self.attempts.get(purpose)
+        return next(iter(self.attempts.values()), None) if found is None and self.failed else found
+
     def connected(self, purpose: Purpose, connection: Connection) -> None:
         """A new connection is ready."""
         self.connections[purpose] = connection

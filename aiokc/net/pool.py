@@ -278,7 +278,7 @@ class Pool:
             if self._now() >= deadline:
                 last = f"; before that: {node.error}" if node.error is not None else ""
                 return ConnectionFailed(f"{node.name}: still no connection at the deadline of the request{last}")
-            attempt = node.attempts.get(purpose)
+            attempt = node.attempt(purpose)
             if attempt is None and node.retry_at > self._now():
                 await self._pause(min(node.retry_at, deadline))
                 continue

@@ -114,6 +114,17 @@ async def test_a_broker_that_comes_back_is_connected_to_again() -> None:
             assert await ask(pool, 1) == "t"
 
 
+async def test_whether_a_broker_is_back_is_tried_once_and_not_for_each_purpose() -> None:
+    async with serving(closes_at_once) as server, running_pool(server) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        with pytest.raises(ConnectionFailed):
+            await ask(pool, 1)
+        asked = [asyncio.ensure_future(ask(pool, 1, purpose=purpose)) for purpose in Purpose]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ConnectionFailed] * len(Purpose)
+        assert server.accepted == 2
+
+
 async def test_a_request_that_times_out_is_the_end_of_that_connection_only() -> None:
     async def script(peer: Peer) -> None:
         await (accepts_and_hangs(peer) if peer.number == 0 else peer.serve())
