@@ -343,5 +343,5 @@ static PyType_Spec arrow_spec = {
 
 int add_arrow(PyObject *module, State *state) {
     state->arrow_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &arrow_spec, NULL);
-    return state->arrow_type == NULL ? -1 : 0;
+    return state->arrow_type == NULL ? -1 : PyModule_AddType(module, state->arrow_type);
 }

@@ -511,12 +511,14 @@ static PyObject *builder_append(Builder *self, PyObject *args, PyObject *kwargs)
         return NULL;
     Reader *reader = (Reader *)given;
     Cursor cursor = cursor_at(reader->payload, 0);
+    if (rows <= 0 || self->size >= size)
+        return PyLong_FromLong(0);
     if (reader->base_offset + reader->progress.previous_delta + 1 < from_offset &&
         !skip_to(&cursor, &reader->progress, reader->last_delta, from_offset - reader->base_offset)) {
         raise_corrupt(reader, &cursor);
         return NULL;
     }
-    int64_t count = append_rows(self, state, reader, until, Py_MAX(rows, 0), size);
+    int64_t count = append_rows(self, state, reader, until, rows, size);
     return count < 0 ? NULL : PyLong_FromLongLong(count);
 }
 

@@ -79,18 +79,22 @@ def append(builder: Any, reader: RecordReader, from_offset: int, until: int, row
         return appended
     done = 0
     while done < rows and builder.size < size and reader.remaining:
+        refusal: RecordError | None = None
         try:
             records = reader.take(min(rows - done, _AT_ONCE), from_offset)
-            count = builder.append_records(records, until, size)
         except RecordError:
             if not done:
                 raise
             break
+        try:
+            count = builder.append_records(records, until, size)
+        except RecordError as error:
+            count, refusal = 0, error
         done += count
         if count < len(records):
-            if count:
-                from_offset = records[count - 1].offset + 1
-            reader.rewind()  # to where the rest is
-            reader.take(0, from_offset)
+            reader.rewind()
+            reader.take(0, records[count].offset)  # stands before the first one that is left
+            if refusal is not None and not done:
+                raise refusal
             break
     return done

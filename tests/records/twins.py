@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Final, TypeAlias
 
-from aiokc.errors import CorruptRecord
-from aiokc.records import BatchHeader, NewRecord, _pure, encode_batch, split_batches
+import pyarrow as pa
+
+from aiokc.errors import CorruptRecord, RecordError
+from aiokc.records import BatchHeader, NewRecord, _pure, append, encode_batch, split_batches
 
 #: Calls of RecordReader.take: count, and from which offset on.
 Calls: TypeAlias = Iterable[tuple[int, int]]
@@ -46,5 +48,32 @@ def assert_same(decoder: ModuleType, header: BatchHeader, payload: bytes, calls:
     return found
 
 
-def _described(error: CorruptRecord) -> tuple[object, ...]:
+def column_outcome(
+    decoder: ModuleType,
+    builders: ModuleType,
+    header: BatchHeader,
+    payload: bytes,
+    calls: Iterable[tuple[int, int, int, int]],
+    columns: Sequence[str],
+    unit: str,
+) -> Outcome:
+    """All that there is to see of a batch that becomes columns. ``calls`` are those of ``aiokc.records.append``."""
+    found: Outcome = []
+    try:
+        reader = decoder.RecordReader(header, payload, topic="events", partition=3)
+    except CorruptRecord as error:
+        return [_described(error)]
+    builder = builders.ColumnBuilder(columns, unit)
+    for from_offset, until, rows, size in calls:
+        try:
+            found.append(append(builder, reader, from_offset, until, rows, size))
+        except RecordError as error:
+            found.append(_described(error))
+        found.append((reader.remaining, reader.next_offset, builder.rows, builder.size, builder.is_full))
+    table = pa.record_batch(builder.finish())
+    table.validate(full=True)
+    return [*found, table]
+
+
+def _described(error: RecordError) -> tuple[object, ...]:
     return type(error), str(error), error.topic, error.partition, error.offset
