@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..core.partition_buffer import PartitionBuffer
 from ..records import NATIVE, ColumnBuilder
-from ..types import BatchEnd, TopicPartition
+from ..types import BatchEnd, RecordColumns, TopicPartition
 from .fetch_collector import SLICE_SECONDS, FetchCollector, HandOut
 
 # A step takes some 0.3 ms.
@@ -83,3 +83,30 @@ class ColumnCollector:
             self._collector.hand_out(buffer, position, self._appended.get(buffer, 0), buffer.take_appended(), step)
         self._appended.clear()
         return self._collector.handed_out(step)
+
+
+class ColumnPoll:
+    """One getmany_columns(): what it wants, and how it gets that, or leaves all as it was."""
+
+    def __init__(
+        self, collector: FetchCollector, new_builder: Callable[[], ColumnBuilder], *, rows: int, size: int
+    ) -> None:
+        self._columns = ColumnCollector(collector)
+        self._new_builder = new_builder
+        self._builder = new_builder()
+        self._rows, self._size = rows, size
+
+    async def read(self, only: Iterable[TopicPartition] | None) -> RecordColumns:
+        """Return what is there. From the last await to the return positions move, and nothing can be cancelled."""
+        columns = self._columns
+        try:
+            await columns.append(self._builder, self._rows, self._size, only)
+            while not columns.is_valid:
+                columns.put_back()
+                self._builder = self._new_builder()
+                await columns.append(self._builder, self._rows, self._size, only)
+            arrow = self._builder.finish()
+        except BaseException:
+            columns.put_back()
+            raise
+        return RecordColumns(arrow, columns.take(only))

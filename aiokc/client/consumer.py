@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Any, Generic, Unpack, cast
@@ -13,6 +13,8 @@ from ..config import ConsumerConfig, ConsumerOptions, configured
 from ..deserializer import AnyDeserializer
 from ..errors import ConfigError, ConsumerClosed
 from ..observation import Health, Metrics
+from ..records import checked_columns, new_builder
+from ..records.columns import TimestampUnit
 from ..types import (
     EARLIEST,
     LATEST,
@@ -22,11 +24,14 @@ from ..types import (
     K,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    RecordColumns,
     TopicInfo,
     TopicPartition,
     V,
 )
+from .column_collector import ColumnPoll
 from .commits_unwaited import OnCommitted
+from .poll import Poll
 from .polling import SingleUser
 from .reading import Reading
 from .rebalance_listener import RebalanceListener
@@ -34,6 +39,7 @@ from .user_commits import Committable
 
 # How many records getone() and the iterator decode at a time.
 _DECODE_AHEAD = 500
+_ALL_RECORDS = 1 << 31
 _STOP_MS = 30_000
 
 
@@ -68,6 +74,7 @@ class Consumer(Generic[K, V]):
         self.config = configured(ConsumerConfig, config, cast(dict[str, Any], options))
         self._reading = Reading(self.config, Random(), key_deserializer, value_deserializer)
         self._user = SingleUser()
+        self._poll: Poll[K, V] = Poll(self._reading, self._user)
         if len(topics) == 1 and isinstance(topics[0], re.Pattern):
             self.subscribe(topics[0], listener=listener)
         elif topics:
@@ -183,14 +190,42 @@ class Consumer(Generic[K, V]):
         most = self.config.max_poll_records if max_records is None else max_records
         if most < 1:
             raise ConfigError(f"max_records={most} must be at least 1")
-        return await self._poll(partitions, timeout_ms, most, most)
+        return await self._poll.records(partitions, timeout_ms, most, most)
+
+    async def getmany_columns(
+        self,
+        *partitions: TopicPartition,
+        timeout_ms: int | None = None,
+        max_records: int | None = None,
+        max_bytes: int = 4 << 20,
+        columns: Iterable[str] | None = None,
+        timestamp_unit: TimestampUnit = "ms",
+    ) -> RecordColumns:
+        """Return the next records as Arrow columns, which pyarrow, polars and DuckDB take over without a copy.
+
+        All that is buffered is returned at once, up to the record by which the batch has ``max_bytes`` (at most 1 GiB),
+        or ``max_records`` of them. ``columns`` are some of topic, partition, offset, timestamp, timestamp_type, key,
+        value, headers and leader_epoch, in any order; None is all but the last. ``timestamp_unit`` is "ms", Kafka's
+        own, or "us". Deserializers see nothing of them, and the batch is empty when ``timeout_ms`` is over. Everything
+        else is as with getmany(), and the two may take turns.
+
+        Raises RecordError at a record that columns can't hold: over 2 GiB, or with a timestamp beyond microseconds.
+        """
+        most = _ALL_RECORDS if max_records is None else max_records
+        if most < 1:
+            raise ConfigError(f"max_records={most} must be at least 1")
+        if not 1 <= max_bytes <= 1 << 30:
+            raise ConfigError(f"max_bytes={max_bytes} must be between 1 and 1 GiB")
+        new = partial(new_builder, checked_columns(columns), timestamp_unit)
+        wanted = ColumnPoll(self._reading.collector, new, rows=most, size=max_bytes)
+        return await self._poll.columns(partitions, timeout_ms, wanted)
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[K | None, V | None]:
         """Return the next record (of ``partitions``, else of any), waiting for it.
 
         Calling it says that what earlier calls returned is processed.
         """
-        batch = await self._poll(partitions, None, _DECODE_AHEAD, 1)
+        batch = await self._poll.records(partitions, None, _DECODE_AHEAD, 1)
         return next(iter(batch.values()))[0]
 
     def __aiter__(self) -> Consumer[K, V]:
@@ -204,42 +239,6 @@ class Consumer(Generic[K, V]):
             if not self._reading.stopped:
                 raise
             raise StopAsyncIteration from None
-
-    async def _poll(
-        self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, decode: int, most: int
-    ) -> ConsumerRecords[K | None, V | None]:
-        """Hand out records. From the last await to the return nothing can be cancelled: positions move in between."""
-        reading = self._reading
-        reading.listener.refuse_inside("asking for records")
-        only = frozenset(partitions) or None
-        deadline = None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1e3
-        passed: ConsumerRecords[K | None, V | None] | None = None  # that is: what interceptors left nothing of
-        with self._user, reading.polling(only):
-            while True:
-                await self._user.give_way()
-                reading.listener.raise_error()  # before any record: he may have failed to seek
-                reading.check(only)
-                reading.run_callbacks()
-                await reading.collector.decode(decode, only, enough=most)
-                if reading.deserializing is not None:
-                    await reading.deserialize(most, only, deadline)
-                batch = reading.collector.take(most, only)
-                if batch:
-                    if reading.interceptors is None:
-                        return batch
-                    passed = batch = reading.intercept(batch, passed)
-                    if batch or (deadline is not None and asyncio.get_running_loop().time() >= deadline):
-                        return batch
-                    continue
-                if reading.collector.has_undecoded(only):
-                    continue  # no await from here to the wait, or what arrives in between would wake nobody
-                reading.raise_errors()
-                reading.collector.user_waits(only)
-                left = None if deadline is None else deadline - asyncio.get_running_loop().time()
-                if left is not None and left <= 0:
-                    await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others
-                    return ConsumerRecords()
-                await reading.changed.wait(left)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these until resume(). What is buffered stays; the group needs polls all the same."""

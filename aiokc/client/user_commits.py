@@ -10,12 +10,14 @@ from ..config import ConsumerConfig
 from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
 from ..errors import CommitFailed, ConfigError, KafkaError
-from ..types import ConsumerRecords, OffsetAndMetadata, TopicPartition
+from ..types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPartition
 from .commits_unwaited import OnCommitted, UnwaitedCommits
 from .coordinator import Coordinator
 
 #: What can be committed: next offsets by partition, what one getmany() returned, or (None) all that was returned.
-Committable: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata] | ConsumerRecords[Any, Any] | None
+Committable: TypeAlias = (
+    Mapping[TopicPartition, int | OffsetAndMetadata] | ConsumerRecords[Any, Any] | RecordColumns | None
+)
 
 
 class UserCommits:
@@ -72,7 +74,7 @@ class UserCommits:
         by_group = subscription.by_topics
         if wanted is None:
             taken = subscription.taken_from_user
-        elif isinstance(what, ConsumerRecords):
+        elif isinstance(what, ConsumerRecords | RecordColumns):
             taken = subscription.given_up(what.claims) if by_group else frozenset()
         else:
             taken = frozenset(wanted.keys() - subscription.assigned) if by_group else frozenset()
@@ -111,7 +113,7 @@ def _offsets(what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | Non
     """Raises ConfigError for what is no offset."""
     if what is None:
         return None
-    if isinstance(what, ConsumerRecords):
+    if isinstance(what, ConsumerRecords | RecordColumns):
         return what.next_offsets
     return {TopicPartition(*tp): _offset(tp, offset) for tp, offset in what.items()}
 

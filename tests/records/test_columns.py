@@ -357,7 +357,7 @@ def test_what_is_no_builder() -> None:
 
 def consumed(arrow: Any) -> None:
     pa.record_batch(arrow)
-    pa.table(arrow).to_pylist()
+    pa.table(arrow).validate(full=True)
 
 
 def exported(arrow: Any) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aiokc.client.assignment_changes import AssignmentChanges
-from aiokc.client.consumer import Consumer
 from aiokc.client.coordinator import Coordinator
 from aiokc.client.fetcher import Fetcher
 from aiokc.client.group_offsets import GroupOffsets
 from aiokc.client.metadata import Metadata
+from aiokc.client.poll import Poll
 from aiokc.client.reading import Reading
 from aiokc.client.supervisor import Supervisor
 from aiokc.client.turns import Turn, Turns
@@ -71,12 +71,12 @@ def planted(name: str | None) -> Iterator[None]:
 # Reading
 
 
-_poll = Consumer._poll
+_records = Poll.records
 
 
-async def _await_between_taking_and_returning(consumer: Any, only: Any, timeout_ms: Any, decode: int, most: int) -> Any:
+async def _await_between_taking_and_returning(poll: Any, only: Any, timeout_ms: Any, decode: int, most: int) -> Any:
     """Positions move, and then the call can still be cancelled."""
-    batch = await _poll(consumer, only, timeout_ms, decode, most)
+    batch = await _records(poll, only, timeout_ms, decode, most)
     await asyncio.sleep(0)
     return batch
 
@@ -223,7 +223,7 @@ _commit = Coordinator.commit
 
 PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
-    "skip a batch on cancel": _bug("skip, lost", (Consumer, "_poll", _await_between_taking_and_returning), first=56),
+    "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=56),
     "keep the buffer on seek": _bug(
         "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_claim), group=False
     ),
