@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from aiokc.testing.kafka import LocalKafkaError
 
-from .cases import CASES, Case
+from .cases import BY_NAME, CASES, Case
 from .clients import CLIENTS
 from .load import LoadFailed
 from .measure import MeasurementFailed
@@ -25,6 +25,7 @@ from .table import render_header, render_table
 
 _QUICK_CASES: Final = ("100B-none", "100B-lz4")
 _QUICK_RECORDS: Final = 100_000
+_ROUNDS: Final = 5
 T = TypeVar("T")
 
 
@@ -62,12 +63,14 @@ def _write(results: Results, rows: Sequence[Row], folder: Path) -> None:
 def _plan(options: argparse.Namespace) -> Plan:
     cases: list[Case] = options.cases
     if not cases:
-        cases = [case for case in CASES.values() if not options.quick or case.name in _QUICK_CASES]
+        cases = [
+            case for case in CASES.values() if case.name in (_QUICK_CASES if options.quick else CASES.keys() - BY_NAME)
+        ]
     records = options.records or (_QUICK_RECORDS if options.quick else None)
     return Plan(
         cases=[replace(case, records=records) for case in cases] if records else cases,
         clients=options.clients or list(CLIENTS.values()),
-        rounds=options.rounds or (1 if options.quick else 3),
+        rounds=options.rounds or (1 if options.quick else _ROUNDS),
         max_records=options.max_records,
         timeout=options.timeout,
         client_cpu=min(os.sched_getaffinity(0)) if options.pin else None,
@@ -78,11 +81,16 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").strip())
     add = parser.add_argument
-    add("--rounds", type=_positive, help="how often each measurement is made (default: 3)")
+    add("--rounds", type=_positive, help="how often each measurement is made (default: 5)")
     add("--quick", action="store_true", help="one round of two small cases: a smoke test, no figures")
     add("--records", type=_positive, help="records per topic (default: 2,000,000 of 100 B, 500,000 of 1 kB)")
     add("--clients", type=_chosen(CLIENTS), metavar="A,B", help=f"of {', '.join(CLIENTS)} (default: all)")
-    add("--cases", type=_chosen(CASES), metavar="A,B", help=f"of {', '.join(CASES)} (default: all)")
+    add(
+        "--cases",
+        type=_chosen(CASES),
+        metavar="A,B",
+        help=f"of {', '.join(CASES)} (default: all but {', '.join(sorted(BY_NAME))})",
+    )
     add("--max-records", type=_positive, default=500, help="most records per call (default: 500, as in Java)")
     add("--timeout", type=float, default=300, help="seconds that one measurement may take (default: 300)")
     add("--pin", action="store_true", help="keep clients on one CPU, and a broker started here on the others")

@@ -14,6 +14,7 @@ from pathlib import Path
 from aiokc.testing.kafka_jars import KAFKA_VERSION, java_command
 
 from .clients import Client
+from .clients.franz_go import find_go
 
 
 def environment(clients: Iterable[Client], *, local_broker: bool) -> dict[str, str]:
@@ -28,7 +29,9 @@ def environment(clients: Iterable[Client], *, local_broker: bool) -> dict[str, s
     for client in clients:
         if client.name == "java":
             found["Java consumer"] = f"Apache Kafka {KAFKA_VERSION}, {_java()}"
-        else:
+        elif client.name == "franz-go":
+            found["franz-go"] = _franz_go()
+        elif client.distribution:
             found[client.distribution] = _version(client.distribution)
         if client.loop == "uvloop":
             found["uvloop"] = _version("uvloop")
@@ -71,3 +74,9 @@ def _java() -> str:
     java = java_command("")[0]
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     return said.splitlines()[0].replace('"', "")
+
+
+def _franz_go() -> str:
+    required = (Path(__file__).resolve().parent / "go" / "go.mod").read_text().partition("franz-go v")[2].split()[0]
+    said = subprocess.run([find_go() or "go", "version"], capture_output=True, text=True, check=True).stdout
+    return f"{required}, {said.strip()}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from .cases import Case
+from .clients import CLIENTS
 from .job import Job, Measurement
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
@@ -29,6 +30,7 @@ def measure(job: Job, case: Case, *, timeout: float) -> Measurement:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **dict(CLIENTS[job.client].environment)},
         start_new_session=True,
     )
     try:

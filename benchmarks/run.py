@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from aiokc.testing.kafka import LocalKafka
 
 from .cases import PARTITIONS, Case
-from .clients import Client
+from .clients import Client, franz_go
 from .environment import environment
 from .job import FETCH_SETTINGS, Job
 from .load import load
@@ -57,7 +57,8 @@ class Plan:
 
 def run(plan: Plan) -> Results:
     """Measure everything. Raises LocalKafkaError without a broker, LoadFailed and MeasurementFailed without topics."""
-    about = environment(plan.clients, local_broker=not os.environ.get("AIOKC_BOOTSTRAP"))
+    plan, missing = _usable(plan)
+    about = environment(plan.clients, local_broker=not os.environ.get("AIOKC_BOOTSTRAP")) | missing
     turns = list(schedule(plan.cases, plan.clients, plan.rounds))
     if plan.client_cpu is not None:
         os.sched_setaffinity(0, os.sched_getaffinity(0) - {plan.client_cpu})  # inherited by the broker
@@ -72,6 +73,17 @@ def run(plan: Plan) -> Results:
         outcomes = [_measure(plan, kafka.bootstrap, turn, display) for turn in turns]
     about["load average after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
     return Results(about, plan.settings(), plan.cases, outcomes)
+
+
+def _usable(plan: Plan) -> tuple[Plan, dict[str, str]]:
+    """Leave out what is not here, with the reason."""
+    if not any(client.name == "franz-go" for client in plan.clients):
+        return plan, {}
+    reason = franz_go.prepare()
+    if reason is None:
+        return plan, {}
+    clients = [client for client in plan.clients if client.name != "franz-go"]
+    return replace(plan, clients=clients), {"franz-go": f"not measured: {reason}"}
 
 
 def _load(bootstrap: str, case: Case, display: Display) -> None:

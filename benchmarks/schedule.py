@@ -19,7 +19,7 @@ class Turn:
 
 
 def schedule(cases: Sequence[Case], clients: Sequence[Client], rounds: int) -> Iterator[Turn]:
-    """Every client in every case once per round, each round beginning with another client.
+    """Every client in every case that it reads once per round, each round beginning with another client.
 
     What changes on the machine over the minutes then hits all clients alike, and none always comes first.
     """
@@ -27,4 +27,5 @@ def schedule(cases: Sequence[Case], clients: Sequence[Client], rounds: int) -> I
         shift = number * len(clients) // rounds if rounds <= len(clients) else number % len(clients)
         for case in cases:
             for client in (*clients[shift:], *clients[:shift]):
-                yield Turn(number + 1, case, client)
+                if client.reads(case):
+                    yield Turn(number + 1, case, client)

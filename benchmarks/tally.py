@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, Iterable
 from typing import Any, Protocol
 
 
@@ -49,6 +49,17 @@ class Tally:
             count += 1
             data_bytes += len(record.key) + len(record.value)
             offset_sum += record.offset
+        self._add(count, data_bytes, offset_sum)
+
+    async def add_each(self, records: AsyncIterable[Record], until: int) -> None:
+        """Touch key, value and offset of each, until there are so many."""
+        count = data_bytes = offset_sum = 0
+        async for record in records:
+            count += 1
+            data_bytes += len(record.key) + len(record.value)
+            offset_sum += record.offset
+            if count == until:
+                break
         self._add(count, data_bytes, offset_sum)
 
     def add_messages(self, messages: Iterable[Message]) -> None:

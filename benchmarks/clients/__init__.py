@@ -10,12 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ..cases import SPECIAL, Case
+
 
 @dataclass(frozen=True, slots=True)
 class Client:
     """One row of each case. ``loop`` is "asyncio", "uvloop", or None for a client that blocks its thread.
 
     ``distribution`` is what its version is looked up by; ``crc`` says whether it verifies the batches' checksums.
+    ``cases`` are those that it is measured in, None: all that name no clients of their own (``cases.SPECIAL``).
+    ``environment`` is set for its process.
     """
 
     name: str
@@ -24,10 +28,17 @@ class Client:
     distribution: str
     loop: str | None
     crc: str
+    cases: frozenset[str] | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def reads(self, case: Case) -> bool:
+        """Whether it is measured in this case."""
+        return case.name in self.cases if self.cases is not None else case.name not in SPECIAL
 
 
 _AIOKC_CRC: Final = "yes (check_crcs)"
 _AIOKAFKA_CRC: Final = "yes (check_crcs)"
+_FEW: Final = frozenset({"100B-few"})
 _LIBRDKAFKA_CRC: Final = "yes (check.crcs=true; its default is false)"
 
 CLIENTS: Final = {
@@ -43,6 +54,55 @@ CLIENTS: Final = {
         Client("confluent", "confluent consume", "confluent_consume", "confluent-kafka", None, _LIBRDKAFKA_CRC),
         Client("kafka-python", "kafka-python poll", "kafka_python_poll", "kafka-python", None, "yes (check_crcs)"),
         Client("java", "Java ConsumerPerformance", "consumer_performance", "", None, "yes (check.crcs=true)"),
+        Client("franz-go", "franz-go PollFetches", "franz_go", "", None, "yes (always)"),
+        Client("socket", "bare socket, bytes dropped", "bare_socket", "", None, "no"),
+        Client(
+            "aiokc-columns",
+            "aiokc read_columns",
+            "aiokc_columns",
+            "aiokc",
+            "asyncio",
+            _AIOKC_CRC,
+            frozenset({"100B-none", "1kB-none"}),
+        ),
+        Client(
+            "aiokc-iterator",
+            "aiokc async for",
+            "aiokc_iterator",
+            "aiokc",
+            "asyncio",
+            _AIOKC_CRC,
+            frozenset({"100B-none"}),
+        ),
+        Client(
+            "aiokafka-iterator",
+            "aiokafka async for",
+            "aiokafka_iterator",
+            "aiokafka",
+            "asyncio",
+            _AIOKAFKA_CRC,
+            frozenset({"100B-none"}),
+        ),
+        Client(
+            "aiokc-pure",
+            "aiokc getmany, pure Python",
+            "aiokc_getmany",
+            "aiokc",
+            "asyncio",
+            _AIOKC_CRC,
+            _FEW,
+            (("AIOKC_NATIVE", "0"),),
+        ),
+        Client(
+            "aiokafka-pure",
+            "aiokafka getmany, pure Python",
+            "aiokafka_getmany",
+            "aiokafka",
+            "asyncio",
+            _AIOKAFKA_CRC,
+            _FEW,
+            (("AIOKAFKA_NO_EXTENSIONS", "1"),),
+        ),
     )
 }
 

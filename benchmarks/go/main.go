@@ -1,0 +1,116 @@
+// franz-go, the fastest client known: PollFetches and EachRecord, measured as benchmarks/worker.py measures the others.
+//
+// The only argument is a job, as JSON; the only line of output is a measurement, as JSON.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type job struct {
+	Bootstrap  string `json:"bootstrap"`
+	Topic      string `json:"topic"`
+	Partitions int32  `json:"partitions"`
+	Records    int64  `json:"records"`
+	Fetch      struct {
+		MaxBytes          int32 `json:"fetch_max_bytes"`
+		MaxPartitionBytes int32 `json:"max_partition_fetch_bytes"`
+		MinBytes          int32 `json:"fetch_min_bytes"`
+		MaxWaitMs         int32 `json:"fetch_max_wait_ms"`
+	} `json:"fetch"`
+}
+
+type measurement struct {
+	Seconds    float64 `json:"seconds"`
+	CPUSeconds float64 `json:"cpu_seconds"`
+	PeakRSS    int64   `json:"peak_rss"`
+	Records    int64   `json:"records"`
+	DataBytes  int64   `json:"data_bytes"`
+	OffsetSum  int64   `json:"offset_sum"`
+}
+
+func main() {
+	if err := run(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(text string) error {
+	var task job
+	if err := json.Unmarshal([]byte(text), &task); err != nil {
+		return err
+	}
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(task.Bootstrap),
+		kgo.FetchMaxBytes(task.Fetch.MaxBytes),
+		kgo.FetchMaxPartitionBytes(task.Fetch.MaxPartitionBytes),
+		kgo.FetchMinBytes(task.Fetch.MinBytes),
+		kgo.FetchMaxWait(time.Duration(task.Fetch.MaxWaitMs)*time.Millisecond),
+	)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx := context.Background()
+	if err := client.Ping(ctx); err != nil {
+		return err
+	}
+
+	var found measurement
+	cpuBefore, start := cpuSeconds(), time.Now()
+	offsets := make(map[int32]kgo.Offset)
+	for partition := int32(0); partition < task.Partitions; partition++ {
+		offsets[partition] = kgo.NewOffset().At(0)
+	}
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{task.Topic: offsets})
+	for found.Records < task.Records {
+		fetches := client.PollFetches(ctx)
+		if errors := fetches.Errors(); len(errors) > 0 {
+			return errors[0].Err
+		}
+		fetches.EachRecord(func(record *kgo.Record) {
+			found.Records++
+			found.DataBytes += int64(len(record.Key) + len(record.Value))
+			found.OffsetSum += record.Offset
+		})
+	}
+	found.Seconds = time.Since(start).Seconds()
+	found.CPUSeconds = cpuSeconds() - cpuBefore
+	found.PeakRSS = peakRSS()
+	return json.NewEncoder(os.Stdout).Encode(found)
+}
+
+func cpuSeconds() float64 {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0
+	}
+	return float64(usage.Utime.Sec+usage.Stime.Sec) + float64(usage.Utime.Usec+usage.Stime.Usec)/1e6
+}
+
+// peakRSS is VmHWM: ru_maxrss survives exec, and is at least the parent's.
+func peakRSS() int64 {
+	status, err := os.Open("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	defer status.Close()
+	for lines := bufio.NewScanner(status); lines.Scan(); {
+		if kib, found := strings.CutPrefix(lines.Text(), "VmHWM:"); found {
+			var number int64
+			fmt.Sscanf(kib, "%d", &number)
+			return number * 1024
+		}
+	}
+	return 0
+}
