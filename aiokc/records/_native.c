@@ -1,7 +1,7 @@
 /* The record decoder in C: what _pure.py does, byte for byte and error for error.
  *
- * One idea each: _layout.h reads the bytes of a record, _records.c makes objects of records, _columns.c
- * makes columns of them, and _arrow.c hands those over.
+ * One idea each: _layout.h reads the bytes of a record, _records.c makes objects of records, _columns.c,
+ * _append.c and _rows.h make columns of them, and _arrow.c hands those over.
  */
 
 #include "_arrow.h"

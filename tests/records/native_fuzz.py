@@ -11,9 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from aiokc.records import BatchHeader, NewRecord, _native
+from aiokc.records import COLUMNS, BatchHeader, NewRecord, _native, _pure, _pure_columns
 
-from .twins import Outcome, assert_same, batch
+from .twins import Outcome, assert_same, batch, column_outcome
+
+# A call of append: of all that is left.
+_END: Final = (1 << 63) - 1
+_ALL: Final = (0, _END, 1_000, 1 << 40)
 
 Mutation: TypeAlias = Callable[[random.Random, bytearray, int], None]
 
@@ -91,9 +95,22 @@ def run(rounds: int, seed: int) -> Counter[str]:
         calls = [
             (chance.choice((0, 1, 2, 100)), chance.choice((0, 0, 50, 53, 900))) for _ in range(chance.randrange(4))
         ]
-        found = assert_same(_native, changed_header(chance, header), bytes(data), [*calls, (100, 0), (100, 0)])
+        header = changed_header(chance, header)
+        found = assert_same(_native, header, bytes(data), [*calls, (100, 0), (100, 0)])
+        if number % 8 == 0:
+            _compare_columns(chance, header, bytes(data))
         ends[_end(found)] += 1
     return ends
+
+
+def _compare_columns(chance: random.Random, header: BatchHeader, payload: bytes) -> None:
+    """Do the same with columns, some of them, and some rows first."""
+    names = chance.sample((*COLUMNS, "leader_epoch"), chance.randint(1, 9))
+    calls = [(chance.choice((0, 0, 53)), chance.choice((_END, 56)), chance.choice((1, 3, 100)), 1 << 20), _ALL, _ALL]
+    unit = chance.choice(("ms", "us"))
+    in_c = column_outcome(_native, _native, header, payload, calls, names, unit)
+    in_python = column_outcome(_pure, _pure_columns, header, payload, calls, names, unit)
+    assert in_c == in_python, f"{header!r}, {payload!r}, {calls!r}, {names!r}, {unit!r}"
 
 
 def _end(found: Outcome) -> str:

@@ -29,7 +29,12 @@ def sanitized_copy(folder: Path) -> Sanitized:
 def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     copy = sanitized_copy(tmp_path)
     copy.build()
-    names = ("records/test_native.py", "records/test_hostile_batch.py", "test_record_contract.py")
+    names = (
+        "records/test_native.py",
+        "records/test_columns.py",
+        "records/test_hostile_batch.py",
+        "test_record_contract.py",
+    )
     summary = copy.succeed(*PYTEST, *(f"tests/{name}" for name in names))
     assert " passed" in summary
     assert "skipped" not in summary
