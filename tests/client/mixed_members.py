@@ -7,25 +7,15 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-import aiokafka
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-
 import aiokc
 from aiokc.errors import CommitFailed, RebalanceInProgress
 from aiokc.testing.kafka_jars import java, libs
 from aiokc.types import TopicPartition
-from tests.testing.foreign_members import Assignment, AsyncMember, ConfluentMember, ForeignMember, Witness
+from tests.testing.foreign_members import Assignment, AsyncMember, ForeignMember, Witness
 
 _POLL_MS: Final = 50
 _HEARTBEAT_MS: Final = 100
 _SOURCE: Final = Path(__file__).with_name("JavaMember.java")
-_AIOKAFKA: Final = {
-    "range": RangePartitionAssignor,
-    "roundrobin": RoundRobinPartitionAssignor,
-    "sticky": StickyPartitionAssignor,
-}
 _JAVA: Final = {
     "range": "RangeAssignor",
     "roundrobin": "RoundRobinAssignor",
@@ -56,10 +46,6 @@ class Historian(Witness):
 class OurMember(AsyncMember):
     """aiokc."""
 
-    def __init__(self, name: str, bootstrap: str, group: str, topic: str, witness: Witness, strategy: str) -> None:
-        super().__init__(name, bootstrap, group, topic, witness)
-        self.strategy = strategy
-
     async def consume_async(self) -> None:
         async with aiokc.Consumer(
             self.topic,
@@ -85,54 +71,10 @@ class OurMember(AsyncMember):
                         raise
 
 
-class LibrdkafkaMember(ConfluentMember):
-    """confluent-kafka, that is librdkafka."""
-
-    def __init__(self, name: str, bootstrap: str, group: str, topic: str, witness: Witness, strategy: str) -> None:
-        super().__init__(name, bootstrap, group, topic, witness)
-        self.strategy = strategy
-
-
-class AiokafkaMember(AsyncMember):
-    """aiokafka."""
-
-    def __init__(self, name: str, bootstrap: str, group: str, topic: str, witness: Witness, strategy: str) -> None:
-        super().__init__(name, bootstrap, group, topic, witness)
-        self.strategy = strategy
-
-    async def consume_async(self) -> None:
-        consumer = aiokafka.AIOKafkaConsumer(
-            self.topic,
-            bootstrap_servers=self.bootstrap,
-            group_id=self.group,
-            client_id=self.name,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            heartbeat_interval_ms=_HEARTBEAT_MS,
-            partition_assignment_strategy=(_AIOKAFKA[self.strategy],),
-        )
-        await consumer.start()
-        try:
-            while not self.leaving:
-                batches = await consumer.getmany(timeout_ms=_POLL_MS)
-                values = [record.value for batch in batches.values() for record in batch]
-                self.saw(values, consumer.assignment())
-                try:
-                    if batches:
-                        await consumer.commit()
-                except (aiokafka.errors.CommitFailedError, aiokafka.errors.RebalanceInProgressError):
-                    pass  # whoever has the partition now reads it again
-        finally:
-            await consumer.stop()
-
-
 class JavaMember(ForeignMember):
     """Apache Kafka's own consumer, in a process of its own."""
 
-    def __init__(self, name: str, bootstrap: str, group: str, topic: str, witness: Witness, strategy: str) -> None:
-        super().__init__(name, bootstrap, group, topic, witness)
-        self.strategy = strategy
-        self._process: subprocess.Popen[str] | None = None
+    _process: subprocess.Popen[str] | None = None
 
     def leave(self) -> None:
         assert self._process is not None

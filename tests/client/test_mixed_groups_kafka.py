@@ -11,12 +11,13 @@ import pytest
 from aiokc.testing.kafka import LocalKafka
 from aiokc.types import TopicPartition
 from tests.producing import Message, produce
+from tests.testing.foreign_members import AiokafkaMember, ConfluentMember
 
-from .mixed_members import AiokafkaMember, Historian, JavaMember, LibrdkafkaMember, OurMember
+from .mixed_members import Historian, JavaMember, OurMember
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180), pytest.mark.every_kafka]
 
-Member: TypeAlias = OurMember | LibrdkafkaMember | AiokafkaMember | JavaMember
+Member: TypeAlias = OurMember | ConfluentMember | AiokafkaMember | JavaMember
 PARTITIONS = 12
 
 
@@ -76,10 +77,10 @@ def group(kafka: LocalKafka, topic_name: str, request: pytest.FixtureRequest) ->
 @pytest.mark.parametrize(
     ("group", "others"),
     [
-        pytest.param("range", [JavaMember, LibrdkafkaMember, AiokafkaMember], marks=pytest.mark.long),
-        pytest.param("roundrobin", [JavaMember, LibrdkafkaMember, AiokafkaMember], marks=pytest.mark.long),
+        pytest.param("range", [JavaMember, ConfluentMember, AiokafkaMember], marks=pytest.mark.long),
+        pytest.param("roundrobin", [JavaMember, ConfluentMember, AiokafkaMember], marks=pytest.mark.long),
         pytest.param("sticky", [JavaMember, AiokafkaMember], marks=pytest.mark.long),
-        ("cooperative-sticky", [JavaMember, LibrdkafkaMember]),
+        ("cooperative-sticky", [JavaMember, ConfluentMember]),
     ],
     indirect=["group"],
     ids=["range", "roundrobin", "sticky", "cooperative-sticky"],

@@ -11,6 +11,9 @@ from typing import Any, Final
 
 import aiokafka
 import confluent_kafka
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 import aiokc
 import aiokc.errors
@@ -24,6 +27,11 @@ _SECONDS: Final = 30.0
 _POLL_MS: Final = 100
 _SESSION_MS: Final = 6_000
 _HEARTBEAT_MS: Final = 100
+_AIOKAFKA: Final = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
 
 Assignment = frozenset[TopicPartition]
 
@@ -79,10 +87,18 @@ class Witness:
 
 
 class ForeignMember(ABC):
-    """A member of the group, from ``start()`` to ``leave()``. It commits after each poll what it got."""
+    """A member of the group, from ``start()`` to ``leave()``. It commits after each poll what it got.
 
-    def __init__(self, name: str, bootstrap: str, group: str, topic: str, witness: Witness) -> None:
+    ``strategy``: the assignor, by Kafka's name for it, of those members that can be told.
+    """
+
+    strategy = "range"
+
+    def __init__(
+        self, name: str, bootstrap: str, group: str, topic: str, witness: Witness, strategy: str | None = None
+    ) -> None:
         self.name = name
+        self.strategy = strategy or self.strategy
         self.bootstrap, self.group, self.topic = bootstrap, group, topic
         self._witness = witness
         self._leaving = threading.Event()
@@ -120,8 +136,6 @@ class ForeignMember(ABC):
 
 class ConfluentMember(ForeignMember):
     """confluent-kafka, that is librdkafka."""
-
-    strategy = "range"
 
     def consume(self) -> None:
         consumer = confluent_kafka.Consumer(
@@ -222,6 +236,7 @@ class AiokafkaMember(AsyncMember):
             enable_auto_commit=False,
             session_timeout_ms=_SESSION_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
+            partition_assignment_strategy=(_AIOKAFKA[self.strategy],),
         )
         await consumer.start()
         try:
