@@ -91,10 +91,12 @@ async def offset_at(
 async def fetch_from(
     client: WireClient, topic_id: UUID, offset: int, version: int = 16, **options: Any
 ) -> FetchResponse:
+    """``options``: FetchRequest's; ``partition``, its partition's; ``name``, for brokers that know no topic ids."""
+    name = options.pop("name", "")
     limits = {"partition_max_bytes": 1 << 20}
     partition = FetchPartition(partition=0, fetch_offset=offset, **limits | options.pop("partition", {}))
     defaults = {"max_wait_ms": 500, "min_bytes": 1}
-    topics = [FetchTopic(topic_id=topic_id, partitions=[partition])] if topic_id != NO_ID else []
+    topics = [FetchTopic(topic=name, topic_id=topic_id, partitions=[partition])] if topic_id != NO_ID or name else []
     return await client.ask(FetchRequest(topics=topics, **defaults | options), version)
 
 

@@ -36,9 +36,10 @@ def _by_name(topic: str, offset: int, **options: Any) -> FetchRequest:
     return FetchRequest(topics=[FetchTopic(topic=topic, partitions=[partition])], **defaults | options)
 
 
-async def _one(client: WireClient, topic_id: UUID, offset: int, **options: Any) -> PartitionData:
-    (topic,) = (await fetch_from(client, topic_id, offset, **{"max_wait_ms": 0} | options)).responses
-    (partition,) = topic.partitions
+async def _one(client: WireClient, topic: str, offset: int, **options: Any) -> PartitionData:
+    topic_id = await topic_id_of(client, topic)
+    (found,) = (await fetch_from(client, topic_id, offset, name=topic, **{"max_wait_ms": 0} | options)).responses
+    (partition,) = found.partitions
     return partition
 
 
@@ -78,7 +79,7 @@ async def test_offsets_and_epochs(
 ) -> None:
     async with connected(either.bootstrap) as client:
         await produce_to(client, topic, batch_of(b"a", b"b"))
-        found = await _one(client, await topic_id_of(client, topic), offset, partition=partition)
+        found = await _one(client, topic, offset, partition=partition)
     parts = found.diverging_epoch
     assert (found.error_code, parts and (parts.epoch, parts.end_offset)) == (code, diverging)
     assert len(found.records or b"") == (0 if code or offset > 1 else len(batch_of(b"a", b"b")))
@@ -89,15 +90,14 @@ async def test_the_first_batch_is_let_through_by_any_limit(either: Kafka, topic:
     async with connected(either.bootstrap) as client:
         for _ in range(2):
             await produce_to(client, topic, batch_of(b"a"))
-        found = await _one(client, await topic_id_of(client, topic), 0, **limits)
+        found = await _one(client, topic, 0, **limits)
     assert len(found.records or b"") == len(batch_of(b"a"))
 
 
 async def test_a_long_poll_ends_with_enough_bytes(either: Kafka, topic: str) -> None:
     async with connected(either.bootstrap) as client, connected(either.bootstrap) as producer:
-        topic_id = await topic_id_of(client, topic)
         wanted = 2 * len(batch_of(b"a"))
-        waiting = asyncio.create_task(_one(client, topic_id, 0, max_wait_ms=LONG, min_bytes=wanted))
+        waiting = asyncio.create_task(_one(client, topic, 0, max_wait_ms=LONG, min_bytes=wanted))
         for _ in range(2):
             await asyncio.sleep(0)
             assert not waiting.done()
@@ -109,11 +109,12 @@ async def test_a_long_poll_ends_with_its_time(either: Kafka, topic: str) -> None
     async with connected(either.bootstrap) as client:
         await produce_to(client, topic, batch_of(b"a"))
         began = asyncio.get_running_loop().time()
-        found = await _one(client, await topic_id_of(client, topic), 0, max_wait_ms=200, min_bytes=1 << 20)
+        found = await _one(client, topic, 0, max_wait_ms=200, min_bytes=1 << 20)
         assert asyncio.get_running_loop().time() - began >= 0.15  # a broker's clock is not ours
     assert len(found.records or b"") == len(batch_of(b"a"))
 
 
+@pytest.mark.every_kafka(since="3.1")  # topic ids in a Fetch (KIP-516)
 async def test_sessions_at_their_edges(either: Kafka, topic: str) -> None:
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     async with connected(either.bootstrap) as client:
@@ -144,7 +145,9 @@ async def test_sessions_at_their_edges(either: Kafka, topic: str) -> None:
             strange = await asked([], strange.session_id, 1)
 
 
-# ListOffsets
+# ListOffsets. An old broker, that is asked in an older version, answers what it knows no meaning for.
+
+since_3_0, since_3_5, since_3_9 = (pytest.mark.every_kafka(since=since) for since in ("3.0", "3.5", "3.9"))
 
 
 @pytest.mark.parametrize(
@@ -153,14 +156,14 @@ async def test_sessions_at_their_edges(either: Kafka, topic: str) -> None:
         (-1, 1, (0, 1, -1, -1)),
         (-2, 1, (0, 0, -1, -1)),
         (-1, 4, (0, 1, -1, 0)),
-        (-3, 7, (0, 0, NOW, 0)),
-        (-4, 7, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)),
-        (-4, 8, (0, 0, -1, 0)),
-        (-5, 8, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)),
-        (-5, 9, (0, -1, -1, -1)),
-        (-6, 10, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)),
+        pytest.param(-3, 7, (0, 0, NOW, 0), marks=since_3_0),
+        pytest.param(-4, 7, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1), marks=since_3_0),
+        pytest.param(-4, 8, (0, 0, -1, 0), marks=since_3_5),
+        pytest.param(-5, 8, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1), marks=since_3_5),
+        pytest.param(-5, 9, (0, -1, -1, -1), marks=since_3_9),
+        pytest.param(-6, 10, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1), marks=since_3_0),
         pytest.param(-6, 11, (0, -1, -1, -1), marks=pytest.mark.every_kafka(since="4.0")),
-        (-7, 11, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1)),
+        pytest.param(-7, 11, (ErrorCode.UNSUPPORTED_VERSION, -1, -1, -1), marks=since_3_0),
     ],
 )
 async def test_special_timestamps(

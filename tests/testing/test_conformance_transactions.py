@@ -132,8 +132,8 @@ async def producer(either: Kafka, topic: str) -> AsyncIterator[Producer]:
     async with connected(either.bootstrap) as client:
         opened = Producer(client, topic)
         await opened.open()
-        find = FindCoordinatorRequest(key_type=0, coordinator_keys=[topic])
-        while (await client.ask(find, 4)).coordinators[0].error_code:
+        find = FindCoordinatorRequest(key_type=0, key=topic)
+        while (await client.ask(find, 3)).error_code:
             pass
         while (await client.ask(DescribeGroupsRequest(groups=[topic]))).groups[0].error_code in NOT_YET:
             pass
@@ -173,14 +173,18 @@ async def test_a_producer_that_gets_its_next_epoch(producer: Producer) -> None:
 
 # What belongs to a transaction
 
+several_transactions = pytest.mark.every_kafka(since="3.5")  # in one AddPartitionsToTxn (KIP-890)
+#: Old coordinators of groups ask nobody who a producer is.
+known_producers = pytest.mark.every_kafka(since="3.9")
+
 
 @pytest.mark.parametrize(
     ("options", "code"),
     [
         ({}, NONE),
         ({"version": 0}, NONE),
-        ({"version": 4}, NONE),
-        ({"version": 5}, NONE),
+        pytest.param({"version": 4}, NONE, marks=several_transactions),
+        pytest.param({"version": 5}, NONE, marks=several_transactions),
         ({"transactional_id": ""}, INVALID_REQUEST),
         ({"producer_id": 1 << 40}, NO_MAPPING),
         ({"later": 1}, FENCED),
@@ -219,7 +223,7 @@ async def test_add_offsets(producer: Producer, options: dict[str, Any], code: Er
         ({"version": 5}, NONE),
         pytest.param({"later": 1}, OLD_EPOCH, marks=pytest.mark.every_kafka(since="4.0")),
         pytest.param({"later": -1}, OLD_EPOCH, marks=pytest.mark.every_kafka(since="4.0")),
-        ({"producer_id": 1 << 40}, NO_MAPPING),
+        pytest.param({"producer_id": 1 << 40}, NO_MAPPING, marks=known_producers),
         ({"transactional_id": ""}, NONE),  # the group knows the producer already
         ({"topic": "no-such-topic"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
@@ -239,6 +243,7 @@ async def test_offsets_of_a_transaction_that_does_not_know_of_them(
     assert await producer.commit_offset(version) == code
 
 
+@known_producers
 @pytest.mark.parametrize("version", [3, 5])
 async def test_offsets_of_nobody_s_transaction(producer: Producer, version: int) -> None:
     assert await producer.commit_offset(version, transactional_id="nobody") == NO_MAPPING
@@ -308,6 +313,7 @@ async def _offset(client: WireClient, topic: str, timestamp: int, isolation_leve
     return found.offset, found.timestamp
 
 
+@pytest.mark.every_kafka(since="3.5")  # the offset that is local (KIP-405)
 async def test_offsets_by_timestamp_amid_a_transaction(producer: Producer) -> None:
     client, topic, own = producer.client, producer.topic, (producer.id, producer.epoch)
     await produce_to(client, topic, batch_of(b"z", timestamps=[NOW - 5000]))
