@@ -9,6 +9,7 @@ Options, beside aiokc's own:
                     written     the sink has written it, and it is not committed
     die.folder  where the count is kept: it dies once only
     die.group   the process group to kill; without it, the process that has come there
+    die.machine "true": to kill the worker of a standalone cluster, with its executor and that one's Python processes
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Death:
     count: int
     folder: Path
     group: int = 0
+    machine: bool = False
 
     def passes(self, step: str) -> None:
         """Count that a process has come to this step; die there if it is time."""
@@ -50,17 +52,28 @@ class Death:
         if count == self.count:
             if self.group:
                 os.killpg(self.group, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
+            # Above a Python worker there are the daemon that forked it, the executor, and Spark's worker.
+            for process in reversed(_ancestry(4) if self.machine else [os.getpid()]):
+                os.kill(process, signal.SIGKILL)
 
     def options(self) -> dict[str, str]:
         """Return it as options of `DyingSource`."""
         return {"die.at": f"{self.step}:{self.count}", "die.folder": str(self.folder), "die.group": str(self.group)}
 
 
+def _ancestry(generations: int) -> list[int]:
+    """Return this process, its parent, and so on."""
+    found = [os.getpid()]
+    while len(found) < generations:
+        found.append(int(Path(f"/proc/{found[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
+    return found
+
+
 def death(options: Mapping[str, str]) -> Death:
     """Return what these options say."""
     step, _, count = options["die.at"].partition(":")
-    return Death(step, int(count), Path(options["die.folder"]), int(options.get("die.group", "0")))
+    group, machine = int(options.get("die.group", "0")), options.get("die.machine") == "true"
+    return Death(step, int(count), Path(options["die.folder"]), group, machine)
 
 
 class DyingReader(AiokcStreamReader):

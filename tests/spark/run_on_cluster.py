@@ -1,59 +1,50 @@
-"""A stream on executors that are processes of their own; a Python worker dies in the middle of its range.
+"""An application on executors that are processes of their own: a batch query, and a stream whose source dies.
 
-    python -m tests.spark.run_on_cluster MASTER FOLDER OPTIONS
+    python -m tests.spark.run_on_cluster MASTER FOLDER JOB
 
-OPTIONS are those of `DyingSource`, as JSON. FOLDER gets the checkpoint and the sink. The code of this project is not on
-the executors' path: it is sent there as a zip (--py-files), which has no native decoder.
+JOB is JSON: ``options`` of `DyingSource`, ``config`` of the session, which says what is sent to the executors, their
+``python``, and whether to ``register`` the format. FOLDER gets the checkpoint and the sink. Prints JSON: where the
+executors have the code from, whether they decode natively, and how many rows the batch query had.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import zipfile
 from pathlib import Path
+from typing import Any
+
+import spark_source
 
 from .dying_source import DyingSource
 from .file_sink import write_to
-from .session import ROOT, start_spark
+from .session import start_spark
 
 
-def pure_zip(folder: Path) -> Path:
-    """Return a zip of the packages' Python files."""
-    target = folder / "aiokc.zip"
-    with zipfile.ZipFile(target, "w") as packed:
-        for package in ("aiokc", "spark_source", "pyspark_aiokc", "tests"):
-            for file in (ROOT / package).rglob("*.py"):
-                packed.write(file, file.relative_to(ROOT))
-    return target
-
-
-def where_the_code_is() -> list[str]:
-    """Return what this process has imported."""
+def what_it_imports() -> tuple[str, str, bool]:
+    """Return where this process has the code from, and whether that decodes natively."""
     import aiokc
-    import spark_source
+    from aiokc.records import NATIVE
 
-    return [str(aiokc.__file__), str(spark_source.__file__)]
+    return str(aiokc.__file__), str(spark_source.__file__), NATIVE
 
 
-def main(master: str, folder: Path, options: dict[str, str]) -> None:
-    elsewhere = folder / "elsewhere"
-    shutil.rmtree(elsewhere, ignore_errors=True)
-    elsewhere.mkdir(parents=True)
-    config = {
-        "spark.submit.pyFiles": str(pure_zip(folder)),
-        "spark.executorEnv.PYTHONPATH": str(elsewhere),
-        "spark.executor.memory": "512m",
-    }
-    spark = start_spark("run on a cluster", folder / "warehouse", master=master, config=config)
+def main(master: str, folder: Path, job: dict[str, Any]) -> None:
+    options = job["options"]
+    spark = start_spark(
+        "run on a cluster", folder / "warehouse", master=master, config=job["config"], python=job["python"]
+    )
+    if job["register"]:
+        spark_source.register(spark)
+    plain = {name: value for name, value in options.items() if not name.startswith(("die.", "maxOffsets"))}
+    count = spark.read.format("aiokc").options(**plain).load().count()
     spark.dataSource.register(DyingSource)
     rows = spark.readStream.format("dying").options(**options).load()
     writer = rows.writeStream.foreachBatch(write_to(folder / "sink"))
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     query.awaitTermination(180)
-    places = spark.sparkContext.parallelize(range(2), 2).map(lambda _: tuple(where_the_code_is())).distinct().collect()
-    sys.stdout.write(json.dumps(places))
+    places = spark.sparkContext.parallelize(range(2), 2).map(lambda _: what_it_imports()).distinct().collect()
+    sys.stdout.write(json.dumps({"imported": places, "count": count}))
     spark.stop()
 
 

@@ -15,10 +15,16 @@ ROOT = Path(__file__).parents[2]
 
 
 def start_spark(
-    name: str, warehouse: Path, *, master: str = "local[2]", config: Mapping[str, str] | None = None
+    name: str,
+    warehouse: Path,
+    *,
+    master: str = "local[2]",
+    config: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> SparkSession:
     """Start a session whose Python processes can import what this one can; no data source is registered in it."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Of the format that Spark has found by itself Spark runs all with the driver's, on the executors too.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
