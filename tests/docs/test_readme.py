@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from aiokc.testing.kafka import LocalKafka
 
@@ -44,6 +45,15 @@ def cases(*, spark: bool) -> list[Example]:
     return [example for example in EXAMPLES if example.needs_spark == spark]
 
 
+def spark_cases() -> list[ParameterSet]:
+    """The first one; each starts a Spark of its own, so the others are for make test-long."""
+    first, *others = cases(spark=True)
+    return [
+        pytest.param(first, id=first.name),
+        *(pytest.param(example, id=example.name, marks=pytest.mark.long) for example in others),
+    ]
+
+
 @pytest.mark.kafka
 @pytest.mark.parametrize("example", cases(spark=False), ids=lambda example: example.name)
 async def test_example(example: Example, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
@@ -55,7 +65,7 @@ async def test_example(example: Example, kafka: LocalKafka, topic: str, tmp_path
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("example", cases(spark=True), ids=lambda example: example.name)
+@pytest.mark.parametrize("example", spark_cases())
 async def test_spark_example(example: Example, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
     printed, _ = await run(example, kafka.bootstrap, topic, tmp_path, timeout=150)
     assert printed

@@ -1,8 +1,9 @@
 """A stream in a process of its own, with its own JVM: all of it gets SIGKILL at the step that the options name.
 
-    python -m tests.spark.run_until_dead FOLDER OPTIONS
+    python -m tests.spark.run_until_dead FOLDER
 
-OPTIONS are those of `DyingSource`, as JSON. FOLDER has the checkpoint and the sink. It ends with 3 if it lives on.
+It starts its Spark, and then waits for a line of JSON on stdin: the options of `DyingSource`. FOLDER has the checkpoint
+and the sink. It ends with 3 if it lives on.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from .session import start_spark
 SECONDS = 150
 
 
-def main(folder: Path, options: dict[str, str]) -> int:
-    end = death(options | {"die.group": str(os.getpgid(0))})
+def main(folder: Path) -> int:
     spark = start_spark("run until dead", folder / "warehouse")
     spark.dataSource.register(DyingSource)
+    options = json.loads(sys.stdin.readline())
+    end = death(options | {"die.group": str(os.getpgid(0))})
     write = write_to(folder / "sink")
 
     def write_or_die(batch: DataFrame, batch_id: int) -> None:
@@ -39,4 +41,4 @@ def main(folder: Path, options: dict[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), json.loads(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1])))

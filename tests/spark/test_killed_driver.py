@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -99,6 +100,47 @@ class RunningProducer:
             self._failed = error
 
 
+class Runs:
+    """Processes of run_until_dead, one after the other; each starts its JVM while the one before still works."""
+
+    def __init__(self, folder: Path, count: int) -> None:
+        self._command = [sys.executable, "-m", "tests.spark.run_until_dead", str(folder)]
+        self._left = count
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Runs:
+        self._start()
+        return self
+
+    def __iter__(self) -> Iterator[subprocess.Popen[str]]:
+        while self._started:
+            run = self._started[-1]
+            if self._left:
+                self._start()
+            yield run
+            self._started.remove(run)
+
+    def __exit__(self, *_: object) -> None:
+        for run in self._started:
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+            run.communicate()
+
+    def _start(self) -> None:
+        self._left -= 1
+        self._started.append(
+            subprocess.Popen(
+                self._command,
+                cwd=ROOT,
+                start_new_session=True,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
+
+
 SAMPLE = 5  # with this seed it dies between the sink's write and the commit
 STEPS = ("latest", "planned", "reading", "write", "written")
 
@@ -124,15 +166,12 @@ def test_killed_again_and_again_while_a_producer_runs(
         "maxPartitions": "2",
     }
 
-    with RunningProducer(kafka.bootstrap, topic_name):
-        for number in range(1, deaths + 1):
+    with RunningProducer(kafka.bootstrap, topic_name), Runs(tmp_path, deaths) as runs:
+        for number, run in enumerate(runs, 1):
             point = f"{random.choice(STEPS)}:{random.randint(1, 4)}"
             die = {"die.at": point, "die.folder": str(tmp_path / f"death-{number}")}
-            command = [sys.executable, "-m", "tests.spark.run_until_dead", str(tmp_path), json.dumps(options | die)]
-            died = subprocess.run(
-                command, cwd=ROOT, start_new_session=True, capture_output=True, text=True, timeout=240, check=False
-            )
-            assert died.returncode == -signal.SIGKILL, f"{point}: {died.stderr}"
+            _, said = run.communicate(json.dumps(options | die) + "\n", timeout=240)
+            assert run.returncode == -signal.SIGKILL, f"{point}: {said}"
             if number == (deaths + 1) // 2:
                 add_partitions(kafka.bootstrap, topic_name, 5)
     produce(kafka.bootstrap, topic_name, [Message(b"at the end", partition=part) for part in range(5)])
