@@ -12,7 +12,7 @@ class Signal:
     """
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they came, which a set has not
         self._followers: list[Signal] = []
 
     def followed_by(self, other: Signal) -> None:
@@ -24,10 +24,10 @@ class Signal:
         self._followers.remove(other)
 
     def notify(self) -> None:
-        """Wake all that wait now."""
+        """Wake all that wait now, in the order in which they came."""
         for follower in self._followers:
             follower.notify()
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -39,13 +39,13 @@ class Signal:
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         timer = None if timeout is None else loop.call_later(timeout, _expire, waiter)
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         except TimeoutError:
             return False
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
             if timer is not None:
                 timer.cancel()
         return True

@@ -67,8 +67,9 @@ class Pool:
             for index, (host, port) in enumerate(config.addresses)
         }
         self._brokers: dict[int, Node] = {}
-        self._connections: set[Connection] = set()
-        self._attempts: set[Attempt] = set()
+        # In the order in which they were made: what is done to all of them is done in the same order in every run.
+        self._connections: dict[Connection, None] = {}
+        self._attempts: dict[Attempt, None] = {}
         self._tasks: TaskGroup | None = None
         self._running = False
         self._closing = asyncio.Event()
@@ -290,7 +291,7 @@ class Pool:
 
     def _start_attempt(self, node: Node, purpose: Purpose) -> Attempt:
         attempt = node.attempts[purpose] = Attempt(node, purpose)
-        self._attempts.add(attempt)
+        self._attempts[attempt] = None
         if self._tasks is not None:
             self._tasks.start_soon(self._connect, attempt)
         return attempt
@@ -309,7 +310,7 @@ class Pool:
                     timeout=self._config.socket_connection_setup_timeout_ms / 1e3,
                     on_closed=partial(self._closed, node),
                 )
-                self._connections.add(connection)
+                self._connections[connection] = None
                 node.connected(attempt.purpose, connection)
                 if self._closing.is_set() or attempt.scope.cancel_called:
                     connection.close()  # given up in the very tick in which the broker answered
@@ -323,7 +324,7 @@ class Pool:
             self._settle(attempt, outcome)
 
     def _settle(self, attempt: Attempt, outcome: Connection | KafkaError) -> None:
-        self._attempts.discard(attempt)
+        self._attempts.pop(attempt, None)
         attempt.settle(outcome)
 
     def _give_up_attempts(self) -> None:
@@ -331,7 +332,7 @@ class Pool:
             self._settle(attempt, ConnectionFailed(f"{attempt.node.name}: gave up connecting, the client is closed"))
 
     def _closed(self, node: Node, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if connection.error is None:
             logger.debug("closed the connection to %s", connection.name)
             return

@@ -21,6 +21,22 @@ async def test_everybody_who_waits_is_woken_and_nobody_later() -> None:
     assert not await signal.wait(0.01), "a notification is not kept for those who come later"
 
 
+async def test_they_are_woken_in_the_order_in_which_they_came() -> None:
+    signal = Signal()
+    woken: list[int] = []
+
+    async def wait(number: int) -> None:
+        await signal.wait(20)
+        woken.append(number)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(50):
+            tasks.create_task(wait(number))
+        await asyncio.sleep(0)
+        signal.notify()
+    assert woken == list(range(50))
+
+
 async def test_no_time_to_wait() -> None:
     assert not await Signal().wait(0)
     assert not await Signal().wait(-1)

@@ -248,7 +248,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "skip, duplicate", (Subscription, "replace", _keep_positions_of_the_revoked), group=True
     ),
     "release without giving up": _bug(
-        "double owner", (AssignmentChanges, "_revoke", _release_without_giving_up), group=True, first=35
+        "double owner", (AssignmentChanges, "_revoke", _release_without_giving_up), group=True, first=37
     ),
     "ignore what the coordinator says": _bug(
         "zombie", (Membership, "on", _deaf_to_the_coordinator), group=True, first=104
@@ -262,7 +262,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         (UserCommits, "commit", _commit_anything),
         (Coordinator, "commit", _commit_under_the_newest_name),
         group=True,
-        first=12,
+        first=17,
     ),
     # cooperative groups
     "hand over at once": _bug(
