@@ -53,8 +53,10 @@ class Consumer(Generic[K, V]):
                 await consumer.commit()
 
     ``topics`` (names, or one compiled pattern) and ``listener`` are those of subscribe(); options are those of
-    ConsumerConfig, by keyword or as ``config``. With ``group_id=None`` a subscription means all partitions of its
-    topics, and commit() and committed() raise UsageError.
+    ConsumerConfig, by keyword or as ``config``. Keys are K and values V, what the deserializers return (functions of
+    the bytes, or objects with ``deserialize``; sync or async), or None where the producer wrote null; bytes without.
+    With ``group_id=None`` a subscription means all partitions of its topics, and commit() and committed() raise
+    UsageError.
 
     One task at a time may be inside getmany, getone or the iterator (ConcurrentCall). All calls raise ConsumerClosed
     outside start() ... stop(), and what ended the background, as itself, if something did. Every wait for the
@@ -185,7 +187,8 @@ class Consumer(Generic[K, V]):
 
         ``timeout_ms``: None waits for records, 0 looks once; {} is returned when it is over. ``max_records`` is
         max_poll_records unless given. Calling it says that what earlier calls returned is processed. commit() takes
-        what it returns. Raises UsageError where one of ``partitions`` is not assigned, or not any more.
+        what it returns. Raises UsageError where one of ``partitions`` is not assigned, or not any more, and
+        DeserializationFailed once what lies before that record is returned.
         """
         most = self.config.max_poll_records if max_records is None else max_records
         if most < 1:

@@ -47,7 +47,7 @@ class Poll(Generic[K, V]):
         reading.listener.refuse_inside("asking for records")
         only = frozenset(partitions) or None
         deadline = None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1e3
-        passed: ConsumerRecords[K | None, V | None] | None = None  # that is: what interceptors left nothing of
+        passed: ConsumerRecords[K | None, V | None] | None = None  # what interceptors left nothing of
         with self._user, reading.polling(only):
             while True:
                 await self._user.give_way()
@@ -77,5 +77,5 @@ class Poll(Generic[K, V]):
                 left = None if deadline is None else deadline - asyncio.get_running_loop().time()
                 if left is not None and left <= 0:
                     await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others
-                    return ConsumerRecords() if columns is None else table
+                    return table if columns is not None else passed if passed is not None else ConsumerRecords()
                 await reading.changed.wait(left)

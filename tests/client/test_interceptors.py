@@ -221,7 +221,8 @@ def test_a_call_of_which_nothing_is_left_goes_on() -> None:
             assert asyncio.get_running_loop().time() - began == pytest.approx(2, abs=0.1)
             assert empty == {}
             assert await reader.position(T0) == 9
-            assert not await reader.getmany(timeout_ms=0)
+            await reader.commit(empty)
+            assert cluster.committed("g") == {T0: 9}
             cluster.append("t", b"9")
             await asyncio.sleep(1)
             empty = await reader.getmany(timeout_ms=0)

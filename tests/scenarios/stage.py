@@ -121,7 +121,7 @@ class Stage:
             while not condition():
                 await self.changed.wait()
 
-    def consumer(self, *topics: Any, **options: Any) -> Consumer:
+    def consumer(self, *topics: Any, **options: Any) -> Consumer[Any, Any]:
         """A consumer with the default options, but one that begins at the beginning and commits when told to."""
         return Consumer(*topics, **self._options(**options))
 

@@ -8,6 +8,8 @@ from typing import Final, Literal, TypeAlias
 
 from aiokc.config import ConsumerOptions
 
+from .user_code import DESERIALIZES, Deserializes
+
 #: How a member asks for records: in batches, or one by one.
 Reads: TypeAlias = Literal["getmany", "getone", "iterator"]
 READS: Final[tuple[Reads, ...]] = ("getmany", "getone", "iterator")
@@ -60,6 +62,7 @@ class MemberPlan:
     commits: float  # how often the user commits by hand after his work; 0: never
     cancels: float  # how often a call is cancelled at an arbitrary await
     seeks: float  # how often the user seeks (never in a group)
+    deserializes: Deserializes = "not at all"
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,13 @@ def _with_assignors(seed: int, cooperative: bool | None, members: list[MemberPla
         replace(member, options={**member.options, "partition_assignment_strategy": random.choice(world)})
         for member in members
     )
+
+
+def deserializing(plan: Plan) -> Plan:
+    """The same world, in which some members deserialize. Drawn apart as well."""
+    draws = [Random(f"{member.seed} deserializes").choice(DESERIALIZES) for member in plan.members]
+    members = tuple(replace(member, deserializes=how) for member, how in zip(plan.members, draws, strict=True))
+    return replace(plan, members=members)
 
 
 def impatient(plan: Plan) -> Plan:

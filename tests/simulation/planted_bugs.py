@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aiokc.client.assignment_changes import AssignmentChanges
 from aiokc.client.coordinator import Coordinator
+from aiokc.client.deserializing import Deserializing
 from aiokc.client.fetcher import Fetcher
 from aiokc.client.group_offsets import GroupOffsets
 from aiokc.client.metadata import Metadata
@@ -79,6 +80,28 @@ async def _await_between_taking_and_returning(poll: Any, only: Any, timeout_ms: 
     batch = await _records(poll, only, timeout_ms, decode, most)
     await asyncio.sleep(0)
     return batch
+
+
+_fill = Deserializing._fill
+
+
+async def _lose_what_is_awaited(self: Deserializing, buffer: PartitionBuffer, count: int, deadline: Any) -> bool:
+    """A deserializer's answer that nobody waits for any more has taken its record along."""
+    try:
+        return await _fill(self, buffer, count, deadline)
+    except asyncio.CancelledError:
+        del buffer.ready[len(buffer.typed) : len(buffer.typed) + 1]
+        raise
+
+
+_take_typed = PartitionBuffer.take_typed
+
+
+def _pass_over_what_is_refused(self: PartitionBuffer, count: int) -> Any:
+    """Nobody waits for a record that can't be deserialized."""
+    if self.refused is not None:
+        del self.ready[len(self.typed)]
+    return _take_typed(self, count)
 
 
 def _seek_under_the_old_claim(self: Subscription, tp: TopicPartition, offset: int, epoch: int | None = None) -> None:
@@ -231,6 +254,8 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "hand out what lies before the position": _bug(
         "non-monotonic, duplicate", (PartitionBuffer, "_read", _read_from_the_start_of_the_batch)
     ),
+    "skip a record on cancel": _bug("skip, lost", (Deserializing, "_fill", _lose_what_is_awaited), first=5),
+    "skip what is refused": _bug("skip, lost", (PartitionBuffer, "take_typed", _pass_over_what_is_refused), first=17),
     "give up after an error": _bug("stuck", (Fetcher, "_back_off", _no_retry_after_an_error), first=5),
     "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None), first=13),
     "leave tasks behind": _bug("leak", (Supervisor, "stop", _stop_nothing)),
@@ -262,7 +287,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         (UserCommits, "commit", _commit_anything),
         (Coordinator, "commit", _commit_under_the_newest_name),
         group=True,
-        first=17,
+        first=38,
     ),
     # cooperative groups
     "hand over at once": _bug(

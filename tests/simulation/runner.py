@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from .history import CutShort, replaced_item
-from .plan import draw, impatient
+from .plan import deserializing, draw, impatient
 from .planted_bugs import PLANTED_BUGS, planted
 from .world import run
 
@@ -27,7 +27,7 @@ _SHOWN: Final = 5
 class Twist:
     """What is done to a world that was drawn from a seed: a bug of `PLANTED_BUGS`, users who cancel (`impatient`).
 
-    ``eager``: its groups know range and roundrobin only.
+    ``eager``: its groups know range and roundrobin only, and nobody deserializes, as in the first worlds of all.
     """
 
     bug: str | None = None
@@ -79,6 +79,8 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
     else:
         bug = PLANTED_BUGS[twist.bug]
         plan = draw(seed, group=bug.group, cooperative=bug.cooperative)
+    if not twist.eager:
+        plan = deserializing(plan)
     if twist.impatient:
         plan = impatient(plan)
     try:

@@ -10,12 +10,13 @@ from typing import Any, Final, TypeVar
 
 from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata
 from aiokc.client.user_commits import Committable
-from aiokc.errors import KafkaError
+from aiokc.errors import DeserializationFailed, KafkaError
 from aiokc.testing.virtual_loop import VirtualLoop
 from aiokc.types import RawRecord, TopicPartition
 
 from .history import CutShort, Delivered, Failure, Handled, History, Sought, Uncertain
 from .plan import MemberPlan
+from .user_code import Meddler, Values
 
 T = TypeVar("T")
 
@@ -51,6 +52,9 @@ class User:
         self._random = Random(plan.seed)
         self._habits = Random(plan.seed + 1)
         self._leaving: asyncio.Future[None] = loop.create_future()
+        self._values: Values | None = None
+        if plan.deserializes != "not at all":
+            self._values = Values(plan.deserializes, Random(plan.seed + 2))
 
     def leave(self) -> None:
         """Stop the consumer at the next opportunity; a call under way is cancelled."""
@@ -60,6 +64,8 @@ class User:
     def hurry(self) -> None:
         """Be quick from here on: only what is still to be read matters now."""
         self.plan = replace(self.plan, work=(0.0, 0.0), slow=0.0, seeks=0.0, reads="getmany", max_records=500)
+        if self._values is not None:
+            self._values.calm = True
 
     def positions(self) -> dict[TopicPartition, int]:
         """How far it has read what is its own."""
@@ -90,7 +96,9 @@ class User:
         while not self._leaving.done():
             options = self.plan.options.copy()
             options["bootstrap_servers"], options["client_id"] = self._bootstrap, self.plan.name
-            consumer = Consumer(**options)
+            if self._values is not None:
+                options["interceptors"] = [Meddler()]
+            consumer = Consumer(value_deserializer=self._values, **options)
             if "group_id" in self.plan.options or self._random.random() < 0.5:
                 consumer.subscribe({tp.topic for tp in self._partitions})
             else:
@@ -135,6 +143,9 @@ class User:
         except Interrupted:
             self._history.add(CutShort(plan.name, plan.reads))
             raise
+        except DeserializationFailed as error:
+            self._history.about(plan.name, f"{error}")
+            return {}
         return {TopicPartition(record.topic, record.partition): [record]}
 
     def _deliver(self, batch: Mapping[TopicPartition, Sequence[RawRecord]]) -> None:
