@@ -135,7 +135,10 @@ class DeserializationFailed(RecordError):
             partition=record.partition,
             offset=record.offset,
         )
-        self.record, self.origin = record, origin
+        self.record, self.origin, self._problem = record, origin, problem
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return DeserializationFailed, (self.record, self.origin, self._problem)
 
 
 class NoOffsetForPartition(KafkaError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from typing import Any
 
+import pyarrow
 import pytest
 
 from aiokc import AsyncDeserializer, Consumer, Headers, TopicPartition
@@ -172,6 +174,8 @@ def test_an_error_is_held_at_its_record() -> None:
                 "seek() to 3 to skip the record, which is in .record"
             )
             assert "secret" not in str(error) + repr(error)
+            copied = pickle.loads(pickle.dumps(error))
+            assert (str(copied), copied.record, copied.origin) == (str(error), error.record, "value")
             reader.seek(TopicPartition(error.topic, error.partition), error.offset + 1)
             await reader.commit()
             assert cluster.committed("g") == {T0: 3}
@@ -489,6 +493,26 @@ def test_a_partition_that_is_revoked_meanwhile_is_its_new_owners() -> None:
                 mine = await polling
             assert len(theirs) == len(mine) == 1
             assert {**values(theirs), **values(mine)} == {T0: [*range(10)], T1: [*range(10)]}
+
+    play(story)
+
+
+def test_columns_by_turns_with_records() -> None:
+    """Columns have bytes, and what was deserialized ahead is in them, too; a record that can't be is one of them."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0", b"1", b"poison", b"3", b"4")
+        async with consumer(cluster, value_deserializer=int) as reader:
+            reader.assign([T0])
+            assert (await reader.getone()).value == 0
+            columns = await reader.getmany_columns(columns=["offset", "value"], max_records=1)
+            assert pyarrow.record_batch(columns).to_pydict() == {"offset": [1], "value": [b"1"]}
+            with pytest.raises(DeserializationFailed):
+                await reader.getmany()
+            columns = await reader.getmany_columns(columns=["value"], max_records=2)
+            assert pyarrow.record_batch(columns).to_pydict() == {"value": [b"poison", b"3"]}
+            assert values(await reader.getmany()) == {T0: [4]}
+            assert await reader.position(T0) == 5
 
     play(story)
 
