@@ -10,7 +10,8 @@ import pytest
 from .sanitized import Sanitized, Unavailable
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
-PYTEST = ["pytest", "-q", "-p", "no:cacheprovider"]
+#: The limit is that of the test here: what takes a second without sanitizers may take a minute on a busy machine.
+PYTEST = ["pytest", "-q", "-p", "no:cacheprovider", "--timeout=0"]
 
 
 def sanitized_copy(folder: Path) -> Sanitized:
