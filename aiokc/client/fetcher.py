@@ -47,6 +47,9 @@ logger = logging.getLogger("aiokc.fetch")
 # Planning looks at so many partitions between two looks at the clock: some 0.5 ms.
 _LOOK_AT_ONCE = 200
 
+# A broker that is well answers in less, and no other is worth waiting for.
+_CLOSE_SECONDS = 0.5
+
 _COMPLAINT_SECONDS = 30.0
 _GARBLED_IN_A_ROW = 3
 
@@ -106,6 +109,25 @@ class Fetcher:
     def close(self) -> None:
         """Ask for nothing more."""
         self._closed = True
+
+    async def close_sessions(self) -> None:
+        """Tell the brokers that their fetch sessions are not needed any more: until they notice, these take the room of
+        others' (KIP-227). Nothing is done where that would take long; raises nothing."""
+        with anyio.move_on_after(_CLOSE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for plan in self._planner.closings():
+                    tasks.start_soon(self._close_session, plan)
+
+    async def _close_session(self, plan: FetchPlan) -> None:
+        # On the connection of the Fetch that is held back it would have to wait for that.
+        connection = self._pool.idle_connection(plan.node_id, Purpose.FETCH, Purpose.DATA)
+        if connection is None:
+            return
+        try:
+            request = plan.request(connection.usable_version(FetchRequest), self._config)
+            await connection.request(request, timeout=_CLOSE_SECONDS)
+        except KafkaError as error:
+            logger.debug("broker %d: its fetch session %d was not closed: %s", plan.node_id, plan.session[0], error)
 
     async def _send(self, tasks: TaskGroup) -> float | None:
         """Send what there is to send; return when to look again. There is no await after the last look."""

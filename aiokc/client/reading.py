@@ -145,7 +145,10 @@ class Reading:
             self.interceptors.close()
 
     async def _leave(self, timeout: float, leave_group: bool | None) -> None:
-        """First what is under way, with half of the time; then the last commit and the group, with what is left."""
+        """First what is under way, with half of the time; then the last commit and the group, with what is left.
+
+        Fetch sessions are closed at the end, where there is time.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         if self._commits is not None:
@@ -153,6 +156,7 @@ class Reading:
             await self._commits.coordinator.leave(deadline - loop.time(), leave_group)
         if self._everything is not None:
             await self._everything.leave(timeout)
+        await self.fetcher.close_sessions()
 
     @property
     def stopped(self) -> bool:

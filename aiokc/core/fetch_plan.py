@@ -271,6 +271,11 @@ class FetchPlanner:
         node = self._nodes.get(node_id)
         return node.session if node is not None else FetchSession()
 
+    def closings(self) -> list[FetchPlan]:
+        """Return the Fetch that ends the session, and asks for nothing, for each broker that gave one."""
+        ends = [(node_id, node.session.closing()) for node_id, node in self._nodes.items()]
+        return [FetchPlan(node_id, end, self._config.fetch_max_bytes, 0) for node_id, end in ends if end is not None]
+
     def wanted(self, node_id: int) -> list[FetchTarget]:
         """Everything that is to be fetched from a broker."""
         node = self._nodes.get(node_id)

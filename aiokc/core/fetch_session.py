@@ -22,6 +22,8 @@ from ..wire.messages.fetch import (
 NO_SESSION: Final = 0
 #: The epoch of a full request, which opens a session and closes the one that it names.
 FIRST_EPOCH: Final = 0
+#: The epoch of the request that ends a session.
+FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = 0x7FFF_FFFF
 
 #: The last Fetch version that names topics; from 13 on only their ids travel (KIP-516).
@@ -252,6 +254,12 @@ class FetchSession:
     def failed(self) -> None:
         """No answer came: what the broker made of the request is not known, so all is told anew."""
         self._epoch = FIRST_EPOCH
+
+    def closing(self) -> SessionRequest | None:
+        """Return what ends the session on the broker, which has room for few; None where there is none."""
+        if self._session_id == NO_SESSION:
+            return None
+        return SessionRequest(self._session_id, FINAL_EPOCH, [], [], [], self._by_id, False)
 
     def _restart(self) -> None:
         self._refused = self.is_full

@@ -12,10 +12,11 @@ from aiokc.client.consumer import Consumer as ConsumerType
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
-from aiokc.testing.faults import lose_answer
+from aiokc.testing.faults import drop, lose_answer
 from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.fetch import FetchRequest
 from tests.producing import Message, produce
+from tests.testing.wire_client import connected
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.every_kafka]
 
@@ -200,3 +201,59 @@ async def test_sessions_with_kafka(kafka: LocalKafka, topic_name: str) -> None:
         consumer.assign(partitions[2:])
         consumer.seek(partitions[2], 11)
         assert sorted(await values(consumer, 2)) == [b"11-2", b"new"]
+
+
+# The end
+
+
+def sessions(cluster: Cluster) -> int:
+    """How many fetch sessions the brokers have."""
+    return sum(len(node.sessions) for node in cluster._state.nodes.values())
+
+
+@pytest.mark.parametrize("wait_ms", [20, 20_000], ids=["answered at once", "held back"])
+@pytest.mark.parametrize("group", [None, "g"])
+async def test_stop_closes_the_sessions(wait_ms: int, group: str | None) -> None:
+    """Also where a Fetch is held back by the broker, on whose connection nothing else would be answered."""
+    async with Cluster(brokers=2, topics={"t": 2}) as cluster:
+        fetches = Fetches(cluster)
+        for partition in (0, 1):
+            cluster.append("t", b"x", partition=partition)
+        consumer = reading(cluster, ZERO, ONE, fetch_max_wait_ms=wait_ms, group_id=group)
+        async with consumer:
+            assert await values(consumer, 2) == [b"x", b"x"]
+            await fetches.arrived.caught(4)
+            assert sessions(cluster) == 2
+            async with asyncio.timeout(20):
+                await consumer.stop()
+        assert sessions(cluster) == 0
+        assert [epoch for _, epoch, _, _ in fetches.seen].count(-1) == 2
+
+
+async def test_stop_does_not_wait_for_brokers_that_do_not_answer() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        consumer = reading(cluster, ZERO, fetch_max_wait_ms=20)
+        async with consumer:
+            cluster.append("t", b"x")
+            await values(consumer, 1)
+            cluster.intercept(FetchRequest, drop())
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await consumer.stop(timeout_ms=30_000)
+            assert loop.time() - began < 10, "half a second, and what a busy machine adds"
+
+
+async def test_stop_closes_the_session_on_kafka(kafka: LocalKafka, topic_name: str) -> None:
+    kafka.create_topic(topic_name)
+    produce(kafka.bootstrap, topic_name, [b"x"])
+    consumer = Consumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50)
+    async with consumer:
+        consumer.assign([TopicPartition(topic_name, 0)])
+        assert await values(consumer, 1) == [b"x"]
+        (plan,) = consumer._reading.fetcher._planner.closings()
+    asked = FetchRequest(
+        max_wait_ms=0, min_bytes=0, session_id=plan.session.session_id, session_epoch=0x7FFF, topics=[]
+    )
+    async with connected(kafka.bootstrap) as client:
+        answer = await client.ask(asked, 11)
+        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
