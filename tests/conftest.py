@@ -74,6 +74,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.kafka)
         if "uvloop" in item.name:
             _end_a_hang_on_uvloop(item)
+            loops = item.get_closest_marker("any_loop")
+            if loops is not None and loops.kwargs.get("uvloop") == "long":
+                item.add_marker(pytest.mark.long)
     _leave_out_what_is_too_new(config, items)
 
 

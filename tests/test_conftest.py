@@ -16,6 +16,8 @@ import asyncio, pytest
 async def test_plain(): print("plain", type(asyncio.get_running_loop()).__module__.split(".")[0])
 @pytest.mark.any_loop
 async def test_both(): print("both", type(asyncio.get_running_loop()).__module__.split(".")[0])
+@pytest.mark.any_loop(uvloop="long")
+async def test_later(): print("later", type(asyncio.get_running_loop()).__module__.split(".")[0])
 """
 _SKIPS = """
 import pytest
@@ -41,14 +43,16 @@ def _run(folder: Path, text: str, *options: str, ci: str = "") -> str:
 @pytest.mark.parametrize(
     ("options", "ran"),
     [
-        ([], ["both asyncio", "both uvloop", "plain asyncio"]),
-        (["--loop", "asyncio"], ["both asyncio", "plain asyncio"]),
-        (["--loop", "uvloop"], ["both uvloop", "plain uvloop"]),
+        (["-m", "not long"], ["both asyncio", "both uvloop", "later asyncio", "plain asyncio"]),
+        (["--loop", "asyncio"], ["both asyncio", "later asyncio", "plain asyncio"]),
+        (["--loop", "uvloop"], ["both uvloop", "later uvloop", "plain uvloop"]),
     ],
 )
 def test_async_tests_run_on_the_loops_that_are_asked_for(tmp_path: Path, options: list[str], ran: list[str]) -> None:
     said = _run(tmp_path, _LOOPS, *options)
-    found = [line.lstrip(".") for line in said.splitlines() if line.lstrip(".").startswith(("plain ", "both "))]
+    found = [
+        line.lstrip(".") for line in said.splitlines() if line.lstrip(".").startswith(("plain ", "both ", "later "))
+    ]
     assert sorted(found) == ran, said
 
 

@@ -211,6 +211,7 @@ async def test_stop_ends_in_time_with_a_dead_broker(own: LocalKafka, topic_name:
     assert time.monotonic() - begin < 10
 
 
+@pytest.mark.any_loop(uvloop="long")
 async def test_a_broker_that_comes_back(own: LocalKafka, topic_name: str) -> None:
     """The only broker is killed while records flow: reading goes on where it stood, with nothing lost or repeated."""
     own.create_topic(topic_name)
@@ -237,6 +238,7 @@ async def test_a_broker_that_comes_back(own: LocalKafka, topic_name: str) -> Non
         assert committed.offset == 200
 
 
+@pytest.mark.any_loop(uvloop="long")
 async def test_a_leader_is_killed_while_records_flow(three_nodes: LocalKafka, topic_name: str) -> None:
     three_nodes.create_topic(topic_name, partitions=3, replication_factor=3)
     produce(three_nodes.bootstrap, topic_name, [Message(b"%d" % n, partition=n % 3) for n in range(300)])
