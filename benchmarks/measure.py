@@ -30,7 +30,7 @@ def measure(job: Job, case: Case, *, timeout: float) -> Measurement:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **dict(CLIENTS[job.client].environment)},
+        env={**os.environ, **(dict(CLIENTS[job.client].environment) if job.client in CLIENTS else {})},
         start_new_session=True,
     )
     try:

@@ -228,6 +228,9 @@ class Consumer(Generic[K, V]):
 
         Calling it says that what earlier calls returned is processed.
         """
+        if not partitions:
+            record = next(self._poll.run.records, None)
+            return record if record is not None else await self._poll.one(_DECODE_AHEAD)
         batch = await self._poll.records(partitions, None, _DECODE_AHEAD, 1)
         return next(iter(batch.values()))[0]
 
@@ -236,8 +239,11 @@ class Consumer(Generic[K, V]):
 
     async def __anext__(self) -> ConsumerRecord[K | None, V | None]:
         """The next record; the iteration ends when the consumer is stopped."""
+        record = next(self._poll.run.records, None)
+        if record is not None:
+            return record
         try:
-            return await self.getone()
+            return await self._poll.one(_DECODE_AHEAD)
         except ConsumerClosed:
             if not self._reading.stopped:
                 raise

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Generic
 
-from ..types import ConsumerRecords, K, RecordColumns, TopicPartition, V
+from ..types import ConsumerRecord, ConsumerRecords, K, RecordColumns, TopicPartition, V
 from .column_collector import ColumnPoll
 from .polling import SingleUser
 from .reading import Reading
+from .run_of_records import RunOfRecords
 
 
 class Poll(Generic[K, V]):
@@ -20,6 +21,14 @@ class Poll(Generic[K, V]):
     def __init__(self, reading: Reading, user: SingleUser) -> None:
         self._reading = reading
         self._user = user
+        self.run = RunOfRecords(reading, user)
+
+    async def one(self, decode_ahead: int) -> ConsumerRecord[K | None, V | None]:
+        """Hand out one record, of as many as are decoded ahead; ``run`` has those that may follow without a poll."""
+        tp, records = next(iter((await self.records((), None, decode_ahead, 1)).items()))
+        if self._reading.hands_out_raw_records:
+            self.run.begin(tp)
+        return records[0]
 
     async def records(
         self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, decode: int, most: int
@@ -45,6 +54,7 @@ class Poll(Generic[K, V]):
     ) -> Any:
         reading = self._reading
         reading.listener.refuse_inside("asking for records")
+        self.run.close()
         only = frozenset(partitions) or None
         deadline = None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1e3
         passed: ConsumerRecords[K | None, V | None] | None = None  # what interceptors left nothing of

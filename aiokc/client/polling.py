@@ -39,6 +39,11 @@ class SingleUser:
         """Whether the last call of those was this task's: then what it returned is in this task's hands."""
         return self._last_user is asyncio.current_task() and self._user is None
 
+    @property
+    def turn_ends(self) -> float:
+        """When this one has to let others run, at the time of the loop."""
+        return self._last_turn + _TURN_SECONDS
+
     async def give_way(self) -> None:
         """Let other tasks run if this one has had the loop for its turn."""
         now = asyncio.get_running_loop().time()

@@ -44,7 +44,7 @@ class Reading:
         self._config = config
         self.changed = Signal()
         self._stopping = False
-        self._polls = PollRecord()
+        self.polls = PollRecord()
         self._read_committed = config.isolation_level == "read_committed"
         self.subscription = Subscription()
         self.link = link = ClusterLink(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
@@ -159,15 +159,20 @@ class Reading:
         await self.fetcher.close_sessions()
 
     @property
+    def hands_out_raw_records(self) -> bool:
+        """Whether records go from the decoder to the user as they are: no deserializer or interceptor sees them."""
+        return self.deserializing is None and self.interceptors is None
+
+    @property
     def stopped(self) -> bool:
         return self._stopping or self.link.stopped
 
     def health(self) -> Health:
-        return health(self.link, self.subscription, self._polls, self.coordinator)
+        return health(self.link, self.subscription, self.polls, self.coordinator)
 
     def metrics(self) -> Metrics:
         return metrics(
-            self.subscription, self._polls, self.fetcher, self.coordinator, read_committed=self._read_committed
+            self.subscription, self.polls, self.fetcher, self.coordinator, read_committed=self._read_committed
         )
 
     def current_lag(self, tp: TopicPartition) -> int | None:
@@ -249,13 +254,13 @@ class Reading:
         """The user is back: what he held counts as processed; and while he is in here, he is polling."""
         self.check(only)
         self.subscription.release()
-        self._polls.begins()
+        self.polls.begins()
         if self.coordinator is not None:
             self.coordinator.polling_begins()
         try:
             yield
         finally:
-            self._polls.ends(self.link.now())
+            self.polls.ends(self.link.now())
             if self.coordinator is not None:
                 self.coordinator.polling_ends()
 

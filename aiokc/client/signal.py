@@ -12,6 +12,8 @@ class Signal:
     """
 
     def __init__(self) -> None:
+        #: How often it happened.
+        self.notified = 0
         self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they came, which a set has not
         self._followers: list[Signal] = []
 
@@ -25,8 +27,11 @@ class Signal:
 
     def notify(self) -> None:
         """Wake all that wait now, in the order in which they came."""
+        self.notified += 1
         for follower in self._followers:
             follower.notify()
+        if not self._waiters:
+            return
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():

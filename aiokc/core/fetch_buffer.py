@@ -86,6 +86,10 @@ class FetchBuffer:
         buffer = self._partitions.get(tp)
         return buffer is not None and buffer.token == token and buffer.error is not None
 
+    def of(self, tp: TopicPartition) -> PartitionBuffer | None:
+        """What is buffered of ``tp``, if anything is."""
+        return self._partitions.get(tp)
+
     def is_current(self, buffer: PartitionBuffer) -> bool:
         """Whether it was not dropped."""
         return self._partitions.get(buffer.tp) is buffer

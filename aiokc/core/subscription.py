@@ -47,6 +47,7 @@ class Subscription:
         self._left_held: set[TopicPartition] = set()
         # So that nobody has to look at all partitions to find the few that something happened to:
         self._touched: dict[TopicPartition, None] = {}
+        self.touches = 0
         self._unlocated: dict[TopicPartition, None] = {}
         self._alarms: list[tuple[float, TopicPartition]] = []  # a heap
 
@@ -184,6 +185,7 @@ class Subscription:
     def touch(self, tp: TopicPartition) -> None:
         """Something happened to ``tp`` that may change whether, where or from which offset it is fetched."""
         self._touched[tp] = None
+        self.touches += 1
 
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions that something happened to since the last call, given up ones among them."""
