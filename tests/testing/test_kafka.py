@@ -92,6 +92,7 @@ def test_topics_can_grow(kafka: LocalKafka, topic_name: str) -> None:
     assert set(describe(kafka.bootstrap, [topic_name]).topics[topic_name].partitions) == {0, 1, 2}
 
 
+@pytest.mark.timeout(150)
 def test_a_killed_leader_is_replaced_and_comes_back(cluster: LocalKafka, topic_name: str) -> None:
     cluster.create_topic(topic_name, partitions=3, replication_factor=3)
     victim = cluster.leader_of(topic_name, 0)
