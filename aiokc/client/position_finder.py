@@ -63,8 +63,7 @@ class PositionFinder:
         self._reset = OffsetReset(config.auto_offset_reset)
         self._clock = clock
         self._request_timeout = config.request_timeout_ms / 1e3
-        self._pause = config.retry_backoff_ms / 1e3
-        self._backoff = partial(Backoff, self._pause, config.retry_backoff_max_ms / 1e3, random)
+        self._backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
 
@@ -122,6 +121,7 @@ class PositionFinder:
     async def _find_by_timestamp(self, tasks: TaskGroup) -> None:
         """Ask each leader by itself: a broker that is silent, or a partition that has no leader, delays no other."""
         loop = asyncio.get_running_loop()
+        leaderless = self._backoff()  # a topic that does not exist may never have one
         while True:
             now = loop.time()
             subscription = self._subscription
@@ -133,7 +133,9 @@ class PositionFinder:
                 tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: claims[tp] for tp in part})
             if without_leader := [tp for tp in claims if self._metadata.cluster.leader(tp) is None]:
                 self._metadata.request_update()
-                subscription.retry_later(without_leader, now + self._pause)
+                subscription.retry_later(without_leader, now + leaderless.next())
+            elif claims:
+                leaderless.reset()
             await self._next(now)
 
     async def _look_up_timestamps(self, node_id: int, asked: Mapping[TopicPartition, int], claims: Claims) -> None:
