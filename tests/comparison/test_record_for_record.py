@@ -116,7 +116,7 @@ async def test_the_same_records(written: Written, way: str, isolation_level: Iso
 
 
 def test_the_same_records_decoded_in_python(written: Written) -> None:
-    assert written.differences(read_in_python(written, ["getmany", "column ranges"])) == []
+    assert written.differences(read_in_python(written, ["getmany", "columns"])) == []
 
 
 def read_in_python(written: Written, ways: Iterable[str]) -> Found:

@@ -93,6 +93,15 @@ async def by_ranges(bootstrap: str, partitions: list[TopicPartition], isolation_
     return rows
 
 
+async def by_getmany_columns(bootstrap: str, partitions: list[TopicPartition], isolation_level: Isolation) -> list[Row]:
+    rows: list[Row] = []
+    async with _consumer(bootstrap, isolation_level) as consumer:
+        ends = await _start(consumer, partitions)
+        while not await _is_at(consumer, ends):
+            rows += _rows(await consumer.getmany_columns(timeout_ms=_LOOK_MS))
+    return rows
+
+
 async def by_column_ranges(bootstrap: str, partitions: list[TopicPartition], isolation_level: Isolation) -> list[Row]:
     rows: list[Row] = []
     async with Client(bootstrap_servers=bootstrap, isolation_level=isolation_level) as client:
@@ -129,6 +138,7 @@ WAYS: Final[Mapping[str, Way]] = {
     "getone": by_getone,
     "iterator": by_iterating,
     "ranges": by_ranges,
+    "columns": by_getmany_columns,
     "column ranges": by_column_ranges,
 }
 
