@@ -100,10 +100,12 @@ typedef struct {
     Node nodes[MOST_NODES]; /* the first one is the batch as a whole */
 } Batch;
 
-/* NULL where there is no memory, without an exception, as is the next one's answer. */
-Batch *new_batch(void);
-Node *add_node(Batch *batch, Node *parent, const Shape *shape);
+/* An empty batch of these columns; NULL where there is no memory, without an exception. */
+Batch *new_batch(const Shape *const *columns, int count);
+/* Give back what its buffers do not use, if that is most of it. */
+void trim_batch(Batch *batch);
 void drop_batch(Batch *batch);
+void free_spare_batches(void);
 int64_t used_bytes(const Batch *batch);
 
 /* Add the type of _arrow.c to the state; wrap_batch makes one of it, which takes the reference. */

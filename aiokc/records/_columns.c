@@ -42,22 +42,18 @@ static int column_of(int shape) {
 
 /* Begin another batch. Where there is no memory, nothing changes. */
 static int start_batch(Builder *self) {
-    Node *columns[COLUMNS] = {NULL};
-    Batch *batch = new_batch();
-    for (int index = 0; batch != NULL && index < self->wanted_count; index++) {
-        int wanted = self->wanted[index];
-        const Shape *shape = wanted == COLUMN_TIMESTAMP && self->in_microseconds ? &microseconds : &shapes[wanted];
-        columns[column_of(wanted)] = add_node(batch, batch->nodes, shape);
-        if (columns[column_of(wanted)] == NULL) {
-            drop_batch(batch);
-            batch = NULL;
-        }
+    const Shape *wanted[COLUMNS] = {NULL};
+    for (int index = 0; index < self->wanted_count; index++) {
+        int shape = self->wanted[index];
+        wanted[index] = shape == COLUMN_TIMESTAMP && self->in_microseconds ? &microseconds : &shapes[shape];
     }
+    Batch *batch = new_batch(wanted, self->wanted_count);
     if (batch == NULL) {
         PyErr_NoMemory();
         return 0;
     }
-    memcpy(self->columns, columns, sizeof(columns));
+    for (int index = 0; index < self->wanted_count; index++)
+        self->columns[column_of(self->wanted[index])] = batch->nodes[0].children[index];
     self->batch = batch;
     self->size = 0;
     self->is_full = 0;
@@ -119,6 +115,7 @@ static PyObject *builder_finish(Builder *self, PyObject *Py_UNUSED(ignored)) {
     Batch *batch = self->batch;
     if (!start_batch(self))
         return NULL;
+    trim_batch(batch);
     return wrap_batch(PyType_GetModuleState(Py_TYPE(self)), batch);
 }
 

@@ -46,6 +46,10 @@ static int module_clear(PyObject *module) {
     return 0;
 }
 
+static void module_free(void *Py_UNUSED(module)) {
+    free_spare_batches();
+}
+
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
     {0},
@@ -59,6 +63,7 @@ static struct PyModuleDef module_definition = {
     .m_slots = module_slots,
     .m_traverse = module_traverse,
     .m_clear = module_clear,
+    .m_free = module_free,
 };
 
 PyMODINIT_FUNC PyInit__native(void) {

@@ -95,12 +95,17 @@ static inline void put_content(Node *node, Content content) {
     end_content(node);
 }
 
-static inline void put_number(Node *node, int64_t number) {
-    int32_t narrow = (int32_t)number;
+static inline void put_int64(Node *node, int64_t number) {
     Buffer *data = &node->buffers[DATA];
-    memcpy(data->data + data->size, node->shape->width == 8 ? (const void *)&number : (const void *)&narrow,
-           (size_t)node->shape->width);
-    data->size += node->shape->width;
+    memcpy(data->data + data->size, &number, sizeof(number));
+    data->size += sizeof(number);
+    node->length++;
+}
+
+static inline void put_int32(Node *node, int32_t number) {
+    Buffer *data = &node->buffers[DATA];
+    memcpy(data->data + data->size, &number, sizeof(number));
+    data->size += sizeof(number);
     node->length++;
 }
 
@@ -227,32 +232,55 @@ static inline int put_row(Builder *self, const Origin *origin, const Row *row) {
         self->size += row->value.size;
     }
     if (columns[COLUMN_OFFSET] != NULL)
-        put_number(columns[COLUMN_OFFSET], row->offset);
+        put_int64(columns[COLUMN_OFFSET], row->offset);
     if (columns[COLUMN_TIMESTAMP] != NULL)
-        put_number(columns[COLUMN_TIMESTAMP], self->in_microseconds ? row->timestamp * 1000 : row->timestamp);
+        put_int64(columns[COLUMN_TIMESTAMP], self->in_microseconds ? row->timestamp * 1000 : row->timestamp);
     if (columns[COLUMN_HEADERS] != NULL) {
         Node *list = columns[COLUMN_HEADERS];
         set_bit(list, row->header_count > 0);
-        put_number(list, list->children[0]->length);
+        put_int32(list, (int32_t)list->children[0]->length);
     }
     self->size += self->row_bytes + (columns[COLUMN_TOPIC] != NULL ? origin->topic_size : 0);
     self->batch->nodes[0].length++;
     return 1;
 }
 
-/* The columns that are the same for all of these rows. */
+/* The columns that are the same for all of these rows */
+
+static inline void repeat_int32(Node *node, int32_t number, int64_t rows) {
+    if (node == NULL)
+        return;
+    int32_t *numbers = (int32_t *)(node->buffers[DATA].data + node->buffers[DATA].size);
+    for (int64_t row = 0; row < rows; row++)
+        numbers[row] = number;
+    node->buffers[DATA].size += rows * (int64_t)sizeof(number);
+    node->length += rows;
+}
+
+static inline void repeat_text(Node *node, const char *text, int64_t size, int64_t rows) {
+    if (node == NULL || rows == 0)
+        return;
+    Buffer *content = &node->buffers[CONTENT];
+    int32_t *ends = (int32_t *)(node->buffers[DATA].data + node->buffers[DATA].size);
+    uint8_t *start = content->data + content->size;
+    for (int64_t row = 0; row < rows; row++)
+        ends[row] = (int32_t)(content->size + (row + 1) * size);
+    memcpy(start, text, (size_t)size);
+    for (int64_t done = size, whole = size * rows; done < whole; done *= 2)
+        memcpy(start + done, start, (size_t)Py_MIN(done, whole - done));
+    content->size += size * rows;
+    node->buffers[DATA].size += rows * (int64_t)sizeof(*ends);
+    node->length += rows;
+}
+
 static inline void put_origin(Builder *self, const Origin *origin, int64_t rows) {
-    Node **columns = self->columns;
-    Content topic = {origin->topic, origin->topic_size};
-    for (int64_t row = 0; columns[COLUMN_TOPIC] != NULL && row < rows; row++)
-        put_content(columns[COLUMN_TOPIC], topic);
-    for (int64_t row = 0; columns[COLUMN_PARTITION] != NULL && row < rows; row++)
-        put_number(columns[COLUMN_PARTITION], origin->partition);
-    for (int64_t row = 0; columns[COLUMN_TIMESTAMP_TYPE] != NULL && row < rows; row++)
-        put_number(columns[COLUMN_TIMESTAMP_TYPE], origin->timestamp_type);
-    for (int64_t row = 0; columns[COLUMN_LEADER_EPOCH] != NULL && row < rows; row++) {
-        set_bit(columns[COLUMN_LEADER_EPOCH], origin->leader_epoch >= 0);
-        put_number(columns[COLUMN_LEADER_EPOCH], Py_MAX(origin->leader_epoch, 0));
+    Node **columns = self->columns, *epochs = columns[COLUMN_LEADER_EPOCH];
+    repeat_text(columns[COLUMN_TOPIC], origin->topic, origin->topic_size, rows);
+    repeat_int32(columns[COLUMN_PARTITION], origin->partition, rows);
+    repeat_int32(columns[COLUMN_TIMESTAMP_TYPE], origin->timestamp_type, rows);
+    for (int64_t row = 0; epochs != NULL && row < rows; row++) {
+        set_bit(epochs, origin->leader_epoch >= 0);
+        put_int32(epochs, (int32_t)Py_MAX(origin->leader_epoch, 0));
     }
 }
 
