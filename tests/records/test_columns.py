@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiokc.errors import CorruptRecord, RecordError, RecordTooLarge
-from aiokc.records import NATIVE, BatchHeader, NewRecord, _pure, _pure_columns, columns
+from aiokc.records import BatchHeader, NewRecord, _pure, _pure_columns, columns
 from aiokc.types import ConsumerRecord, RawRecord, raw_record
 
 from .batches import ALL, compacted_records
@@ -454,8 +454,6 @@ def test_without_c_and_pyarrow_the_error_names_the_extra(monkeypatch: pytest.Mon
         importlib.import_module("aiokc.records._pure_columns")
 
 
-@pytest.mark.skipif(not NATIVE, reason="the decoder in Python was asked for by AIOKC_NATIVE=0")
 def test_in_c_columns_need_no_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    builder = columns.new_builder(("key",), "ms")
-    assert len(builder.finish()) == 0
+    assert len(built(RECORDS)) == len(RECORDS)
