@@ -20,8 +20,9 @@ from .plot import draw
 from .readme import FOLDER, Unpublishable, publish
 from .results import Results
 from .run import Plan, run
+from .studies import NAMES
 from .summary import Row, summarize
-from .table import render_header, render_table
+from .table import render_header, render_studies, render_table
 
 _QUICK_CASES: Final = ("100B-none", "100B-lz4")
 _QUICK_RECORDS: Final = 100_000
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
     rows = summarize(results)
-    print(f"\n{render_header(results)}\n\n{render_table(rows)}\n")
+    print(f"\n{render_header(results)}\n\n{render_table(rows)}{render_studies(results.studies)}\n")
     if not options.read:
         _write(results, rows, options.output)
     if options.write_readme:
@@ -75,7 +76,14 @@ def _plan(options: argparse.Namespace) -> Plan:
         timeout=options.timeout,
         client_cpu=min(os.sched_getaffinity(0)) if options.pin else None,
         quick=options.quick,
+        studies=_studies(options),
     )
+
+
+def _studies(options: argparse.Namespace) -> list[str]:
+    if options.studies is not None:
+        return [name for name in options.studies if name]
+    return [] if options.quick or options.cases or options.clients else list(NAMES)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,6 +98,13 @@ def _parser() -> argparse.ArgumentParser:
         type=_chosen(CASES),
         metavar="A,B",
         help=f"of {', '.join(CASES)} (default: all but {', '.join(sorted(BY_NAME))})",
+    )
+    studies = dict(zip(NAMES, NAMES, strict=True)) | {"none": ""}
+    add(
+        "--studies",
+        type=_chosen(studies),
+        metavar="A,B",
+        help=f"of {', '.join(studies)} (default: all; none with --cases or --clients)",
     )
     add("--max-records", type=_positive, default=500, help="most records per call (default: 500, as in Java)")
     add("--timeout", type=float, default=300, help="seconds that one measurement may take (default: 300)")

@@ -7,11 +7,12 @@ from random import Random
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from .cases import DISTINCT_VALUES, PARTITIONS, Case, json_lines
 
 _CHUNK: Final = 12_000
+_MOST_AT_ONCE: Final = 4_000  # partitions: a controller takes no more than 10,000 changes in one batch
 _SEED: Final = 20_110_111
 _QUIET: Final = {"log_level": 4}
 _SETTINGS: Final[dict[str, str | int | float | bool]] = {
@@ -31,7 +32,7 @@ def load(bootstrap: str, case: Case) -> bool:
 
     Raises LoadFailed where records are not delivered, or a topic of that name has other contents.
     """
-    if _create(bootstrap, case):
+    if create_topic(bootstrap, case.topic, PARTITIONS):
         _produce(bootstrap, case)
         _check(bootstrap, case)
         return True
@@ -39,16 +40,46 @@ def load(bootstrap: str, case: Case) -> bool:
     return False
 
 
-def _create(bootstrap: str, case: Case) -> bool:
-    """Create the topic; False if it exists."""
+def load_spread(bootstrap: str, topic: str, partitions: int, records: int, value_size: int) -> None:
+    """Make a topic be there that has as many records in each of its partitions. Raises LoadFailed.
+
+    One of that name is believed to be that.
+    """
+    if not create_topic(bootstrap, topic, partitions):
+        return
+    failures: list[str] = []
+
+    def delivered(error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    values = json_lines(value_size, DISTINCT_VALUES, Random(_SEED))
+    producer = Producer({**_QUIET, **_SETTINGS, "bootstrap.servers": bootstrap, "on_delivery": delivered})
+    each = records // partitions
+    for partition in range(partitions):
+        _hand_over(producer, topic, partition, range(partition * each, (partition + 1) * each), values)
+    left = producer.flush(120)
+    if left or failures:
+        raise LoadFailed(f"{topic}: {left} records undelivered, {len(failures)} failed: {failures[:1]}")
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int) -> bool:
+    """Create a topic; False if it exists. Raises LoadFailed."""
     admin = AdminClient({**_QUIET, "bootstrap.servers": bootstrap})
-    created = admin.create_topics([NewTopic(case.topic, PARTITIONS, 1, config={"retention.ms": "-1"})])
+    new = NewTopic(topic, min(partitions, _MOST_AT_ONCE), 1, config={"retention.ms": "-1"})
+    created = admin.create_topics([new], operation_timeout=60, request_timeout=60)
     try:
-        created[case.topic].result(timeout=30)
+        created[topic].result(timeout=90)
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return False
-        raise LoadFailed(f"topic {case.topic} cannot be created: {error}") from error
+        raise LoadFailed(f"topic {topic} cannot be created: {error}") from error
+    for count in range(2 * _MOST_AT_ONCE, partitions + _MOST_AT_ONCE, _MOST_AT_ONCE):
+        more = admin.create_partitions([NewPartitions(topic, min(count, partitions))], operation_timeout=60)
+        try:
+            more[topic].result(timeout=90)
+        except KafkaException as error:
+            raise LoadFailed(f"topic {topic} cannot get {count} partitions: {error}") from error
     return True
 
 

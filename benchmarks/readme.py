@@ -8,7 +8,7 @@ from typing import Final
 from .plot import draw
 from .results import Results
 from .summary import summarize
-from .table import render_header, render_table
+from .table import render_header, render_studies, render_table
 
 FOLDER: Final = Path(__file__).resolve().parent
 BEGIN: Final = "<!-- results: written by python -m benchmarks --write-readme -->"
@@ -33,7 +33,8 @@ def publish(results: Results, folder: Path = FOLDER) -> None:
         )
     rows = summarize(results)
     readme = folder / "README.md"
-    section = f"{render_header(results)}\n\n{render_table(rows)}\n\n![Records per second of each client](results.svg)\n"
+    tables = f"{render_table(rows)}{render_studies(results.studies)}"
+    section = f"{render_header(results)}\n\n{tables}\n\n![Records per second of each client](results.svg)\n"
     text = replace_section(readme.read_text(), section)
     results.write(folder / "results.json")
     draw(rows, folder / "results.svg")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .cases import Case
 from .job import Measurement
+from .studies import Study
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Results:
     settings: dict[str, Any]
     cases: Sequence[Case]
     outcomes: Sequence[Outcome]
+    studies: Sequence[Study] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
@@ -47,6 +49,7 @@ class Results:
             settings=found["settings"],
             cases=[Case(**case) for case in found["cases"]],
             outcomes=[_outcome(outcome) for outcome in found["outcomes"]],
+            studies=[Study(**study) for study in found.get("studies", [])],
         )
 
 

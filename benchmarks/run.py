@@ -19,6 +19,8 @@ from .measure import MeasurementFailed, measure
 from .progress import Display
 from .results import Outcome, Results
 from .schedule import Turn, schedule
+from .studies import Study
+from .studies import run as run_study
 from .table import render_rate
 
 #: Reads each topic once before the rounds: the first reader finds a broker that is not compiled yet.
@@ -39,6 +41,7 @@ class Plan:
     timeout: float
     client_cpu: int | None
     quick: bool
+    studies: Sequence[str] = ()
 
     def job(self, bootstrap: str, case: Case, client: str) -> Job:
         return Job(client, bootstrap, case.topic, PARTITIONS, case.records, self.max_records, self.client_cpu)
@@ -62,7 +65,7 @@ def run(plan: Plan) -> Results:
     turns = list(schedule(plan.cases, plan.clients, plan.rounds))
     if plan.client_cpu is not None:
         os.sched_setaffinity(0, os.sched_getaffinity(0) - {plan.client_cpu})  # inherited by the broker
-    display = Display(steps=2 * len(plan.cases) + len(turns))
+    display = Display(steps=2 * len(plan.cases) + len(turns) + len(plan.studies))
     with display, LocalKafka(fast=False) as kafka:
         for case in plan.cases:
             _load(kafka.bootstrap, case, display)
@@ -71,8 +74,9 @@ def run(plan: Plan) -> Results:
             measure(plan.job(kafka.bootstrap, case, _WARM_UP), case, timeout=plan.timeout)
             display.end()
         outcomes = [_measure(plan, kafka.bootstrap, turn, display) for turn in turns]
+        studies = [_study(plan, kafka.bootstrap, name, display) for name in plan.studies]
     about["load average after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
-    return Results(about, plan.settings(), plan.cases, outcomes)
+    return Results(about, plan.settings(), plan.cases, outcomes, studies)
 
 
 def _usable(plan: Plan) -> tuple[Plan, dict[str, str]]:
@@ -93,6 +97,14 @@ def _load(bootstrap: str, case: Case, display: Display) -> None:
         display.end(f"{case.name}: loaded {case.records:,} records in {time.monotonic() - started:.1f} s")
     else:
         display.end(f"{case.name}: its {case.records:,} records are there already")
+
+
+def _study(plan: Plan, bootstrap: str, name: str, display: Display) -> Study:
+    display.begin(name)
+    started = time.monotonic()
+    study = run_study(name, bootstrap, plan.rounds)
+    display.end(f"{name}: {time.monotonic() - started:.0f} s")
+    return study
 
 
 def _measure(plan: Plan, bootstrap: str, turn: Turn, display: Display) -> Outcome:

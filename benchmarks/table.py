@@ -8,6 +8,7 @@ from typing import Final
 from .clients import CLIENTS, REFERENCE
 from .job import Stalls
 from .results import Results
+from .studies import Study, render
 from .summary import Figures, Row
 
 _HEADER: Final = (
@@ -58,6 +59,11 @@ def render_table(rows: Sequence[Row]) -> str:
     lines.insert(1, _line(tuple(_rule(column, width) for column, width in enumerate(widths)), widths))
     failed = [f"- {row.case.name}, {_label(row)}: {reason}" for row in rows for reason in row.failures]
     return "\n".join([*lines, *(["", "Failed:", *failed] if failed else [])])
+
+
+def render_studies(studies: Iterable[Study]) -> str:
+    """Their tables, one after the other."""
+    return "".join(f"\n\n{render(study)}" for study in studies)
 
 
 def render_rate(records_per_second: float) -> str:
