@@ -17,6 +17,7 @@ except ImportError as error:
     ) from error
 
 _HEADER_BYTES: Final = 8
+_AT_ONCE: Final = 512
 _LAST_MICROSECOND_MS: Final = ((1 << 63) - 1) // 1000
 
 _HEADERS: Final = pa.list_(
@@ -79,12 +80,14 @@ class ColumnBuilder:
     __slots__ = (
         "_columns",
         "_contents",
+        "_done",
         "_in_microseconds",
         "_most",
         "_records",
         "_row_bytes",
         "_schema",
         "is_full",
+        "rows",
         "size",
     )
 
@@ -99,13 +102,11 @@ class ColumnBuilder:
 
     def _begin(self) -> None:
         self._records: list[RawRecord] = []
+        self._done: list[Any] = []  # the records before those, as columns
+        self.rows = 0
         self._contents = [0] * 5  # bytes of keys, values, topics, and of headers' keys and values; see _measure
         self.size = 0
         self.is_full = False
-
-    @property
-    def rows(self) -> int:
-        return len(self._records)
 
     def append_records(self, records: list[RawRecord], until: int, size: int) -> int:
         """Append records before offset ``until``, until all rows count ``size``; return how many."""
@@ -120,7 +121,7 @@ class ColumnBuilder:
         measured = self._measure(record)
         contents = list(map(sum, zip(self._contents, measured, strict=True)))
         if max(contents) > self._most or contents[3] + contents[4] > self._most:
-            self.is_full = bool(self._records)
+            self.is_full = self.rows > 0
             if self.is_full or not is_first:
                 return False
             raise too_large(record.topic, record.partition, record.offset, self._most)
@@ -129,10 +130,13 @@ class ColumnBuilder:
                 return False
             raise no_timestamp(record.topic, record.partition, record.offset, record.timestamp)
         self._records.append(record)
+        self.rows += 1
         self._contents = contents
         self.size += self._row_bytes + sum(measured)
         if "headers" in self._columns:
             self.size += _HEADER_BYTES * len(record.headers)
+        if len(self._records) == _AT_ONCE:
+            self._convert()
         return True
 
     def _measure(self, record: RawRecord) -> list[int]:
@@ -148,10 +152,17 @@ class ColumnBuilder:
 
     def finish(self) -> ArrowBatch:
         """Return the rows so far. The next ones begin another batch."""
-        arrays = [self._array(name, field.type) for name, field in zip(self._columns, self._schema, strict=True)]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._convert()
+        (batch,) = pa.Table.from_batches(self._done).combine_chunks().to_batches() if self.rows else self._done
         self._begin()
         return ArrowBatch(batch)
+
+    def _convert(self) -> None:
+        """Make columns of the records so far: little by little, so that ``finish`` does not take long."""
+        if self._records or not self._done:
+            arrays = [self._array(name, field.type) for name, field in zip(self._columns, self._schema, strict=True)]
+            self._done.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            self._records = []
 
     def _array(self, name: str, kind: Any) -> Any:
         of = _FIELDS.get(name)

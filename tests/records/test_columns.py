@@ -123,6 +123,12 @@ def test_any_bytes(data: st.DataObject, payload: bytes, some: list[Call]) -> Non
     assert_same(data.draw(headers_of(header)), payload, some)
 
 
+def test_many_rows() -> None:
+    header, payload = batch([record for _ in range(100) for record in RECORDS])
+    for rows in (512, 600, 1100, ALL):
+        assert_same(header, payload, [(0, END, rows, MB), *WHOLE])
+
+
 # records that are objects already
 
 
