@@ -130,6 +130,7 @@ def publish(results: Results, folder: Path = FOLDER) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit code: 2 if nothing was measured, 1 if README.md was to be written and was not."""
     options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # and take the session along
     if options.quick:
         quick: Mapping[str, Any] = {"records": _QUICK_RECORDS, "rounds": 1, "triggers": 1, "idle": 1, "slots": [2]}
         vars(options).update(quick)
@@ -168,7 +169,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--queries", type=names, default=["batch", "availableNow"], metavar="A,B", help="batch, availableNow")
     add("--partitions", type=numbers, default=list(PARTITIONS), metavar="N,M", help="of micro-batches (default: all)")
     add("--triggers", type=int, default=10, help="micro-batches per round (default: %(default)s)")
-    add("--idle", type=float, default=10, help="seconds without records, 0: leave it out (default: %(default)s)")
+    add("--idle", type=float, default=6, help="seconds without records, 0: leave it out (default: %(default)s)")
     add("--write-readme", action="store_true", help="put the tables into benchmarks/README.md")
     add("--read", type=Path, metavar="FILE", help="measure nothing: show, or publish, this file of an earlier run")
     return parser

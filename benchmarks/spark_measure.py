@@ -35,8 +35,10 @@ from .spark_cases import (
 from .spark_cpu import seconds_between, usages
 from .spark_session import load, options, start
 
-#: Micro-batches before the first one that counts.
-_WARM_UP: Final = 3
+#: Micro-batches before the first one that counts; after so many seconds this many suffice.
+_WARM_UP: Final = 1
+_ENOUGH_SECONDS: Final = 15
+_ENOUGH: Final = 3
 _TIMEOUT: Final = 300
 
 
@@ -79,10 +81,9 @@ def measure(job: Job, spark: SparkSession, folder: Path) -> Iterator[Found]:
     """Measure it all: every source once per round, each round beginning with another one."""
     cases = {name: Case(**fields) for name, fields in job.topics.items()}
     reads = [read for read in READS if read.name in job.reads]
-    for read in reads:
+    for topic, columns in dict.fromkeys((read.topic, read.columns) for read in reads):
         for source in SOURCES:
-            check(spark, source, job.bootstrap, cases[read.topic], read.columns)
-            _read(spark, source, job.bootstrap, cases[read.topic], read, folder)
+            check(spark, source, job.bootstrap, cases[topic], columns)
     for number in range(1, job.rounds + 1):
         for read in reads:
             for source in _turned(SOURCES, number):
@@ -158,7 +159,7 @@ def _rows_of_batch(spark: SparkSession, first: int) -> int:
 def triggers(
     spark: SparkSession, variant: Variant, bootstrap: str, partitions: int, wanted: int, folder: Path
 ) -> tuple[float, float, int]:
-    """Return the median addBatch of ``wanted`` micro-batches of some records, in s; CPU seconds and rows of them all.
+    """Return the median addBatch of some micro-batches, in s; CPU seconds meanwhile, and their rows.
 
     Only batches with all the records that were written at a time count: some see the half of them.
     """
@@ -173,9 +174,9 @@ def triggers(
     cpu = usages()
     try:
         whole = dict[int, float]()
-        deadline = time.monotonic() + _TIMEOUT
-        while len(whole) < _WARM_UP + wanted:
-            if time.monotonic() > deadline:
+        began = time.monotonic()
+        while len(whole) < _WARM_UP + (_ENOUGH if time.monotonic() - began > _ENOUGH_SECONDS else wanted):
+            if time.monotonic() - began > _TIMEOUT:
                 raise Incomplete(f"{variant.name}, {partitions} partitions: {len(whole)} batches in {_TIMEOUT} s")
             if variant.source == "prebuilt":
                 query.awaitTermination(1)
@@ -190,7 +191,7 @@ def triggers(
                 if progress.numInputRows == records
             }
         times = [seconds for _, seconds in sorted(whole.items())][_WARM_UP : _WARM_UP + wanted]
-        return median(times), seconds_between(cpu, usages()), records * wanted
+        return median(times), seconds_between(cpu, usages()), records * len(times)
     finally:
         query.stop()
 
