@@ -1,11 +1,12 @@
 """Spark's ceiling for a source written in Python: one that yields record batches which are there already.
 
 ``format("prebuilt")`` has the columns of a Kafka source. Options: ``tasks``, ``rows`` of all tasks together,
-``value.size``. As a stream it has its rows once, or, with ``always=true``, a new row in each task again and again.
+``value.size``. As a stream it has its rows once, or, with ``always=true``, again in each micro-batch.
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
@@ -40,6 +41,8 @@ def record_batch(columns: tuple[str, ...], rows: int, value_size: int) -> pa.Rec
 class _Shape:
     """What the options say, and how it is read."""
 
+    unsettled_reads = 2
+
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self.tasks, self.rows = int(options["tasks"]), int(options["rows"])
         self.value_size, self.columns = int(options["value.size"]), tuple(schema.fieldNames())
@@ -53,6 +56,10 @@ class _Shape:
         while left:
             yield full if left >= at_once else full.slice(0, left)
             left -= min(left, at_once)
+        if _Shape.unsettled_reads:  # as aiokc's tasks do: PySpark's worker collects garbage after each one
+            _Shape.unsettled_reads -= 1
+            gc.collect()
+            gc.freeze()
 
 
 class PrebuiltReader(_Shape, DataSourceReader):

@@ -18,6 +18,8 @@ from benchmarks.spark import Results, publish
 from benchmarks.spark_cases import PARTITIONS, READS, SOURCES, VARIANTS, topics
 from benchmarks.spark_cpu import Usage, seconds_between, usages
 from benchmarks.spark_measure import Found, Job
+from benchmarks.spark_prebuilt import _Shape
+from spark_source.schema import kafka_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEED = {"kafka": 2.0, "aiokc": 0.5, "prebuilt": 0.25}
@@ -127,3 +129,13 @@ def test_a_quick_run(kafka: LocalKafka) -> None:
     assert {(each.what, each.who) for each in found.found} >= {(read.name, who) for read in READS for who in SOURCES}
     assert all(each.cpu > 0 for each in found.found if each.rows)
     assert json.loads(json.dumps(asdict(found)))["topics"].keys() == topics(0).keys()
+
+
+def test_the_prebuilt_source_has_its_rows_in_all_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Shape, "unsettled_reads", 0)
+    shape = _Shape({"tasks": "6", "rows": "100003", "value.size": "100"}, kafka_schema(include_headers=False))
+
+    rows = [sum(batch.num_rows for batch in shape.read(part)) for part in shape.partitions()]
+
+    assert sum(rows) == 100_003
+    assert max(rows) - min(rows) == 1
