@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 
 from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata
 from aiokc.client.user_commits import Committable
-from aiokc.errors import DeserializationFailed, KafkaError
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import BrokerError, DeserializationFailed, KafkaError
 from aiokc.testing.virtual_loop import VirtualLoop
 from aiokc.types import RawRecord, TopicPartition
 
@@ -82,6 +83,16 @@ class User:
                     await self._turn(consumer)
                 except Interrupted:
                     self._history.about(self.plan.name, "interrupted")
+                except BrokerError as error:
+                    # What a coordinator reads from its log of a group names the one assignor that was chosen, and none
+                    # of the others that its members offer. So on the way to another assignor, one that does not offer
+                    # the old one any more is refused until the others have joined again; here as by Java's consumer.
+                    if error.code != ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+                        raise
+                    self._history.about(self.plan.name, f"ended, and is started again: {error!r}")
+                    await self._stop(consumer)
+                    await asyncio.sleep(1)
+                    consumer = self.consumer = await self._started()
         except Exception as error:
             self._history.add(Failure("error", f"{self.plan.name}: {error!r}"))
         finally:
