@@ -6,6 +6,7 @@ import asyncio
 import os
 import platform
 import re
+import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -65,6 +66,12 @@ def pytest_report_header(config: pytest.Config) -> str:
         f"aiokc: Python {platform.python_version()}, loop {loop} (uvloop {uvloop.__version__}), "
         f"decoder {decoder}, Kafka {kafka}"
     )
+
+
+def pytest_configure() -> None:
+    # A shell's background job ignores Ctrl-C, and so would all processes that tests start, and then interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marks
