@@ -157,10 +157,11 @@ class FetchCollector:
             self._counters.records += count
             self.subscription.hand_out(buffer.tp, after, epoch)
             self.subscription.move_to_end(buffer.tp)
-        elif buffer.undecoded:
-            return
-        elif after > position.position:
-            position.skip_to(after, buffer.taken_epoch)
+        else:
+            if after > position.position:  # offsets that hold no record
+                position.skip_to(after, buffer.taken_epoch)
+            if buffer.undecoded:
+                return
         self.buffer.served(buffer, position)
         if buffer.error is not None and not buffer.ready and not buffer.undecoded:
             step.failed.append(buffer)

@@ -141,10 +141,15 @@ class _RangeReading:
             self.fetcher.wake.notify()  # what is buffered behind the end of a range makes room
             self._stood = self._positions()
             return
-        if has_moved or self.fetcher.collector.has_undecoded():
+        if has_moved:
+            return
+        left = self._last_progress + self._timeout - asyncio.get_running_loop().time()
+        if self.fetcher.collector.has_undecoded():
+            await asyncio.sleep(0)
+            if left <= 0:
+                raise self._stuck()
             return
         self.fetcher.collector.user_waits(None)
-        left = self._last_progress + self._timeout - asyncio.get_running_loop().time()
         if not await self.fetcher.arrived.wait(left):
             raise self._stuck()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import pyarrow as pa
@@ -132,6 +133,24 @@ async def test_ranges_end_by_position() -> None:
                 batches = [batch async for batch in client.read_columns(ranges)]
                 found = {tp.partition: [row["offset"] for row in rows] for tp, rows in rows_of(batches).items()}
                 assert found == offsets
+
+
+@pytest.mark.parametrize("columns", [True, False])
+async def test_every_range_of_a_log_with_holes_ends(columns: bool) -> None:
+    """Also those that hold no record at all, and have batches behind them."""
+    marker = encode_control_batch(ControlType.COMMIT, producer_id=7, producer_epoch=0)
+    async with Cluster(topics={"t": 1}) as cluster:
+        compacted = encode_batch([NewRecord(b"0"), NewRecord(b"3", offset_delta=3)])
+        write(cluster, compacted, marker, encode_batch([NewRecord(b"5")]), marker, encode_batch([NewRecord(b"7")] * 2))
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
+            for start, until in combinations(range(10), 2):
+                if columns:
+                    batches = [batch async for batch in client.read_columns({ZERO: (start, until)})]
+                    found = [row["offset"] for row in rows_of(batches).get(ZERO, [])]
+                else:
+                    parts = [part async for part in client.read({ZERO: (start, until)})]
+                    found = [record.offset for part in parts for record in part.records]
+                assert found == [offset for offset in (0, 3, 5, 7, 8) if start <= offset < until]
 
 
 async def test_what_is_before_an_error_comes_first() -> None:
