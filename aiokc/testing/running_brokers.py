@@ -65,6 +65,8 @@ class RunningBrokers:
             task.cancel()
         tasks = [*self._tasks, *(task for broker in self._brokers.values() for task in broker.close())]
         await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(3):
+            await asyncio.sleep(0)  # a connection that was accepted at the last moment comes, and is cut off
         if self._errors:
             raise self._errors[0]
 

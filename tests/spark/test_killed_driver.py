@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
 @pytest.mark.parametrize(
     ("point", "batches_done", "records_read"),
     [
-        ("in-batch-0", 0, 0),
+        pytest.param("in-batch-0", 0, 0, marks=pytest.mark.long),
         pytest.param("before-commit", 1, 2 * RECORDS, marks=pytest.mark.long),
         pytest.param("between-batches", 2, 2 * RECORDS, marks=pytest.mark.long),
     ],
