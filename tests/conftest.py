@@ -21,6 +21,7 @@ from aiokc.testing.kafka_jars import KAFKA_VERSION, OLD_VERSIONS, home, release
 from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 
 from . import examples
+from .hang_guard import HangGuard
 
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
@@ -30,6 +31,7 @@ os.environ.setdefault("AIOKC_KAFKA_HOME", str(ROOT / ".kafka"))
 
 settings.load_profile(examples.SAMPLE)
 
+_GUARD = pytest.StashKey[HangGuard]()
 _BROKERS = {"kafka", "three_nodes"}
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.SelectorEventLoop,
@@ -43,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     text = (
         "the release of Kafka to run against; an old one runs the tests marked every_kafka only (default: %(default)s)"
     )
+    parser.addini("hang_grace", "seconds after its time limit in which a test has to end", default="120")
     parser.addoption("--kafka", choices=[KAFKA_VERSION, *OLD_VERSIONS], default=KAFKA_VERSION, help=text)
 
 
@@ -68,10 +71,17 @@ def pytest_report_header(config: pytest.Config) -> str:
     )
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_GUARD] = HangGuard()
     # A shell's background job ignores Ctrl-C, and so would all processes that tests start, and then interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with item.config.stash[_GUARD].watching(item.nodeid, _limit(item) + float(item.config.getini("hang_grace"))):
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marks
@@ -104,9 +114,12 @@ def _runs_on(old: str, item: pytest.Item) -> bool:
 
 def _end_a_hang_on_uvloop(item: pytest.Item) -> None:
     """No exception from a signal handler gets through uvloop: only a thread can end a test that hangs there."""
+    item.add_marker(pytest.mark.timeout(_limit(item), method="thread"), append=False)
+
+
+def _limit(item: pytest.Item) -> float:
     limit = item.get_closest_marker("timeout")
-    seconds = limit.args[0] if limit is not None else float(item.config.getini("timeout"))
-    item.add_marker(pytest.mark.timeout(seconds, method="thread"), append=False)
+    return float(limit.args[0] if limit is not None else item.config.getini("timeout"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -28,6 +28,19 @@ def test_needs_kafka(): pytest.skip("no java")
 def test_needs_spark(): pass
 def test_other(): pytest.skip("not here")
 """
+_HANGS = """
+import asyncio
+async def test_that_no_exception_ends():
+    loop = asyncio.get_running_loop()
+    def again(): loop.call_soon(again)
+    again()
+    async def deaf():
+        while True:
+            try:
+                await asyncio.sleep(0)
+            except BaseException: pass
+    await deaf()
+"""
 
 
 def _run(folder: Path, text: str, *options: str, ci: str = "") -> str:
@@ -98,3 +111,9 @@ def test_on_three(three_nodes): pass
     assert "test_it.py::test_always\ntest_it.py::test_newer\n\n2/4 tests" in _run(
         tmp_path, text, collect, "--kafka", "3.9.2"
     )
+
+
+def test_a_test_that_its_limit_does_not_end_ends_the_run_and_is_named_last(tmp_path: Path) -> None:
+    said = _run(tmp_path, _HANGS, "-o", "timeout=1", "-o", "hang_grace=1", "-o", "filterwarnings=ignore")
+    assert said.splitlines()[-1] == "HUNG, and not ended by its time limit: test_it.py::test_that_no_exception_ends"
+    assert "in run_forever" in said

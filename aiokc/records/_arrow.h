@@ -104,6 +104,8 @@ typedef struct {
 Batch *new_batch(const Shape *const *columns, int count);
 /* Give back what its buffers do not use, if that is most of it. */
 void trim_batch(Batch *batch);
+/* One holder more, or less. */
+void hold_batch(Batch *batch);
 void drop_batch(Batch *batch);
 void free_spare_batches(void);
 int64_t used_bytes(const Batch *batch);

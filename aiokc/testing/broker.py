@@ -39,7 +39,6 @@ class Broker:
         self.serve = serve
         self.failed = failed
         self.connections: set[Connection] = set()
-        self.is_closed = False
         self._server: asyncio.Server | None = None
         self._coming_up = asyncio.Lock()
 
@@ -49,7 +48,6 @@ class Broker:
         async with self._coming_up:
             if self._server is not None:  # brought up again while it was coming up
                 return
-            self.is_closed = False
             try:
                 self._server = await loop.create_server(self._connection, self.node.host, self.node.port)
             except OSError:
@@ -58,12 +56,16 @@ class Broker:
                 self._server = await loop.create_server(self._connection, self.node.host, 0)
             self.node.port = self._server.sockets[0].getsockname()[1]
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether it takes connections."""
+        return self._server is not None
+
     def _connection(self) -> Connection:
         return Connection(self)
 
     def close(self) -> list[asyncio.Task[None]]:
         """Stop listening and cut off every connection; return the tasks that are ending by it."""
-        self.is_closed = True
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -94,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._host = str((transport.get_extra_info("peername") or ("unknown",))[0])
         self._broker.connections.add(self)
         self.task = asyncio.get_running_loop().create_task(self._run())
-        if self._broker.is_closed:  # it was accepted just before the broker was closed
+        if not self._broker.is_listening:  # it was accepted just before the broker was closed
             self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:

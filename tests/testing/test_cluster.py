@@ -174,6 +174,17 @@ async def test_a_broker_that_is_taken_down_while_it_comes_up_is_down() -> None:
         assert (cluster.leader("single"), cluster.bootstrap) == (1, before)
 
 
+async def test_a_broker_that_is_down_and_up_again_while_it_comes_up_is_up() -> None:
+    async with Cluster(brokers=2) as cluster:
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        await asyncio.sleep(0)  # it begins to listen
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        while not await _answers(cluster, 1):
+            pass
+
+
 async def _answers(cluster: Cluster, broker: int) -> bool:
     try:
         async with connected(cluster.bootstrap, broker) as client:

@@ -1,0 +1,70 @@
+"""The end of a test that its time limit cannot end.
+
+A limit is a signal whose handler raises, once. Where that is in a callback of the event loop, the loop logs it and
+goes on; where it is in a ``with`` whose end waits for a process that never ends, nothing is left that could raise. So a
+thread looks on: it says which test hangs, where, and beside which processes, and ends the run.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+_SHOWN_FRAMES = 15
+
+
+class HangGuard:
+    """The thread, and what it looks at. Its last words go to what stderr is now, whatever is captured later."""
+
+    def __init__(self) -> None:
+        self._to: TextIO = os.fdopen(os.dup(sys.stderr.fileno()), "w")
+        self._main = threading.main_thread().ident
+        self._changed = threading.Condition()
+        self._watched: tuple[str, float] | None = None
+        threading.Thread(target=self._look_on, name="hang guard", daemon=True).start()
+
+    @contextmanager
+    def watching(self, test: str, seconds: float) -> Iterator[None]:
+        """End the process if the block takes longer than so many seconds."""
+        self._watch((test, time.monotonic() + seconds))
+        try:
+            yield
+        finally:
+            self._watch(None)
+
+    def _watch(self, watched: tuple[str, float] | None) -> None:
+        with self._changed:
+            self._watched = watched
+            self._changed.notify()
+
+    def _look_on(self) -> None:
+        with self._changed:
+            while True:
+                if self._watched is None:
+                    self._changed.wait()
+                    continue
+                test, until = self._watched
+                left = until - time.monotonic()
+                if left <= 0:
+                    self._end(test)
+                self._changed.wait(left)
+
+    def _end(self, test: str) -> None:
+        """Say all there is to say, the most telling last: often nothing but the end of a log is kept."""
+        faulthandler.dump_traceback(file=self._to, all_threads=True)
+        frames = traceback.format_stack(sys._current_frames()[self._main or 0])
+        children = subprocess.run(["ps", "-eo", "pid,ppid,stat,etime,args"], capture_output=True, text=True, timeout=10)
+        for line in children.stdout.splitlines():
+            self._to.write(f"{line[:180]}\n")
+        self._to.write("".join(frames[-_SHOWN_FRAMES:]))
+        self._to.write(f"HUNG, and not ended by its time limit: {test}\n")
+        self._to.flush()
+        os._exit(3)
