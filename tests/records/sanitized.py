@@ -15,6 +15,7 @@ FILES: Final = (
     "pyproject.toml",
     "tests/__init__.py",
     "tests/conftest.py",
+    "tests/hang_guard.py",
     "tests/examples.py",
     "tests/test_record_contract.py",
     "tests/wire/golden.txt",
