@@ -330,9 +330,11 @@ class Consumer(Generic[K, V]):
         return await self._reading.committed(wanted, timeout=self._seconds(timeout_ms))
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group now, for a producer that commits its offsets within a transaction.
+        """Who this consumer is in its group, for a producer that commits what it returned within a transaction.
 
-        Outside of any generation, generation_id is -1 and member_id "". Raises UsageError without a group_id.
+        Where the group has gone on without it, or has taken what the last call returned, that is who it was then: so
+        the producer is refused. Before the first assignment, and after assign(), generation_id is -1 and member_id "".
+        Raises UsageError without a group_id.
         """
         return self._reading.group("group_metadata()").coordinator.group_metadata
 

@@ -29,7 +29,7 @@ from ..core.group_protocol import (
 )
 from ..core.membership import Membership
 from ..core.positions import PartitionPosition
-from ..core.subscription import Subscription
+from ..core.subscription import Mode, Subscription
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress
 from ..net.pool import Pool
@@ -100,6 +100,7 @@ class Coordinator:
             protocol=self._group.protocol,
             group_instance_id=config.group_instance_id,
         )
+        self._handed_out_to = self._machine.last_member  # who this member was when the user's last poll returned
         self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
@@ -162,7 +163,18 @@ class Coordinator:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        member = self._machine.member
+        """On whose behalf offsets of what the user holds may be committed.
+
+        Of a transaction, coordinators take the offsets of somebody without a name whatever members the group has. So
+        who is outside keeps the name of his last generation, under which he is refused; and a member that has lost
+        what its user holds and has joined again since speaks, about that, as who it was when he got it.
+        """
+        member = self._machine.last_member
+        if self._subscription.taken_from_user:
+            member = self._handed_out_to
+        if self._subscription.mode is Mode.PARTITIONS:  # the group has no say in them
+            member = self._machine.member
+            member = member if self.generation >= 0 else MemberToken(group_instance_id=member.group_instance_id)
         return GroupMetadata(self._group.group_id, member.generation_id, member.member_id, member.group_instance_id)
 
     @property
@@ -181,6 +193,7 @@ class Coordinator:
     def polling_ends(self) -> None:
         self._polls.waiting = False
         self._polls.last = asyncio.get_running_loop().time()
+        self._handed_out_to = self._machine.last_member
 
     def polled(self) -> None:
         """The user asked for records. To be called after Subscription.release()."""

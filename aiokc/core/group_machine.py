@@ -26,6 +26,11 @@ class GroupMachine(Protocol):
         ...
 
     @property
+    def last_member(self) -> MemberToken:
+        """Who this member was in the newest generation that it has been in, whether that is over or not."""
+        ...
+
+    @property
     def vigil(self) -> Vigil | None:
         """What one has to know to speak for this member while the event loop cannot; None where nothing is to be said.
 

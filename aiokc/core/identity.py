@@ -10,12 +10,13 @@ from .group_protocol import Alive, Event, MemberToken, Outcome, Refusal, SendHea
 class Identity:
     """The member id and the generation that the coordinator has given, and after that is lost, why.
 
+    ``last`` is who this member was in the newest generation that it has been in.
     ``may_leave``: whether it tells the group when it goes. A static member does not, unless its user asks for it
     (KIP-345, KIP-1092): it may be back before it is missed.
     """
 
     def __init__(self, group_instance_id: str | None) -> None:
-        self.member = MemberToken(group_instance_id=group_instance_id)
+        self.member = self.last = MemberToken(group_instance_id=group_instance_id)
         self.may_leave = group_instance_id is None
         self.why_outside = "it has not joined its group yet"
 
@@ -30,6 +31,8 @@ class Identity:
 
     def become(self, generation_id: int, member_id: str) -> None:
         self.member = MemberToken(generation_id, member_id, self.member.group_instance_id)
+        if self.in_generation:
+            self.last = self.member
 
     def forget(self, reason: str, *, keep_member_id: bool = False) -> None:
         self.become(-1, self.member.member_id if keep_member_id else "")

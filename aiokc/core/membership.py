@@ -106,6 +106,10 @@ class Membership:
         return self._identity.member
 
     @property
+    def last_member(self) -> MemberToken:
+        return self._identity.last
+
+    @property
     def deadline(self) -> float:
         join = self._join_pace.due if self.state is State.JOINING else math.inf
         heartbeat = self._heartbeats.deadline if self._beats else math.inf
