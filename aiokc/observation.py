@@ -29,7 +29,8 @@ class Health:
     """A consumer at one moment. Ages in ms; None where it never happened, and for what only members of groups have.
 
     running                 it was started and not stopped, and nothing has ended its background
-    error                   what its calls raise from here on: make another consumer
+    error                   what its calls raise from here on: make another consumer. What the coordinator refuses is
+                            raised once, and stands here until another call for records has led to an assignment
     last_error              what goes wrong at the moment, and is tried again: a broker or the coordinator that is not
                             reached, an auto-commit that failed
     assigned                the partitions that it reads

@@ -100,6 +100,7 @@ class Coordinator:
             protocol=self._group.protocol,
             group_instance_id=config.group_instance_id,
         )
+        self._error_told = False
         self._handed_out_to = self._machine.last_member  # who this member was when the user's last poll returned
         self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
         self._auto_commit: AutoCommit | None = None
@@ -149,8 +150,17 @@ class Coordinator:
 
     @property
     def error(self) -> KafkaError | None:
-        """What only the user can repair: the membership has ended by it."""
+        """What only the user can repair: the membership has ended by it, and not begun anew since."""
         return self._driver.error
+
+    def raise_error(self) -> None:
+        """Raise what has ended the membership. What the user asks for after that is another attempt to join.
+
+        That helps where the coordinator refuses today what it will grant tomorrow: a permission, a place in the group.
+        """
+        if self.error is not None and self._machine.has_failed:
+            self._error_told = True
+            raise self.error
 
     @property
     def generation(self) -> int:
@@ -199,7 +209,8 @@ class Coordinator:
         """The user asked for records. To be called after Subscription.release()."""
         self._driver.hear()  # before the clock says that all is well
         self._polls.last = asyncio.get_running_loop().time()
-        if self._machine.needs_poll:
+        if self._machine.needs_poll or self._error_told:
+            self._error_told = False
             self._driver.feed(Polled())
         self._changes.user_moved.notify()
 
@@ -249,6 +260,11 @@ class Coordinator:
     def _claims(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
         """What stays the same for as long as the partitions stay assigned."""
         return [self._subscription.assigned.get(tp) for tp in partitions]
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the user has yet to learn that he is outside his group: he does not poll, or is being told."""
+        return self._machine.needs_poll or (self.generation < 0 and self._listener.is_inside())
 
     def committer(self) -> MemberToken | None:
         """Who a commit that is called for now comes from; None: from outside of the group.

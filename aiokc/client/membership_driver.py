@@ -55,7 +55,8 @@ E = TypeVar("E")
 class MembershipDriver:
     """Runs one ``machine``: its clock, its requests, the changes of the assignment, the watchdog.
 
-    What only the user can repair is put into ``error``, and ``failed`` called. ``moved`` is notified of every event.
+    What only the user can repair is put into ``error``, and ``failed`` called; it stands there until another attempt
+    has led to an assignment. ``moved`` is notified of every event.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class MembershipDriver:
                 self._end_exchange()
                 self._changes.add(effect)
             case Assign():
+                self.error = None
                 self._changes.add(effect)
             case SendJoin():
                 self._begin(self._join, effect, tasks)

@@ -190,8 +190,8 @@ class Reading:
         """Raise what the user must know of: a fatal group error, a missing offset, a topic that he may not read."""
         if self.subscription.mode is Mode.NONE:
             raise UsageError("nothing to read: call subscribe() or assign() first")
-        if self.coordinator is not None and self.coordinator.error is not None:
-            raise self.coordinator.error
+        if self.coordinator is not None:
+            self.coordinator.raise_error()
         error = self.finder.take_error(of_blocked=self.listener.is_inside())
         if error is not None:
             raise error

@@ -79,7 +79,12 @@ class UserCommits:
         else:
             taken = frozenset(wanted.keys() - subscription.assigned) if by_group else frozenset()
         _refuse(taken)
-        return subscription.consumed() if wanted is None else wanted
+        if wanted is not None:
+            return wanted
+        mine = subscription.consumed()
+        if not mine and by_group and self.coordinator.is_out:
+            self.coordinator.committer()  # raises: there is nothing left to commit because everything is lost
+        return mine
 
     def _still_mine(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]

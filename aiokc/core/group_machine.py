@@ -50,6 +50,11 @@ class GroupMachine(Protocol):
         ...
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it was told of something Fatal. A Polled lets it try again, where that can help."""
+        ...
+
+    @property
     def is_rebalancing(self) -> bool:
         """Whether it is on its way from a JoinGroup to the assignment that this leads to."""
         ...

@@ -162,7 +162,7 @@ class ForgetCoordinator:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Only the user can repair this: raise it from his next call."""
+    """Only the user can repair this: raise it from his next call. What he asks for after that is another attempt."""
 
     error: KafkaError
 
@@ -204,7 +204,10 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """The user asked for records again after ``max_poll_interval`` had been over (else the PollClock is enough)."""
+    """The user asked for records again: after ``max_poll_interval`` had been over, or after he had heard of a Fail.
+
+    Else the PollClock is enough.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class State(Flag):
     STABLE = auto()  # reads what it was assigned
     LEAVING = auto()  # has sent its last LeaveGroup
     LEFT = auto()
-    FAILED = auto()  # until the user makes another consumer
+    FAILED = auto()  # until the user polls again, or, where that cannot help, makes another consumer
 
     def __str__(self) -> str:
         return str(self.name)
@@ -160,7 +160,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
     FAILED: {
         Released: FAILED,
         Subscribed: FAILED,
-        Polled: FAILED,
+        Polled: FAILED | REVOKING | UNJOINED | JOINING,
         Enforced: FAILED,
         PartitionsCounted: FAILED,
         Tick: FAILED,

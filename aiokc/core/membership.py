@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 
 from ..assignor import RebalanceProtocol
+from ..errors import BrokerError, MemberFenced
 from .backoff import Backoff
 from .group_protocol import (
     Alive,
@@ -98,6 +99,7 @@ class Membership:
         self._protocol_name = ""
         self._user_data: bytes | None = None
         self._leading = Leading()
+        self._may_try_again = False
 
     # What the driver looks at
 
@@ -126,6 +128,10 @@ class Membership:
     @property
     def has_left(self) -> bool:
         return self.state is State.LEFT
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state is State.FAILED
 
     @property
     def is_rebalancing(self) -> bool:
@@ -182,7 +188,7 @@ class Membership:
                 return self._on_subscribed(event.topics, now)
             case Polled():
                 self._wish.has_stopped_polling = False
-                return self._proceed(now) if self.state is State.UNJOINED else []
+                return self._on_polled(now)
             case Enforced():
                 return self._rebalance(event.reason, now)
             case PartitionsCounted():
@@ -241,6 +247,14 @@ class Membership:
             return self._give_up(now)
         return []  # the next JoinGroup says it
 
+    def _on_polled(self, now: float) -> list[Effect]:
+        if self.state is State.FAILED and self._may_try_again:
+            if self._held.owned:  # their loss is still being told: its Released leads on
+                self.state = State.REVOKING
+                return []
+            self._enter(State.UNJOINED)
+        return self._proceed(now) if self.state is State.UNJOINED else []
+
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
         self._wish.leaves = True
         if event.leave_group is not None:
@@ -298,6 +312,9 @@ class Membership:
         return [self._assign(promised), *self._give_up(now)]
 
     def _fail(self, event: Fatal) -> list[Effect]:
+        # What a coordinator refuses may be granted a moment later. Whose place another one has, or whose assignor is
+        # defective, would only disturb the group again.
+        self._may_try_again = isinstance(event.error, BrokerError) and not isinstance(event.error, MemberFenced)
         farewell = self._goodbye(f"it failed: {event.error}")
         self._enter(State.FAILED)
         return [*self._drop_all(), *farewell, Fail(event.error)]

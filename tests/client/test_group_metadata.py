@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aiokc import Consumer, GroupMetadata, TopicPartition
+from aiokc import GroupMetadata, TopicPartition
 from aiokc.testing import Cluster
 
 from .listening import Noting, Polling, listening
@@ -59,10 +59,10 @@ async def test_who_has_joined_again_speaks_for_a_lost_batch_as_who_got_it(cluste
 
 
 async def test_a_batch_that_is_kept_goes_on_into_the_next_generation(cluster: Cluster) -> None:
-    """A cooperative member may commit what it keeps: so it must not be refused for the generation that it read it in."""
+    """A cooperative member may commit what it keeps, so it must not be refused for the generation of its read."""
     listener = Noting()
-    options = {"partition_assignment_strategy": ["cooperative-sticky"]}
-    async with listening(cluster, "t", listener=listener, **options) as consumer:
+    cooperative = ["cooperative-sticky"]
+    async with listening(cluster, "t", listener=listener, partition_assignment_strategy=cooperative) as consumer:
         await consumer.getmany(max_records=1)
         before = consumer.group_metadata()
         consumer.enforce_rebalance()

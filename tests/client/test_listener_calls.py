@@ -107,6 +107,25 @@ async def test_commit_works_in_assigned_and_fails_in_lost() -> None:
         assert cluster.committed("g") == {T0: 1}
 
 
+async def test_a_commit_of_all_fails_in_lost_where_nothing_is_left_to_commit() -> None:
+    """The user had come back from what he read, so nothing is taken from him; but what he commits is not stored."""
+
+    async def try_to_commit(_: object) -> None:
+        with pytest.raises(CommitFailed):
+            await consumer.commit()
+        refused.append(True)
+
+    refused: list[bool] = []
+    listener = Noting(lost=try_to_commit)
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with listening(cluster, "t", listener=listener) as consumer, Polling(consumer) as polling:
+            await polling.has(1)
+            cluster.expire_member("g")
+            await listener.heard("assigned", "lost", "assigned")
+    assert refused == [True]
+
+
 async def test_seek_in_assigned_wins_over_the_committed_offset() -> None:
     """Also where that is already being looked up."""
 

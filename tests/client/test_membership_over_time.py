@@ -92,6 +92,24 @@ def test_who_does_not_poll_for_max_poll_interval_leaves_and_comes_back_with_the_
     virtually(story)
 
 
+def test_a_late_commit_fails_also_where_the_last_poll_found_nothing() -> None:
+    """The batch before that one was never committed: a commit() that does not raise would say that it is stored."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"one")
+        async with consumer_of(cluster) as consumer:
+            while not await consumer.getmany(timeout_ms=100):
+                pass
+            assert not await consumer.getmany(timeout_ms=100)
+            await asyncio.sleep(301)
+            with pytest.raises(CommitFailed):
+                await consumer.commit()
+            [record] = (await consumer.getmany(timeout_ms=10_000))[T0]
+            assert record.value == b"one"
+
+    virtually(story)
+
+
 def test_a_static_member_that_does_not_poll_falls_silent_and_is_out_after_its_session() -> None:
     async def story(cluster: Cluster) -> None:
         loop = loop_of_now()

@@ -429,8 +429,51 @@ def test_a_fatal_answer_is_told_to_the_user_and_ends_everything() -> None:
     assert member.machine.deadline == math.inf
     assert member.feed(Released(lost.step)) == []
     assert member.feed(Subscribed(frozenset({"u"}))) == []
+    assert member.feed(Polled()) == [], "another one has its place"
     assert member.feed(Leave()) == []
     assert member.machine.has_left
+
+
+def test_what_a_coordinator_refuses_is_asked_for_again_by_the_next_poll() -> None:
+    """A permission may be granted, a place in the group be free: Java's poll() raises, and tries again when called."""
+    member = Member().stable(T0)
+    refused = broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    lost, _, fail = member.feed(Fatal(member.heartbeat(), refused))
+    assert isinstance(lost, Lost)
+    assert fail == Fail(refused)
+    assert member.feed(Released(lost.step)) == []
+    [join] = member.feed(Polled())
+    assert isinstance(join, SendJoin)
+    assert join.member.member_id == ""
+    member.feed(Fatal(join, refused))
+    assert member.machine.has_failed
+
+
+def test_a_poll_while_the_loss_after_a_failure_is_told_joins_when_that_is_done() -> None:
+    member = Member().stable(T0)
+    lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+    assert isinstance(lost, Lost)
+    assert member.feed(Polled()) == []
+    [join] = member.feed(Released(lost.step))
+    assert isinstance(join, SendJoin)
+
+
+def test_who_is_refused_again_and_again_asks_in_growing_intervals() -> None:
+    member = Member()
+    [effect] = member.feed(Subscribed(frozenset({"t"})))
+    due: list[float] = []
+    for _ in range(8):
+        assert isinstance(effect, SendJoin)
+        member.feed(Fatal(effect, broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+        effects = member.feed(Polled())
+        if not effects:
+            due.append(member.machine.deadline - member.now)
+            member.now = member.machine.deadline
+            effects = member.feed(Tick())
+        [effect] = effects
+    assert len(due) == 6, "a few at once, for a refusal that was over by then"
+    assert due == sorted(due)
+    assert due[-1] > 0.5
 
 
 def test_a_fenced_static_member_does_not_say_goodbye() -> None:

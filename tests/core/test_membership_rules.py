@@ -53,7 +53,8 @@ from aiokc.core.group_protocol import (
 )
 from aiokc.core.member_states import NEXT, State
 from aiokc.core.membership import Membership
-from aiokc.errors import AssignmentFailed, BrokerError
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AssignmentFailed, BrokerError, broker_error
 from aiokc.types import TopicPartition
 from tests.examples import examples
 
@@ -163,7 +164,7 @@ class MemberRules(RuleBasedStateMachine):
     @rule(waiting=st.booleans())
     def poll(self, waiting: bool) -> None:
         self.polls.last, self.polls.waiting = self.now, waiting
-        if self.machine.needs_poll:
+        if self.machine.needs_poll or self.machine.has_failed:
             self.feed(Polled())
 
     @rule(late=st.sampled_from([0.0, 0.5, 50.0]))
@@ -312,6 +313,7 @@ def refusals(sent: Sent) -> st.SearchStrategy[Event]:
             CoordinatorLost(sent, 1),
             NotNow(sent),
             Fatal(sent, AssignmentFailed("fatal")),
+            Fatal(sent, broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)),
         ]
     )
 
