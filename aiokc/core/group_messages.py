@@ -117,13 +117,15 @@ class ClassicGroup:
         )
 
     def leave_request(self, effect: SendLeave, version: int) -> LeaveGroupRequest:
-        member_id = effect.member.member_id
+        member = effect.member
         if version < _LEAVE_MANY:
-            return LeaveGroupRequest(group_id=self.group_id, member_id=member_id)
-        return LeaveGroupRequest(
-            group_id=self.group_id,
-            members=[MemberIdentity(member_id=member_id, reason=effect.reason[:_LONGEST_REASON])],
+            return LeaveGroupRequest(group_id=self.group_id, member_id=member.member_id)
+        leaving = MemberIdentity(
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            reason=effect.reason[:_LONGEST_REASON],
         )
+        return LeaveGroupRequest(group_id=self.group_id, members=[leaving])
 
     # Answers
 

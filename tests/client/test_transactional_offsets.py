@@ -47,7 +47,7 @@ def send(producer: Any, topic: str, batch: ConsumerRecords[Any, Any], group: Gro
     producer.send_offsets_to_transaction(offsets, kafka_python.structs.ConsumerGroupMetadata(*astuple(group)))
 
 
-def member(kafka: LocalKafka, topic: str) -> Consumer:
+def member(kafka: LocalKafka, topic: str, **options: Any) -> Consumer:
     return Consumer(
         topic,
         bootstrap_servers=kafka.bootstrap,
@@ -56,6 +56,7 @@ def member(kafka: LocalKafka, topic: str) -> Consumer:
         enable_auto_commit=False,
         heartbeat_interval_ms=100,
         partition_assignment_strategy=("range",),
+        **options,
     )
 
 
@@ -103,3 +104,21 @@ async def test_a_member_that_the_group_has_gone_on_without_cannot_commit_in_a_tr
                     await asyncio.to_thread(send, producer, topic_name, batch, before)
             for poll in polls:
                 poll.cancel()
+
+
+async def test_a_member_that_was_not_polled_cannot_commit_in_a_transaction_either(
+    kafka: LocalKafka, topic_name: str
+) -> None:
+    """It asks who it is when it is out already: "nobody" would be allowed to commit over what the others have."""
+    kafka.create_topic(topic_name)
+    produce(kafka.bootstrap, topic_name, [b"%d" % number for number in range(10)])
+    async with member(kafka, topic_name, max_poll_interval_ms=500) as first, asyncio.timeout(60):
+        batch = await first.getmany(max_records=4)
+        while first.health().generation >= 0:
+            await first._reading.changed.wait(0.1)
+        async with member(kafka, topic_name) as second:
+            await second.getmany()
+            with transactional_producer(kafka.bootstrap, topic_name) as producer:
+                await asyncio.to_thread(producer.begin_transaction)
+                with pytest.raises(kafka_python.errors.CommitFailedError):
+                    await asyncio.to_thread(send, producer, topic_name, batch, first.group_metadata())

@@ -139,7 +139,9 @@ def test_leaving_in_old_and_new_versions() -> None:
     effect = SendLeave(1, ME, "bye")
     assert GROUP.leave_request(effect, 2).member_id == "m-1"
     [member] = GROUP.leave_request(effect, 5).members
-    assert (member.member_id, member.reason) == ("m-1", "bye")
+    assert (member.member_id, member.group_instance_id, member.reason) == ("m-1", None, "bye")
+    [member] = GROUP.leave_request(SendLeave(1, MemberToken(7, "m-1", "i"), "bye"), 5).members
+    assert (member.member_id, member.group_instance_id) == ("m-1", "i"), "a fenced one throws nobody out (KIP-345)"
 
 
 @pytest.mark.parametrize("sent", [JOIN, SYNC, HEARTBEAT, COMMIT], ids=lambda sent: type(sent).__name__)
