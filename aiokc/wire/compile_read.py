@@ -80,6 +80,9 @@ def _whole(cls: type[M], version: int, message: Any, at: int, end: int) -> M:
     return cast(M, message)
 
 
+# Arrays of fewer numbers than this have readers of their own.
+_FEW: Final = 8
+
 _readers: Final[dict[tuple[type[Struct], int, bool], Reader]] = {}
 _sliced: Final[dict[tuple[type[Struct], int, bool], SlicedReader]] = {}
 
@@ -139,6 +142,8 @@ class _Source:
             "cls": cls,
             "new": cls.__new__,
             "uvarint": read_uvarint,
+            "length": _long_length,
+            "pass_over": _pass_over,
             "truncated": truncated,
             "bad_length": bad_length,
             "read_uuid": read_uuid,
@@ -217,9 +222,8 @@ class _Source:
     def _length(self, depth: int, what: str, width: str, nullable: bool, target: str, end: str) -> int:
         """Read a length or count into ``n``, and deal with null; return the depth of what handles the rest."""
         if self._flexible:
-            self._add(depth, "n = buffer[at]; at += 1")
-            self._add(depth, "if n > 127: n, at = uvarint(buffer, at - 1)")
-            self._add(depth, "n -= 1")
+            self._add(depth, "n = buffer[at] - 1; at += 1")
+            self._add(depth, "if n > 126: n, at = length(buffer, at - 1)")
         else:
             form = Format(">" + width)
             self._add(depth, f"n, = {self._name(form.unpack_from, 'unpack')}(buffer, at); at += {form.size}")
@@ -286,8 +290,11 @@ class _Source:
     def _primitive_array(self, depth: int, kind: Primitive, target: str, end: str) -> None:
         if kind.format is not None and kind.name != "uuid":
             width = Format(">" + kind.format).size
-            unpack = self._name(_unpack_many, "unpack_many")
-            self._add(depth, f"{target} = {unpack}(n, {kind.format!r}, buffer, at); at += n * {width}")
+            few = self._name(_few(kind.format), "few")
+            many = self._name(Format, "Format")
+            form = f"f'>{{n}}{kind.format}'"
+            self._add(depth, f"unpack = {few}[n] if n < {_FEW} else {many}({form}).unpack_from")
+            self._add(depth, f"{target} = [*unpack(buffer, at)]; at += n * {width}")
             return
         self._add(depth, "items = []")
         self._add(depth, "for _ in range(n):")
@@ -299,35 +306,47 @@ class _Source:
 
     def _tags(self, tagged: list[Field]) -> None:
         """Read the tagged section; what a newer broker put there, and this version does not know, is passed over."""
-        self._add(1, "count = buffer[at]; at += 1")
-        self._add(1, "if count:")
-        self._add(2, "if count > 127: count, at = uvarint(buffer, at - 1)")
-        self._add(2, "for _ in range(count):")
-        self._add(3, "tag, at = uvarint(buffer, at)")
-        self._add(3, "size, at = uvarint(buffer, at)")
-        self._add(3, "tag_end = at + size")
-        self._add(3, "if tag_end > end: bad_length('a tagged field', size, end - at)")
+        if not tagged:
+            self._add(1, "at = pass_over(buffer, at, end) if buffer[at] else at + 1")
+            return
+        self._add(1, "count, at = uvarint(buffer, at)")
+        self._add(1, "for _ in range(count):")
+        self._add(2, "tag, at = uvarint(buffer, at)")
+        self._add(2, "size, at = uvarint(buffer, at)")
+        self._add(2, "tag_end = at + size")
+        self._add(2, "if tag_end > end: bad_length('a tagged field', size, end - at)")
         word = "if"
         for field in tagged:
-            self._add(3, f"{word} tag == {field.tag}:")
-            self._field(4, field, f"o.{field.name}", "tag_end")
+            self._add(2, f"{word} tag == {field.tag}:")
+            self._field(3, field, f"o.{field.name}", "tag_end")
             word = "elif"
-        if tagged:
-            self._add(3, "else:")
-            self._add(4, "at = tag_end")
-            self._add(3, "if at != tag_end: raise MalformedResponse(f'tagged field {tag} is not {size} bytes long')")
-        else:
-            self._add(3, "at = tag_end")
+        self._add(2, "else:")
+        self._add(3, "at = tag_end")
+        self._add(2, "if at != tag_end: raise MalformedResponse(f'tagged field {tag} is not {size} bytes long')")
 
 
-_forms: Final[dict[tuple[int, str], Callable[[Any, int], tuple[Any, ...]]]] = {}
+# What the compiled code calls
 
 
-def _unpack_many(count: int, form: str, buffer: Any, at: int) -> list[Any]:
-    """Return ``count`` numbers. Formats of short arrays (a partition's replicas) are kept: they come by thousands."""
-    unpack = _forms.get((count, form))
-    if unpack is None:
-        unpack = Format(f">{count}{form}").unpack_from
-        if count <= 16:
-            _forms[count, form] = unpack
-    return list(unpack(buffer, at))
+def _long_length(buffer: Any, at: int) -> tuple[int, int]:
+    """Read a compact length or count that takes more than a byte."""
+    value, at = read_uvarint(buffer, at)
+    return value - 1, at
+
+
+def _pass_over(buffer: Any, at: int, end: int) -> int:
+    """Return where the tagged section at ``at`` ends, of a struct that knows no tags."""
+    count, at = read_uvarint(buffer, at)
+    for _ in range(count):
+        _, at = read_uvarint(buffer, at)
+        size, at = read_uvarint(buffer, at)
+        if at + size > end:
+            bad_length("a tagged field", size, end - at)
+        at += size
+    return at
+
+
+@cache
+def _few(form: str) -> list[Callable[[Any, int], tuple[Any, ...]]]:
+    """Return what reads arrays of 0, 1, 2 ... numbers: the short ones (a partition's replicas) come by thousands."""
+    return [Format(f">{count}{form}").unpack_from for count in range(_FEW)]
