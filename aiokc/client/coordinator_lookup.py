@@ -24,7 +24,9 @@ from ..errors import (
 )
 from ..net.connection import Connection, Route
 from ..net.pool import Pool, Purpose
+from ..types import Broker
 from ..wire import Request, Response
+from ..wire.messages.discovery import Coordinator as Found
 from ..wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
 
 logger = logging.getLogger("aiokc.group")
@@ -157,24 +159,28 @@ class CoordinatorLookup:
             request = FindCoordinatorRequest(key=self._group_id, key_type=_GROUP)
             response = await self._pool.request(None, request, timeout=timeout, max_version=_ONE_KEY)
             code, message, node_id = response.error_code, response.error_message, response.node_id
+            broker = Broker(node_id, response.host, response.port)
         except UnsupportedVersion:  # a broker that has dropped the versions for one key
             request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self._group_id])
             response = await self._pool.request(None, request, timeout=timeout)
-            code, message, node_id = self._own(response)
+            own = self._own(response)
+            code, message, node_id = own.error_code, own.error_message, own.node_id
+            broker = Broker(node_id, own.host, own.port)
         if code != ErrorCode.NONE:
             raise broker_error(code, f"coordinator of group {self._group_id!r}" + (f": {message}" if message else ""))
         if node_id != self._last_node_id:
             logger.info("group %r: broker %d is its coordinator", self._group_id, node_id)
+        self._pool.introduce(broker)  # so that the member can join before the first metadata are there
         self._last_node_id = node_id
         self._found_at = asyncio.get_running_loop().time()
         self._last_error = None
         self._warnings.forget("lookup")
         return node_id
 
-    def _own(self, response: FindCoordinatorResponse) -> tuple[int, str | None, int]:
+    def _own(self, response: FindCoordinatorResponse) -> Found:
         for found in response.coordinators:
             if found.key == self._group_id:
-                return found.error_code, found.error_message, found.node_id
+                return found
         raise MalformedResponse(f"the answer to FindCoordinator does not name group {self._group_id!r}")
 
 

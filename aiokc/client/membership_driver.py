@@ -101,8 +101,8 @@ class MembershipDriver:
                 self._tasks = tasks
                 tasks.start_soon(self._changes.run, self.feed)
                 tasks.start_soon(self._watch_metadata)
-                while self._metadata.cluster.version == 0:  # until then no address of any broker is known
-                    await self._metadata.changed.wait()
+                while self._subscription.pattern is not None and self._metadata.cluster.version == 0:
+                    await self._metadata.changed.wait()  # names are known without; what a pattern matches is not
                 self._polls.last = asyncio.get_running_loop().time()
                 self._watchdog.start(self.hear)
                 self.feed(Subscribed(self._subscription.topics))

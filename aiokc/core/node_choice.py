@@ -16,6 +16,7 @@ class NodeView:
 
     node_id: int
     connected: bool = False
+    connecting: bool = False
     in_flight: int = 0
     muted_until: float = 0.0
     retry_at: float = 0.0
@@ -25,16 +26,17 @@ class NodeView:
 def least_loaded(nodes: Sequence[NodeView], tried: Set[int], *, now: float) -> int | None:
     """Return the node to ask next, or None if all of them were tried.
 
-    A connected one before one that must be connected first, a throttled one after those, one that failed last; among
-    equals the one with the fewest requests in flight, then the one that may be used soonest, then the first.
+    A connected one before one that is being connected to, before one that must be connected first; a throttled one
+    after those, one that failed last. Among equals the one with the fewest requests in flight, then the one that may be
+    used soonest, then the first.
     """
 
     def rank(node: NodeView) -> tuple[int, int, float]:
         if node.failed:
-            return 3, 0, node.retry_at
+            return 4, 0, node.retry_at
         if node.muted_until > now:
-            return 2, node.in_flight, node.muted_until
-        return (0 if node.connected else 1), node.in_flight, 0.0
+            return 3, node.in_flight, node.muted_until
+        return (0 if node.connected else 1 if node.connecting else 2), node.in_flight, 0.0
 
     fresh = [node for node in nodes if node.node_id not in tried]
     return min(fresh, key=rank).node_id if fresh else None

@@ -58,7 +58,7 @@ class Pipeline(Generic[W]):
     def __init__(self, broker: str, client_id: str) -> None:
         self.versions: Mapping[int, VersionRange] = {}
         self.error: KafkaError | None = None
-        self._broker = broker
+        self.broker = broker
         self._client_id = client_id
         self._in_flight: deque[Exchange[W]] = deque()
         self._next_id = 0
@@ -68,7 +68,7 @@ class Pipeline(Generic[W]):
 
     def usable_version(self, request_type: type[AnyRequest], max_version: int | None = None) -> int:
         """Return the highest version that both sides speak, at most ``max_version``. Raises UnsupportedVersion."""
-        return usable_version(self.versions, request_type, max_version, broker=self._broker)
+        return usable_version(self.versions, request_type, max_version, broker=self.broker)
 
     def send(self, request: AnyRequest, version: int, waiter: W) -> tuple[Exchange[W], bytes]:
         """Put a request in flight and return the frame, which the driver must write whole and at once."""
@@ -106,7 +106,7 @@ class Pipeline(Generic[W]):
         return lost
 
     def _poisoned(self, what: str) -> MalformedResponse:
-        self.error = error = MalformedResponse(f"{self._broker} {what}")
+        self.error = error = MalformedResponse(f"{self.broker} {what}")
         return error
 
 

@@ -198,6 +198,12 @@ class Connection:
         """Whether new requests are accepted."""
         return not (self.closed or self._retiring)
 
+    def rename(self, name: str) -> None:
+        """Call the broker by another name in messages from now on: it is known by now which one it is."""
+        self.name = self._pipeline.broker = name
+        if self.route is not None:
+            self.route = self.route._replace(name=name)
+
     def close(self) -> None:
         """End the connection now. What is in flight fails with ConnectionFailed."""
         self._end(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
+from typing import Final
 
 import anyio
 
@@ -27,6 +28,10 @@ class Purpose(Enum):
     DATA = "data"
     COORDINATOR = "coordinator"
     JOIN = "join"
+
+
+# The connections over which a broker can be asked what any broker can answer.
+_FOR_ANY: Final = (Purpose.DATA, Purpose.COORDINATOR)
 
 
 class Attempt:
@@ -100,6 +105,14 @@ class Node:
         self.route = connection.route
         self.error = None
 
+    def adopt(self, bootstrap: Node) -> None:
+        """Go on with the connections of a bootstrap server at this broker's own address: they lead to this broker."""
+        for purpose, connection in bootstrap.connections.items():
+            if connection.usable:
+                connection.rename(self.name)
+                self.connected(purpose, connection)
+        bootstrap.connections = {}
+
     def answered(self) -> None:
         """A request was answered: the pauses between attempts start again from the shortest."""
         self.error = None
@@ -120,7 +133,7 @@ class Node:
 
     def spare(self) -> tuple[Purpose, Connection | None]:
         """For what any broker can answer: the connection with the fewest requests in flight; None if there is none."""
-        found = [(purpose, self.connection(purpose)) for purpose in (Purpose.DATA, Purpose.COORDINATOR)]
+        found = [(purpose, self.connection(purpose)) for purpose in _FOR_ANY]
         usable = [(purpose, connection) for purpose, connection in found if connection is not None]
         return min(usable, key=lambda one: one[1].in_flight, default=(Purpose.DATA, None))
 
@@ -129,6 +142,7 @@ class Node:
         return NodeView(
             self.broker.node_id,
             connected=connection is not None,
+            connecting=any(purpose in self.attempts for purpose in _FOR_ANY),
             in_flight=connection.in_flight if connection is not None else 0,
             muted_until=connection.muted_until if connection is not None else 0.0,
             retry_at=self.retry_at,

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from copy import copy
-from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
@@ -68,7 +67,7 @@ class Pool:
         }
         self._brokers: dict[int, Node] = {}
         # In the order in which they were made: what is done to all of them is done in the same order in every run.
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[Connection, Node] = {}
         self._attempts: dict[Attempt, None] = {}
         self._tasks: TaskGroup | None = None
         self._running = False
@@ -116,19 +115,28 @@ class Pool:
         """Take over the addresses of the newest metadata.
 
         A broker that moved is connected to anew; connections to the old address, to brokers that are gone, and to
-        bootstrap servers close as soon as nothing is in flight on them.
+        bootstrap servers close as soon as nothing is in flight on them. Those to a bootstrap server at the address of a
+        broker that is new here become that broker's.
         """
         for node_id, node in list(self._brokers.items()):
             wanted = brokers.get(node_id)
             if wanted is None or (wanted.host, wanted.port) != node.address:
                 del self._brokers[node_id]
                 node.retire()
-        for node_id, broker in brokers.items():
-            if node_id not in self._brokers:
-                self._brokers[node_id] = self._new_node(broker)
+        for broker in brokers.values():
+            self.introduce(broker)
         if self._brokers:
             for node in self._bootstrap.values():
                 node.retire()
+
+    def introduce(self, broker: Broker) -> None:
+        """Let a broker be asked by its id that no metadata have named yet; to one that is known, nothing happens."""
+        if broker.node_id in self._brokers:
+            return
+        node = self._brokers[broker.node_id] = self._new_node(broker)
+        for bootstrap in self._bootstrap.values():
+            if bootstrap.address == node.address:
+                node.adopt(bootstrap)
 
     def _new_node(self, broker: Broker) -> Node:
         config = self._config
@@ -314,9 +322,9 @@ class Pool:
                     node.address,
                     self._options,
                     timeout=self._config.socket_connection_setup_timeout_ms / 1e3,
-                    on_closed=partial(self._closed, node),
+                    on_closed=self._closed,
                 )
-                self._connections[connection] = None
+                self._connections[connection] = node
                 node.connected(attempt.purpose, connection)
                 if self._closing.is_set() or attempt.scope.cancel_called:
                     connection.close()  # given up in the very tick in which the broker answered
@@ -337,8 +345,8 @@ class Pool:
         for attempt in list(self._attempts):
             self._settle(attempt, ConnectionFailed(f"{attempt.node.name}: gave up connecting, the client is closed"))
 
-    def _closed(self, node: Node, connection: Connection) -> None:
-        self._connections.pop(connection, None)
+    def _closed(self, connection: Connection) -> None:
+        node = self._connections.pop(connection)
         if connection.error is None:
             logger.debug("closed the connection to %s", connection.name)
             return
