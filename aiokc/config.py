@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from .assignor import Assignor
@@ -243,7 +244,7 @@ def configured(cls: type[Config], config: Config | None, options: dict[str, Any]
 
     Raises ConfigError, with the nearest known name, for an option that there is not.
     """
-    known = {field.name for field in fields(cls)}
+    known = _types(cls)
     for name in options:
         if name not in known:
             raise ConfigError(f"unknown option {name!r}{_suggestion(name, known)}")
@@ -277,19 +278,25 @@ _ITEMS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
 }
 
 
+@cache
+def _types(cls: type[ClientConfig]) -> Mapping[str, str]:
+    """The annotation of each option, as text."""
+    return {field.name: cast(str, field.type) for field in fields(cls)}
+
+
 def _check_types(config: ClientConfig) -> None:
-    for field in fields(config):
-        value = getattr(config, field.name)
-        if field.name == "resolve":
+    for name, annotation in _types(type(config)).items():
+        value = getattr(config, name)
+        if name == "resolve":
             if value is not None and not callable(value):
                 raise ConfigError(f"resolve must be an async function, not {type(value).__name__}")
             continue
-        allowed = _ALLOWED[cast(str, field.type)]
+        allowed = _ALLOWED[annotation]
         is_bool_for_int = isinstance(value, bool) and allowed == (int,)
         if not isinstance(value, allowed) or is_bool_for_int:
-            raise ConfigError(f"{field.name} must be {field.type}, not {type(value).__name__} ({value!r})")
+            raise ConfigError(f"{name} must be {annotation}, not {type(value).__name__} ({value!r})")
         if isinstance(value, list | tuple):
-            _check_items(field.name, value, *_ITEMS.get(cast(str, field.type), ((str,), "strings")))
+            _check_items(name, value, *_ITEMS.get(annotation, ((str,), "strings")))
 
 
 def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], what: str) -> None:

@@ -86,6 +86,7 @@ class MembershipDriver:
         self._leader = GroupLeader(group, metadata, subscription)
         self._watchdog = Watchdog(group, polls, options, request_timeout)
         self._metadata = metadata
+        metadata.changed.followed_by(self.moved)
         self._subscription = subscription
         self._changes = changes
         self._pattern = pattern
@@ -100,7 +101,6 @@ class MembershipDriver:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(self._changes.run, self.feed)
-                tasks.start_soon(self._watch_metadata)
                 while self._subscription.pattern is not None and self._metadata.cluster.version == 0:
                     await self._metadata.changed.wait()  # names are known without; what a pattern matches is not
                 self._polls.last = asyncio.get_running_loop().time()
@@ -118,8 +118,14 @@ class MembershipDriver:
             await self.moved.wait()
 
     async def _keep_time(self) -> None:
+        """Tell the machine what nobody asked for: that its time has come, and how the topics stand that it watches."""
         loop = asyncio.get_running_loop()
+        counted = self._metadata.cluster
         while True:
+            if self._metadata.cluster is not counted:
+                counted = self._metadata.cluster
+                if self._leader.watched:
+                    self.feed(PartitionsCounted(self._leader.basis(self._leader.watched)))
             left = self.machine.deadline - loop.time()
             if left > 0:
                 await self.moved.wait(None if left == math.inf else left)
@@ -211,9 +217,3 @@ class MembershipDriver:
             if self._subscription.topics != effect.topics:
                 return NotNow(effect)  # to join in a moment, with what has been found
         return await self._requests.join(effect)
-
-    async def _watch_metadata(self) -> None:
-        while True:
-            if self._leader.watched:
-                self.feed(PartitionsCounted(self._leader.basis(self._leader.watched)))
-            await self._metadata.changed.wait()

@@ -74,7 +74,7 @@ class PositionFinder:
         """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._find_committed)
-            tasks.start_soon(self._find_by_timestamp, tasks)
+            await self._find_by_timestamp(tasks)
 
     # Committed offsets
 

@@ -88,8 +88,8 @@ class Pool:
                 self._tasks = tasks
                 for attempt in self._attempts:
                     tasks.start_soon(self._connect, attempt)
-                tasks.start_soon(self._close_idle)
-                await self._closing.wait()
+                while not self._closing.is_set():
+                    await self._pause(self._close_idle())
                 tasks.cancel_scope.cancel()
         finally:
             self._tasks = None
@@ -137,6 +137,7 @@ class Pool:
         for bootstrap in self._bootstrap.values():
             if bootstrap.address == node.address:
                 node.adopt(bootstrap)
+                self._connections |= dict.fromkeys(node.connections.values(), node)
 
     def _new_node(self, broker: Broker) -> Node:
         config = self._config
@@ -356,20 +357,22 @@ class Pool:
         else:
             logger.info("%s", connection.error)
 
-    async def _close_idle(self) -> None:
-        """Close what was not used for connections_max_idle_ms: brokers do the same, and less politely."""
+    def _close_idle(self) -> float:
+        """Close what was not used for connections_max_idle_ms: brokers do the same, and less politely.
+
+        Return when to look again.
+        """
         limit = self._config.connections_max_idle_ms / 1e3
-        while True:
-            now = self._now()
-            oldest = now
-            for connection in list(self._connections):
-                if connection.in_flight > 0:
-                    continue
-                if now - connection.last_used >= limit:
-                    connection.close()
-                else:
-                    oldest = min(oldest, connection.last_used)
-            await asyncio.sleep(oldest + limit - now)
+        now = self._now()
+        oldest = now
+        for connection in list(self._connections):
+            if connection.in_flight > 0:
+                continue
+            if now - connection.last_used >= limit:
+                connection.close()
+            else:
+                oldest = min(oldest, connection.last_used)
+        return oldest + limit
 
     # Small things
 

@@ -33,6 +33,12 @@ def test_a_failed_node_comes_last_and_the_one_that_may_be_retried_first_before_t
     assert chosen(failed_long, failed_short) == 2
 
 
+def test_a_node_that_is_being_connected_to_comes_before_one_that_must_be_connected_first() -> None:
+    assert chosen(NodeView(1), NodeView(2, connecting=True)) == 2
+    assert chosen(NodeView(1, connected=True, in_flight=9), NodeView(2, connecting=True)) == 1
+    assert chosen(NodeView(1, failed=True, connecting=True), NodeView(2)) == 2
+
+
 def test_among_equals_the_first() -> None:
     assert chosen(NodeView(7), NodeView(3)) == 7
 

@@ -143,6 +143,45 @@ async def test_any_means_a_bootstrap_server_until_brokers_are_known() -> None:
         await bootstrap.all_closed()  # it is not needed any more
 
 
+async def test_a_bootstrap_server_that_is_a_broker_at_the_same_address_keeps_its_connection() -> None:
+    leave = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        asked = await peer.request()
+        peer.reply(asked, plain_answer(asked))
+        await leave.wait()
+        peer.close()
+
+    async with serving(script) as server, running_pool(server) as pool:
+        await ask(pool, None)
+        pool.set_brokers({1: server.broker(1)})
+        connection = await pool.connection(1, timeout=10)
+        assert server.accepted == 1
+        assert connection.name == f"broker 1 (127.0.0.1:{server.port})"
+        assert pool.route(1) == (connection.name, ("127.0.0.1", server.port), "127.0.0.1")
+        leave.set()
+        await connection.wait_closed()
+        assert str(pool.error) == f"{connection.name} closed the connection"  # it counts as a failure of broker 1
+
+
+async def test_requests_to_any_broker_at_once_share_the_first_connection() -> None:
+    async with serving(serve_plainly) as one, serving(serve_plainly) as other, running_pool(one, other) as pool:
+        await asyncio.gather(*(ask(pool, None) for _ in range(9)))
+        assert one.accepted + other.accepted == 1
+
+
+async def test_a_broker_can_be_asked_before_the_metadata_name_it_if_it_was_introduced() -> None:
+    async with serving(named("1")) as first, serving(named("7")) as seventh, running_pool(first) as pool:
+        pool.introduce(seventh.broker(7))
+        assert await ask(pool, 7) == "7"
+        pool.introduce(first.broker(7))  # what the metadata or an earlier answer said stands
+        assert await ask(pool, 7) == "7"
+        pool.set_brokers({1: first.broker(1)})
+        with pytest.raises(ConnectionFailed, match=r"broker 7 is not in the cluster's metadata \(known: 1\)"):
+            await ask(pool, 7)
+
+
 async def test_any_prefers_the_connected_broker_with_the_fewest_requests_in_flight() -> None:
     release = asyncio.Event()
 
