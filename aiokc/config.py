@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cache
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from .assignor import Assignor
@@ -244,7 +243,7 @@ def configured(cls: type[Config], config: Config | None, options: dict[str, Any]
 
     Raises ConfigError, with the nearest known name, for an option that there is not.
     """
-    known = _types(cls)
+    known = cls.__dataclass_fields__
     for name in options:
         if name not in known:
             raise ConfigError(f"unknown option {name!r}{_suggestion(name, known)}")
@@ -278,15 +277,9 @@ _ITEMS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
 }
 
 
-@cache
-def _types(cls: type[ClientConfig]) -> Mapping[str, str]:
-    """The annotation of each option, as text."""
-    return {field.name: cast(str, field.type) for field in fields(cls)}
-
-
 def _check_types(config: ClientConfig) -> None:
-    for name, annotation in _types(type(config)).items():
-        value = getattr(config, name)
+    for name, field in config.__dataclass_fields__.items():
+        value, annotation = getattr(config, name), cast(str, field.type)
         if name == "resolve":
             if value is not None and not callable(value):
                 raise ConfigError(f"resolve must be an async function, not {type(value).__name__}")

@@ -68,7 +68,7 @@ class ClusterLink:
         if self._loop is not None:
             return self.check()
         self._loop = asyncio.get_running_loop()
-        self.background.start([self.pool.run, self.metadata.run, *drivers])
+        self.background.start([self._keep_connections, self.metadata.run, *drivers])
         try:
             await self.metadata.first(timeout)
         except BaseException as error:
@@ -77,6 +77,14 @@ class ClusterLink:
             if was_stopped and isinstance(error, KafkaError):
                 raise ConsumerClosed("stopped before it had started") from error
             raise
+
+    async def _keep_connections(self) -> None:
+        """Run the pool. Where nobody stops this, as when the whole loop ends, no connection is left behind."""
+        try:
+            await self.pool.run()
+        finally:
+            if not self._stopped:
+                self.pool.close()
 
     async def stop(self) -> None:
         """End the background and close every connection, also when cancelled. A second call finds nothing to do."""

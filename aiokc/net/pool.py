@@ -95,13 +95,17 @@ class Pool:
             self._tasks = None
             self._stopped.set()
 
-    async def aclose(self) -> None:
-        """Close every connection, failing what is in flight. Returns within a second or so, whatever the brokers do."""
+    def close(self) -> None:
+        """Close every connection, failing what is in flight. The sockets are closed in the next tick of the loop."""
         self._closing.set()
         self._give_up_attempts()
-        connections = list(self._connections)
-        for connection in connections:
+        for connection in list(self._connections):
             connection.close()
+
+    async def aclose(self) -> None:
+        """``close``, and wait until that is done. Returns within a second or so, whatever the brokers do."""
+        connections = list(self._connections)
+        self.close()
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 for connection in connections:
