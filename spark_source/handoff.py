@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import queue
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+
+from .loop_thread import LoopThread
 
 T = TypeVar("T")
+
+# How often who waits looks whether the producer's thread is still there.
+_LOOK_SECONDS: Final = 5.0
 
 
 class Handoff(Generic[T]):
     """Items put by a coroutine, taken by a thread; ``put`` waits while more than ``max_bytes`` are not taken yet."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, max_bytes: int) -> None:
-        self._loop, self._max_bytes = loop, max_bytes
+    def __init__(self, thread: LoopThread, *, max_bytes: int) -> None:
+        self._thread, self._max_bytes = thread, max_bytes
         self._items: queue.SimpleQueue[tuple[T, int] | BaseException | None] = queue.SimpleQueue()
         self._held = 0  # only the loop's thread touches this, and the event
         self._room = asyncio.Event()
@@ -32,16 +37,28 @@ class Handoff(Generic[T]):
         self._items.put(error)
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the items until finish(); raise its error. Waits without a deadline: the producer has one."""
+        """Yield the items until finish(); raise its error. The producer has the deadlines, as long as its loop runs.
+
+        Raises RuntimeError where that has ended without finish().
+        """
         while True:
-            got = self._items.get()
+            got = self._next()
             if got is None:
                 return
             if isinstance(got, BaseException):
                 raise got
             item, size = got
-            self._loop.call_soon_threadsafe(self._taken, size)
+            self._thread.loop.call_soon_threadsafe(self._taken, size)
             yield item
+
+    def _next(self) -> tuple[T, int] | BaseException | None:
+        while True:
+            was_alive = self._thread.is_alive
+            try:
+                return self._items.get(timeout=_LOOK_SECONDS if was_alive else 0)
+            except queue.Empty:
+                if not was_alive:
+                    raise RuntimeError("the event loop that was to read has ended before it was done") from None
 
     def _taken(self, size: int) -> None:
         self._held -= size

@@ -17,19 +17,29 @@ class LoopThread:
     """Runs coroutines in a daemon thread: a process that ends, or is killed, never waits for it."""
 
     def __init__(self, name: str) -> None:
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._closing = asyncio.Event()
+        running = Future[asyncio.AbstractEventLoop]()
+        self._thread = threading.Thread(target=self._run, args=(running,), name=name, daemon=True)
         self._thread.start()
-        self._ready.wait()
+        self._loop = running.result()  # or what kept it from running: a process without a free file descriptor, say
 
-    def _run(self) -> None:
-        with asyncio.Runner() as runner:  # on the way out it cancels what still runs
-            runner.run(self._until_closed())
+    def _run(self, running: Future[asyncio.AbstractEventLoop]) -> None:
+        try:
+            with asyncio.Runner() as runner:  # on the way out it cancels what still runs
+                runner.run(self._until_closed(running))
+        except BaseException as error:
+            if running.done():
+                raise
+            running.set_exception(error)
 
-    async def _until_closed(self) -> None:
-        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-        self._ready.set()
+    async def _until_closed(self, running: Future[asyncio.AbstractEventLoop]) -> None:
+        running.set_result(asyncio.get_running_loop())
         await self._closing.wait()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs coroutines: if not, nothing that was submitted will ever be done."""
+        return self._thread.is_alive()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:

@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 import pyarrow as pa
@@ -38,6 +39,10 @@ _BATCH_BYTES: Final = 4 << 20
 _QUEUE_BYTES: Final = 16 << 20
 _STOP_TIMEOUT: Final = 5.0
 _UNSETTLED_READS: Final = 2
+
+
+class ReadCancelled(KafkaError):
+    """A task ended before it had read all of its ranges, and no error says why."""
 
 
 class Runtime:
@@ -98,9 +103,9 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
     runtime = _runtimes.get(options.client)
     if runtime is None:
         runtime = _runtimes[options.client] = Runtime(options.client)
-    handoff: Handoff[pa.RecordBatch] = Handoff(runtime.thread.loop, max_bytes=_QUEUE_BYTES)
+    handoff: Handoff[pa.RecordBatch] = Handoff(runtime.thread, max_bytes=_QUEUE_BYTES)
     reading = runtime.thread.submit(_TaskRead(options, columns, runtime, handoff).run(task))
-    reading.add_done_callback(lambda done: handoff.finish(None if done.cancelled() else done.exception()))
+    reading.add_done_callback(lambda done: handoff.finish(_outcome(done)))
     is_complete = False
     try:
         yield from handoff
@@ -112,6 +117,11 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
             reading.cancel()
             _runtimes.pop(options.client, None)
             runtime.close()
+
+
+def _outcome(done: Future[None]) -> BaseException | None:
+    """What ended it. Nobody but read_task cancels it, and that one listens no more: else rows would be missing."""
+    return ReadCancelled("the reading of a Spark task was cancelled") if done.cancelled() else done.exception()
 
 
 class _TaskRead:

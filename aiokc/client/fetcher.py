@@ -69,6 +69,7 @@ class Fetcher:
         random: Random,
         *,
         reset: OffsetReset | None = None,
+        sessions: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.arrived = Signal()
@@ -80,7 +81,7 @@ class Fetcher:
         self._subscription = subscription
         self._random = random
         self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes), pool.buffers)
-        self._planner = FetchPlanner(subscription, self._buffer, config)
+        self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions)
         self.collector = FetchCollector(config, subscription, self._buffer, self._planner, self.counters, self.wake)
         self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)
         self._validator = PositionValidator(

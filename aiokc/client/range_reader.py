@@ -85,7 +85,8 @@ class _RangeReading:
         for tp in subscription.assigned:
             subscription.seek(tp, ranges[tp][0])
             subscription.read_until(tp, ranges[tp][1])
-        self.fetcher = Fetcher(link.config, link.pool, link.metadata, subscription, link.random)
+        # A broker keeps a session for minutes, and has a thousand: short reads must not use up those of consumers.
+        self.fetcher = Fetcher(link.config, link.pool, link.metadata, subscription, link.random, sessions=False)
         self._background = Supervisor("aiokc range reader")
         self._last_progress = 0.0
         self._stood = self._positions()

@@ -55,7 +55,7 @@ class FetchPlan:
 class _Node:
     """What one broker is to be asked for: partitions that have nothing buffered, and those that would be read ahead."""
 
-    session: FetchSession = field(default_factory=FetchSession)
+    session: FetchSession
     hungry: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     ahead: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     only: frozenset[TopicPartition] | None = None  # what the last request was confined to
@@ -95,7 +95,9 @@ class FetchPlanner:
     broker's session only then.
     """
 
-    def __init__(self, subscription: Subscription, buffer: FetchBuffer, config: ClientConfig) -> None:
+    def __init__(
+        self, subscription: Subscription, buffer: FetchBuffer, config: ClientConfig, *, sessions: bool = True
+    ) -> None:
         #: Nobody can be asked for these until the metadata say more.
         self.without_leader: dict[TopicPartition, None] = {}
         self.short_of_room = False
@@ -107,6 +109,7 @@ class FetchPlanner:
         self._subscription = subscription
         self._buffer = buffer
         self._config = config
+        self._sessions = sessions
         self._cluster = Cluster()
         self._nodes: dict[int, _Node] = {}
         self._home: dict[TopicPartition, int] = {}
@@ -148,7 +151,7 @@ class FetchPlanner:
             self._home[tp] = node_id
             node = self._nodes.get(node_id)
             if node is None:
-                node = self._nodes[node_id] = _Node()
+                node = self._nodes[node_id] = _Node(FetchSession(wished=self._sessions))
             node.put(target, is_ahead=self._buffer.holds(tp))
 
     def _target(
@@ -269,7 +272,7 @@ class FetchPlanner:
     def session(self, node_id: int) -> FetchSession:
         """The dialogue with a broker that was planned for; a new one, if the broker is gone from the metadata."""
         node = self._nodes.get(node_id)
-        return node.session if node is not None else FetchSession()
+        return node.session if node is not None else FetchSession(wished=self._sessions)
 
     def closings(self) -> list[FetchPlan]:
         """Return the Fetch that ends the session, and asks for nothing, for each broker that gave one."""

@@ -22,7 +22,7 @@ from ..wire.messages.fetch import (
 NO_SESSION: Final = 0
 #: The epoch of a full request, which opens a session and closes the one that it names.
 FIRST_EPOCH: Final = 0
-#: The epoch of the request that ends a session.
+#: The epoch of the request that ends a session, or, without one, of a full request that opens none.
 FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = 0x7FFF_FFFF
 
@@ -119,12 +119,14 @@ class SessionRequest(NamedTuple):
 class FetchSession:
     """The dialogue with one broker: one request in flight at a time, each followed by ``answered`` or ``failed``.
 
-    A broker that gives no session (id 0) gets full requests for ever. ``known`` is what the broker was last asked for,
-    by partition, and ``marks`` what it last said of each.
+    A broker that gives no session (id 0) gets full requests for ever; so does one that is asked for none (not
+    ``wished``), since it has room for few, and keeps each for two minutes. ``known`` is what the broker was last asked
+    for, by partition, and ``marks`` what it last said of each.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, wished: bool = True) -> None:
         self.known: dict[TopicPartition, FetchTarget] = {}
+        self._full_epoch = FIRST_EPOCH if wished else FINAL_EPOCH
         self._session_id = NO_SESSION
         self._epoch = FIRST_EPOCH
         self.marks: dict[TopicPartition, Marks] = {}
@@ -133,7 +135,7 @@ class FetchSession:
         self._names: dict[UUID, str] = {}
         self._altered: dict[TopicPartition, None] = {}  # of the known ones, those that may be wanted differently
         self._added: dict[TopicPartition, None] = {}  # those that may be wanted and are not known
-        self._sessionless = False
+        self._sessionless = not wished
         self._refused = False
 
     @property
@@ -201,7 +203,8 @@ class FetchSession:
                 self._added[tp] = None
         self._by_id = self._nameless == 0
         more = bool(self._added)
-        return SessionRequest(self._session_id, FIRST_EPOCH, list(self.known.values()), [], [], self._by_id, more)
+        asked = list(self.known.values())
+        return SessionRequest(self._session_id, self._full_epoch, asked, [], [], self._by_id, more)
 
     def _learn(self, target: FetchTarget) -> None:
         known = self.known.pop(target.tp, None)

@@ -127,6 +127,17 @@ def test_a_broker_without_sessions_gets_full_requests_for_ever() -> None:
         assert session.answered(answer((A0, ID_A), (B0, ID_B), session_id=0)) is not None
 
 
+def test_where_no_session_is_wished_for_the_broker_opens_none() -> None:
+    session = FetchSession(wished=False)
+    for offset in range(3):
+        parts = [TopicPartition("a", number) for number in range(600)]
+        request = session.request(wanted(*(target(tp, offset) for tp in parts)))
+        assert (request.session_id, request.epoch, said(request)) == (0, -1, (parts, []))
+        assert not request.more
+        assert session.answered(answer(*((tp, ID_A) for tp in parts), session_id=0)) is not None
+        assert session.closing() is None
+
+
 def test_a_session_that_the_broker_ends_with_its_answer_keeps_the_answer() -> None:
     session = opened(target(A0))
     session.request(wanted(target(A0)))

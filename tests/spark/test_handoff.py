@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from aiokc.errors import RequestTimedOut
+from spark_source import handoff as handoff_module
 from spark_source.handoff import Handoff
 from spark_source.loop_thread import LoopThread
 
@@ -21,7 +22,7 @@ def thread() -> Iterator[LoopThread]:
 
 
 def test_items_arrive_in_order_and_end(thread: LoopThread) -> None:
-    handoff: Handoff[int] = Handoff(thread.loop, max_bytes=10)
+    handoff: Handoff[int] = Handoff(thread, max_bytes=10)
 
     async def put_all() -> None:
         for number in range(1000):
@@ -35,7 +36,7 @@ def test_items_arrive_in_order_and_end(thread: LoopThread) -> None:
 
 
 def test_not_more_than_the_bound_is_held(thread: LoopThread) -> None:
-    handoff: Handoff[int] = Handoff(thread.loop, max_bytes=10)
+    handoff: Handoff[int] = Handoff(thread, max_bytes=10)
     put: list[int] = []
 
     async def put_all() -> None:
@@ -62,7 +63,7 @@ def test_not_more_than_the_bound_is_held(thread: LoopThread) -> None:
 
 
 def test_an_error_comes_behind_the_items(thread: LoopThread) -> None:
-    handoff: Handoff[int] = Handoff(thread.loop, max_bytes=10)
+    handoff: Handoff[int] = Handoff(thread, max_bytes=10)
     thread.call(handoff.put(1, 1), what="put", timeout=5)
     handoff.finish(OSError("gone"))
     items = iter(handoff)
@@ -70,6 +71,29 @@ def test_an_error_comes_behind_the_items(thread: LoopThread) -> None:
     assert next(items) == 1
     with pytest.raises(OSError, match="gone"):
         next(items)
+
+
+def test_who_waits_hears_that_the_loop_has_ended(thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handoff_module, "_LOOK_SECONDS", 0.01)
+    handoff: Handoff[int] = Handoff(thread, max_bytes=10)
+    thread.call(handoff.put(1, 1), what="put", timeout=5)
+    items = iter(handoff)
+    assert next(items) == 1
+    thread.close(timeout=5)
+
+    with pytest.raises(RuntimeError, match="ended before it was done"):
+        next(items)
+
+
+def test_a_loop_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more_files() -> asyncio.AbstractEventLoop:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(asyncio, "new_event_loop", no_more_files)
+    monkeypatch.setattr(asyncio.events, "new_event_loop", no_more_files)
+
+    with pytest.raises(OSError, match="Too many open files"):
+        LoopThread("test loop")
 
 
 def test_a_call_has_a_deadline_and_is_cancelled(thread: LoopThread) -> None:
