@@ -42,7 +42,7 @@ def main(master: str, folder: Path, job: dict[str, Any]) -> None:
     rows = spark.readStream.format("dying").options(**options).load()
     writer = rows.writeStream.foreachBatch(write_to(folder / "sink"))
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination(180)
+    assert query.awaitTermination(140), query.status
     places = spark.sparkContext.parallelize(range(2), 2).map(lambda _: what_it_imports()).distinct().collect()
     sys.stdout.write(json.dumps({"imported": places, "count": count}))
     spark.stop()

@@ -19,7 +19,7 @@ from .dying_source import DyingSource, death
 from .file_sink import write_to
 from .session import start_spark
 
-SECONDS = 150
+SECONDS = 140
 
 
 def main(folder: Path) -> int:

@@ -6,12 +6,16 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 
 ROOT = Path(__file__).parents[2]
+
+#: No call of the JVM takes longer; those that wait say how long, and stay below it.
+CALL_SECONDS: Final = 150
 
 
 def start_spark(
@@ -39,6 +43,7 @@ def start_spark(
         "spark.sql.warehouse.dir": str(warehouse),
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.log.level": "ERROR",
+        "spark.sql.streaming.stopTimeout": "60s",
         # format("kafka"), the oracle
         "spark.jars": spark_kafka_jars(),
         **(config or {}),
@@ -46,4 +51,17 @@ def start_spark(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    _bound_calls(spark)
+    return spark
+
+
+def _bound_calls(spark: SparkSession) -> None:
+    """Let every call of the JVM from this thread, and from others that never called it, end after CALL_SECONDS.
+
+    Without that, where a test's time limit has interrupted a call that waits, the next one of the same thread
+    (query.stop() in a ``finally``) waits behind it on the same connection, for ever.
+    """
+    client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
+    client.java_parameters.read_timeout = CALL_SECONDS
+    client.get_thread_connection().socket.settimeout(CALL_SECONDS)

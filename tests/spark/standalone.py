@@ -71,7 +71,7 @@ class _Daemon:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(20)
         self._reading.join(20)
         assert self._process.stdout is not None
         self._process.stdout.close()

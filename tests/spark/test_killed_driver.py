@@ -53,9 +53,9 @@ def test_killed_and_restarted(
     before = produce(kafka.bootstrap, topic_name, [b"before the stream starts at latest"] * 10)
     command = [sys.executable, "-m", "tests.spark.run_until_killed", kafka.bootstrap, topic_name, str(tmp_path), point]
 
-    died = subprocess.run(command, cwd=ROOT, start_new_session=True, capture_output=True, text=True, check=False)
+    returncode, said = run_alone(command, seconds=150)
 
-    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert returncode == -signal.SIGKILL, said
     assert len(written_in(tmp_path / "sink")) == records_read
     committed = list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
     assert len(committed) == batches_done
@@ -71,6 +71,19 @@ def test_killed_and_restarted(
         query.stop()
 
     assert written_in(tmp_path / "sink") == expected(kafka, topic_name) - Counter(before)
+
+
+def run_alone(command: list[str], *, seconds: float) -> tuple[int, str]:
+    """Run a process in a session of its own, which with its JVM it takes along; return its code and what it said."""
+    with subprocess.Popen(
+        command, cwd=ROOT, start_new_session=True, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            _, said = process.communicate(timeout=seconds)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, said
 
 
 class RunningProducer:
@@ -124,7 +137,7 @@ class Runs:
         for run in self._started:
             if run.poll() is None:
                 os.killpg(run.pid, signal.SIGKILL)
-            run.communicate()
+            run.communicate(timeout=30)
 
     def _start(self) -> None:
         self._left -= 1
@@ -170,7 +183,7 @@ def test_killed_again_and_again_while_a_producer_runs(
         for number, run in enumerate(runs, 1):
             point = f"{random.choice(STEPS)}:{random.randint(1, 4)}"
             die = {"die.at": point, "die.folder": str(tmp_path / f"death-{number}")}
-            _, said = run.communicate(json.dumps(options | die) + "\n", timeout=240)
+            _, said = run.communicate(json.dumps(options | die) + "\n", timeout=160)
             assert run.returncode == -signal.SIGKILL, f"{point}: {said}"
             if number == (deaths + 1) // 2:
                 add_partitions(kafka.bootstrap, topic_name, 5)

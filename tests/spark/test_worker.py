@@ -135,6 +135,6 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 next(worker.read_task(options, ("value",), (wanted,)))  # and nobody closes anything
 """
 
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=40, check=False)
 
     assert ended.returncode == 0, ended.stderr
