@@ -142,7 +142,11 @@ def test_found_by_name_in_sql_too(
             {"startingOffsets": '{"no-such-topic":{"0":1}}'},
             "startingOffsets names no-such-topic-0, which",
         ),
-        ({"subscribe": "no-such-topic"}, "option 'subscribe': no topic 'no-such-topic' on the cluster at 127.0.0.1"),
+        pytest.param(
+            {"subscribe": "no-such-topic"},
+            "option 'subscribe': no topic 'no-such-topic' on the cluster at 127.0.0.1",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_wrong_options(

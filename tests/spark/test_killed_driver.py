@@ -194,7 +194,7 @@ def test_killed_again_and_again_while_a_producer_runs(
     assert written_in(tmp_path / "sink") == expected(kafka, topic_name)
 
 
-@pytest.mark.parametrize("point", ["latest:2", "planned:2", "reading:3"])
+@pytest.mark.parametrize("point", [pytest.param("latest:2", marks=pytest.mark.long), "planned:2", "reading:3"])
 def test_a_killed_python_process_costs_a_restart_and_no_row(
     spark: SparkSession,
     kafka: LocalKafka,

@@ -97,6 +97,7 @@ def test_from_latest_only_what_comes_then(
     assert written_in(sink) == once_each(stored)
 
 
+@pytest.mark.long
 def test_from_given_offsets(
     kafka: LocalKafka, topic: str, read_stream: DataStreamReader, sink: Path, start: Start
 ) -> None:
@@ -139,7 +140,9 @@ def test_available_now_in_batches_and_again(
     assert written_in(sink) == once_each(stored)
 
 
-@pytest.mark.parametrize("trigger", [{"once": True}, {"processingTime": "200 milliseconds"}])
+@pytest.mark.parametrize(
+    "trigger", [{"once": True}, pytest.param({"processingTime": "200 milliseconds"}, marks=pytest.mark.long)]
+)
 def test_other_triggers(
     kafka: LocalKafka,
     topic: str,
@@ -158,6 +161,7 @@ def test_other_triggers(
     assert written_in(sink) == once_each(stored)
 
 
+@pytest.mark.long
 def test_counts_by_window(spark: SparkSession, kafka: LocalKafka, topic: str, read_stream: DataStreamReader) -> None:
     times = [0, 1_000, 59_999, 60_000, 61_000, 180_000]
     produce(kafka.bootstrap, topic, [Message(b"x", timestamp=1_700_000_040_000 + ms) for ms in times])
@@ -186,6 +190,7 @@ def test_an_unknown_topic(spark: SparkSession, kafka: LocalKafka, start: Start) 
         query.awaitTermination(60)
 
 
+@pytest.mark.long
 def test_nobody_listens_at_the_address(
     spark: SparkSession, topic_name: str, unused_tcp_port: int, start: Start
 ) -> None:
@@ -204,6 +209,7 @@ def test_nobody_listens_at_the_address(
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.long
 def test_endings_are_not_for_streams(read_stream: DataStreamReader, topic: str, start: Start) -> None:
     query = start(read_stream.option("endingOffsets", "latest").load())
 
@@ -230,6 +236,7 @@ def test_records_deleted_before_they_were_read(
     assert written_in(sink) == once_each(stored)
 
 
+@pytest.mark.long
 def test_with_fail_on_data_loss_false_it_goes_on_with_what_is_left(
     kafka: LocalKafka, topic: str, read_stream: DataStreamReader, sink: Path, start: Start
 ) -> None:

@@ -55,6 +55,7 @@ def test_an_open_transaction_is_waited_for_and_an_aborted_one_left_out(
     assert written_in(sink) == Counter([*stored, Stored(0, 8), Stored(0, 9)])
 
 
+@pytest.mark.long
 def test_a_batch_of_nothing_but_markers(
     kafka: LocalKafka, topic: str, read_stream: DataStreamReader, sink: Path, start: Start
 ) -> None:
