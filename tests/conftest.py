@@ -21,7 +21,7 @@ from aiokc.testing.kafka_jars import KAFKA_VERSION, OLD_VERSIONS, home, release
 from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 
 from . import examples
-from .hang_guard import HangGuard
+from .hang_guard import HangGuard, insist
 
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
@@ -44,6 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--loop", choices=[*_LOOPS], help=text)
     text = (
         "the release of Kafka to run against; an old one runs the tests marked every_kafka only (default: %(default)s)"
+    )
+    parser.addini(
+        "limit_again", "seconds after which a test that its time limit has not ended hears of it again", default="20"
     )
     parser.addini("hang_grace", "seconds after its time limit in which a test has to end", default="120")
     parser.addoption("--kafka", choices=[KAFKA_VERSION, *OLD_VERSIONS], default=KAFKA_VERSION, help=text)
@@ -82,6 +85,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     with item.config.stash[_GUARD].watching(item.nodeid, _limit(item) + float(item.config.getini("hang_grace"))):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[None, object, object]:
+    done = yield
+    insist(float(item.config.getini("limit_again")))
+    return done
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses by the marks

@@ -1,14 +1,17 @@
 """The end of a test that its time limit cannot end.
 
-A limit is a signal whose handler raises, once. Where that is in a callback of the event loop, the loop logs it and
-goes on; where it is in a ``with`` whose end waits for a process that never ends, nothing is left that could raise. So a
-thread looks on: it says which test hangs, where, and beside which processes, and ends the run.
+A limit is a signal whose handler raises. Where that is in a callback of the event loop, the loop logs it and goes on;
+where it is in a ``with`` whose end waits for a process that never ends, the end has to be interrupted, too. So the
+signal comes again and again (``insist``), and a thread looks on: after a while it says which test hangs, where, and
+beside which processes, and ends the run. Where even that thread can't run, since C code keeps the interpreter's lock,
+a thread without Python ends it.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +22,14 @@ from contextlib import contextmanager
 from typing import TextIO
 
 _SHOWN_FRAMES = 15
+_LAST_SECONDS = 30.0
+
+
+def insist(seconds: float) -> None:
+    """Let the alarm that is set, if one is, come again every so many seconds until it is cancelled."""
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    if left:
+        signal.setitimer(signal.ITIMER_REAL, left, seconds)
 
 
 class HangGuard:
@@ -35,9 +46,11 @@ class HangGuard:
     def watching(self, test: str, seconds: float) -> Iterator[None]:
         """End the process if the block takes longer than so many seconds."""
         self._watch((test, time.monotonic() + seconds))
+        faulthandler.dump_traceback_later(seconds + _LAST_SECONDS, exit=True, file=self._to)
         try:
             yield
         finally:
+            faulthandler.cancel_dump_traceback_later()
             self._watch(None)
 
     def _watch(self, watched: tuple[str, float] | None) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.child_process import run_to_end
 from tests.conftest import ROOT
 
 _LOOPS = """
@@ -29,7 +29,10 @@ def test_needs_spark(): pass
 def test_other(): pytest.skip("not here")
 """
 _HANGS = """
-import asyncio
+import asyncio, threading
+def test_that_waits_on_its_way_out():
+    try: threading.Event().wait()
+    finally: threading.Event().wait()
 async def test_that_no_exception_ends():
     loop = asyncio.get_running_loop()
     def again(): loop.call_soon(again)
@@ -47,9 +50,7 @@ def _run(folder: Path, text: str, *options: str, ci: str = "") -> str:
     (folder / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-q", "-s", *options]
     command += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(folder), str(folder)]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "CI": ci}, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    done = run_to_end(command, seconds=50, cwd=ROOT, env={**os.environ, "CI": ci})
     return done.stdout + done.stderr
 
 
@@ -114,6 +115,7 @@ def test_on_three(three_nodes): pass
 
 
 def test_a_test_that_its_limit_does_not_end_ends_the_run_and_is_named_last(tmp_path: Path) -> None:
-    said = _run(tmp_path, _HANGS, "-o", "timeout=1", "-o", "hang_grace=1", "-o", "filterwarnings=ignore")
+    options = ("timeout=0.5", "limit_again=0.3", "hang_grace=1", "filterwarnings=ignore")
+    said = _run(tmp_path, _HANGS, *(f"-o{option}" for option in options))
     assert said.splitlines()[-1] == "HUNG, and not ended by its time limit: test_it.py::test_that_no_exception_ends"
     assert "in run_forever" in said

@@ -16,6 +16,8 @@ from typing import Final
 
 import pytest
 
+from tests.child_process import run_to_end
+
 ROOT: Final = Path(__file__).parent.parent
 IN_CI: Final = os.environ.get("CI", "").lower() in {"1", "true"}
 PACKAGED: Final = ("aiokc", "spark_source", "pyspark_aiokc", "pyproject.toml", "README.md", "LICENSE")
@@ -63,14 +65,7 @@ def source(folder: Path) -> Path:
 
 def python(executable: str | Path, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "AIOKC_NATIVE")}
-    return subprocess.run(
-        [str(executable), *arguments],
-        cwd=cwd,
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_to_end([executable, *arguments], seconds=200, cwd=cwd, env={**inherited, **environment})
 
 
 def pip_wheel(what: Path, **environment: str) -> Path:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+#: What takes longer than this never ends: a start, a stop, or a call.
+_SECONDS: Final = 30.0
 
 
 class Host:
@@ -27,7 +32,10 @@ class Host:
         return threading.get_ident() == self._thread
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call ``function`` in the loop's thread, and return or raise what it does."""
+        """Call ``function`` in the loop's thread, and return or raise what it does.
+
+        Raises RuntimeError where the loop does nothing for half a minute.
+        """
         outcome: Future[T] = Future()
 
         def run() -> None:
@@ -37,7 +45,7 @@ class Host:
                 outcome.set_exception(error)
 
         self._loop.call_soon_threadsafe(run)
-        return outcome.result()
+        return _result(outcome, self._thread, "called")
 
 
 class Flag:
@@ -102,7 +110,10 @@ def on_loop(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P
 
 @contextmanager
 def in_thread(hosted: H) -> Iterator[H]:
-    """Start ``hosted`` in a new thread, and stop it afterwards. What fails in there is raised here."""
+    """Start ``hosted`` in a new thread, and stop it afterwards. What fails in there is raised here.
+
+    Raises RuntimeError with the thread's stack where either takes longer than half a minute.
+    """
     started: Future[Callable[[], object]] = Future()
 
     async def live() -> None:
@@ -119,24 +130,40 @@ def in_thread(hosted: H) -> Iterator[H]:
     def run() -> None:
         try:
             asyncio.run(live())
-            ended.set_result(None)
         except BaseException as error:
+            hosted.host = None
             if not started.done():
                 started.set_exception(error)
             ended.set_exception(error)
-        finally:
+        else:
             hosted.host = None
+            ended.set_result(None)
 
     thread = threading.Thread(target=run, name="aiokc.testing cluster", daemon=True)
     thread.start()
     try:
-        leave = started.result()
-    except BaseException:
-        thread.join()
+        leave = _result(started, thread.ident, "started")
+    except BaseException:  # an interrupt, too, waits for nothing: what has not started yet leaves once it has
+        started.add_done_callback(lambda it: None if it.exception() else it.result()())
         raise
     try:
         yield hosted
     finally:
         leave()
-        thread.join()
+        _wait_for(ended, thread.ident, "stopped")
     ended.result()
+
+
+def _result(outcome: Future[T], thread: int | None, what: str) -> T:
+    _wait_for(outcome, thread, what)
+    return outcome.result()
+
+
+def _wait_for(outcome: Future[T], thread: int | None, what: str) -> None:
+    """Return when ``outcome`` is there, be it an error."""
+    if wait([outcome], _SECONDS).done:
+        return
+    frame = sys._current_frames().get(thread or 0)
+    stack = "".join(traceback.format_stack(frame)) if frame else ""
+    silence = f"has not answered for {_SECONDS:g} s"
+    raise RuntimeError(f"a test cluster was {what}, and {silence}; its thread is here:\n{stack}")

@@ -28,6 +28,10 @@ Ts = TypeVarTuple("Ts")
 _ROUND_SECONDS: Final = 1e-6
 # So many rounds without one jump of the clock are no work any more.
 _BUSY_ROUNDS: Final = 100_000
+# So much virtual time is over in seconds, and nobody wants more of it.
+_MOST_SECONDS: Final = 100_000.0
+# What is cancelled at the end must be over by then.
+_END_SECONDS: Final = 1_000.0
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -38,6 +42,10 @@ class NothingLeft(RuntimeError):
 
 class BusyLoop(RuntimeError):
     """Tasks keep the loop going round without ever waiting for time to pass."""
+
+
+class TooLate(RuntimeError):
+    """Tasks go on and on: the loop's time is over."""
 
 
 class VirtualFuture(asyncio.Future[T]):
@@ -76,15 +84,22 @@ class _TimerHandle(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop. All chance comes from ``random``; ``errors`` holds what reached the exception handler."""
+    """The loop. All chance comes from ``random``; ``errors`` holds what reached the exception handler.
 
-    def __init__(self, random: Random | None = None, *, start: float = 1000.0) -> None:
+    It runs for ``most_seconds`` of its own time, then it raises TooLate: what waits in vain beside what repeats itself
+    would do so for ever.
+    """
+
+    def __init__(
+        self, random: Random | None = None, *, start: float = 1000.0, most_seconds: float = _MOST_SECONDS
+    ) -> None:
         super().__init__()
         self.random = random or Random(0)
         self.network = VirtualNetwork(self, self.random)
         self.errors: list[dict[str, Any]] = []
         self.rounds = 0
         self._now = start
+        self._latest = start + most_seconds
         self._last_jump = 0
         self._calls: deque[_Handle | _TimerHandle] = deque()
         self._timers: list[tuple[float, int, _TimerHandle]] = []
@@ -157,6 +172,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if timers[0][0] > self._now:
             self._now = timers[0][0]
             self._last_jump = self.rounds
+        if self._now > self._latest:
+            raise TooLate(f"the loop's time is over, and these go on: {self._names()}")
 
     def _names(self) -> str:
         return ", ".join(sorted(f"{task.get_name()} ({task.get_coro()!r})" for task in asyncio.all_tasks(self)))
@@ -191,14 +208,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._calls.extend(self._frozen.pop(host, ()))
 
     def end(self) -> None:
-        """Thaw all hosts, cancel all tasks, cut all connections, and close. What they raise now is nobody's concern."""
+        """Thaw all hosts, cancel all tasks, cut all connections, and close. What they raise now is nobody's concern.
+
+        Those that go on for too long all the same are named by TooLate, BusyLoop or NothingLeft.
+        """
         self.set_exception_handler(lambda loop, context: None)
         for host in list(self._frozen):
             self.thaw(host)
+        self._latest, self._last_jump = self._now + _END_SECONDS, self.rounds
         while tasks := asyncio.all_tasks(self):
             for task in tasks:
                 task.cancel()
-            self._last_jump = self.rounds
             self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         for link in self.network.links:
             for transport in list(link.transports):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from aiokc.testing.kafka import LocalKafka
 from benchmarks.__main__ import main
 from benchmarks.results import Results
+from tests.child_process import run_to_end
 
 from .examples import measurement, results
 
@@ -19,14 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.kafka
 def test_a_quick_run_of_two_clients(kafka: LocalKafka, tmp_path: Path) -> None:
     arguments = ("--quick", "--clients", "aiokafka,confluent", "--records", "20000", "--output", str(tmp_path))
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-m", "benchmarks", *arguments],
+        seconds=50,
         cwd=ROOT,
         env={**os.environ, "AIOKC_BOOTSTRAP": kafka.bootstrap},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "round 1 of 1, 100B-lz4, confluent consume: " in done.stderr

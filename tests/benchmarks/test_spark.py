@@ -3,7 +3,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from benchmarks.spark_cpu import Usage, seconds_between, usages
 from benchmarks.spark_measure import Found, Job
 from benchmarks.spark_prebuilt import _Shape
 from spark_source.schema import kafka_schema
+from tests.child_process import run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
 SPEED = {"kafka": 2.0, "aiokc": 0.5, "prebuilt": 0.25}
@@ -112,14 +112,11 @@ def test_the_cpu_time_of_this_process_grows() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_quick_run(kafka: LocalKafka) -> None:
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-m", "benchmarks.spark", "--quick"],
+        seconds=280,
         cwd=ROOT,
         env={**os.environ, "AIOKC_BOOTSTRAP": kafka.bootstrap},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
     )
 
     assert done.returncode == 0, done.stderr

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.stopwatch import TICK_SECONDS, LoopStopwatch, Stopwatch, distribution, lateness, peak_rss
+from tests.child_process import run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,5 +76,5 @@ def test_peak_memory_is_that_of_this_process_and_not_of_the_one_that_started_it(
     assert peak_rss() > len(ballast)
 
     command = [sys.executable, "-c", "from benchmarks.stopwatch import peak_rss; print(peak_rss())"]
-    started = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    started = run_to_end(command, seconds=50, cwd=ROOT)
     assert 4 << 20 < int(started.stdout) < len(ballast)

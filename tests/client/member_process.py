@@ -67,7 +67,8 @@ class MemberProcess:
         """SIGKILL: no last word to anybody."""
         if self._process.returncode is None:
             self._process.kill()
-        await self._process.wait()
+        async with asyncio.timeout(_WITHIN):
+            await self._process.wait()
 
 
 @asynccontextmanager

@@ -94,7 +94,12 @@ async def java_member(kafka: LocalKafka, topic: str) -> AsyncIterator[None]:
         yield
     finally:
         process.terminate()  # it leaves the group first
-        await process.wait()
+        try:
+            async with asyncio.timeout(30):
+                await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
 
 
 @pytest.mark.parametrize("other_member", [aiokafka_member, java_member])

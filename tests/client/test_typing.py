@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.child_process import run_to_end
+
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = "tests/client/typed_consumers.py"
 
 
 def checked(path: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mypy", "--strict", "--no-pretty", path]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return run_to_end(command, seconds=150, cwd=ROOT)
 
 
 @pytest.mark.timeout(180)

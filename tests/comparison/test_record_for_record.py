@@ -9,7 +9,6 @@ import asyncio
 import os
 import pickle
 import struct
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from crc32c import crc32c
 from aiokc import CREATE_TIME, LOG_APPEND_TIME
 from aiokc.records import NewRecord, encode_batch
 from aiokc.testing.kafka import LocalKafka
+from tests.child_process import run_bytes
 from tests.testing.questions import produce_to
 from tests.testing.wire_client import connected
 
@@ -122,12 +122,10 @@ def test_the_same_records_decoded_in_python(written: Written) -> None:
 def read_in_python(written: Written, ways: Iterable[str]) -> Found:
     """Everything, read in these ways in a process of its own, without the extension."""
     topics = [f"{topic}:{count}" for topic, count in written.partitions.items()]
-    done = subprocess.run(
+    done = run_bytes(
         [sys.executable, "-m", "tests.comparison.ways", written.bootstrap, ",".join(ways), *topics],
+        seconds=150,
         env={**os.environ, "AIOKC_NATIVE": "0"},
-        capture_output=True,
-        timeout=150,
-        check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
     found: Found = pickle.loads(done.stdout)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from random import Random
 
@@ -12,6 +11,7 @@ from aiokc.assignor import Group, MemberSubscription
 from aiokc.core.assignors import ASSIGNORS
 from aiokc.testing.kafka_jars import java, libs
 from aiokc.types import TopicPartition
+from tests.child_process import run_to_end
 
 pytestmark = pytest.mark.kafka
 
@@ -69,14 +69,8 @@ def test_every_member_gets_what_javas_assignor_would_give_it() -> None:
     random = Random(20)
     cases = [Case(random) for _ in range(CASES)]
     oracle = Path(__file__).with_name("JavaAssignors.java")
-    answered = subprocess.run(
-        [java(), "-cp", str(libs() / "*"), str(oracle)],
-        input="\n".join(map(str, cases)),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=True,
-    )
+    answered = run_to_end([java(), "-cp", str(libs() / "*"), str(oracle)], seconds=50, given="\n".join(map(str, cases)))
+    assert answered.returncode == 0, answered.stderr
     answers = answered.stdout.splitlines()
     assert len(answers) == CASES
     without_racks = [ASSIGNORS[case.assignor].assign(Group(case.counts, case.members)) for case in cases]

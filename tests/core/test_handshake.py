@@ -156,7 +156,7 @@ def test_a_blocking_socket_in_a_thread_can_hold_the_dialogue() -> None:
         response = ApiVersionsResponse(error_code=0, api_keys=apis)
         broker.sendall(encode_response(response, version=request.api_version, correlation_id=request.correlation_id))
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     line: Pipeline[None] = Pipeline("b", "me")
     dialogue = begin()
@@ -168,7 +168,7 @@ def test_a_blocking_socket_in_a_thread_can_hold_the_dialogue() -> None:
     except StopIteration as end:
         greeting = end.value
     finally:
-        thread.join()
+        thread.join(20)
         client.close()
         broker.close()
     assert greeting.versions == {3: VersionRange(0, 5)}

@@ -7,7 +7,6 @@ that they gave up and, where subscriptions differ, claims of cooperative members
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -20,6 +19,7 @@ from aiokc.core.sticky import assign_cooperative_sticky, assign_sticky
 from aiokc.core.sticky_claims import sticky_user_data
 from aiokc.testing.kafka_jars import java, libs
 from aiokc.types import TopicPartition
+from tests.child_process import run_to_end
 
 from .sticky_groups import member
 
@@ -31,14 +31,10 @@ ASSIGN = {"sticky": assign_sticky, "cooperative-sticky": assign_cooperative_stic
 
 def ask_java(lines: Sequence[str]) -> list[str]:
     oracle = Path(__file__).with_name("JavaStickyAssignors.java")
-    answered = subprocess.run(
-        [java(), "-Dlog4j2.level=OFF", "-cp", str(libs() / "*"), str(oracle)],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=True,
+    answered = run_to_end(
+        [java(), "-Dlog4j2.level=OFF", "-cp", str(libs() / "*"), str(oracle)], seconds=50, given="\n".join(lines)
     )
+    assert answered.returncode == 0, answered.stderr
     return answered.stdout.splitlines()
 
 

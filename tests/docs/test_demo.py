@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from tests.child_process import run_to_end
 
 from .examples import ROOT
 
@@ -148,9 +149,7 @@ def test_without_java_the_demo_does_what_it_can_and_says_what_it_left_out(tmp_pa
     """No Kafka and no Spark: brokers in Python, and the group."""
     environment = {name: value for name, value in os.environ.items() if name != "AIOKC_BOOTSTRAP"}
     environment |= {"JAVA_HOME": str(tmp_path), "AIOKC_KAFKA_HOME": str(tmp_path / "none"), "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(
-        [sys.executable, str(DEMO)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100
-    )
+    ran = run_to_end([sys.executable, DEMO], seconds=100, env=environment, cwd=tmp_path)
     said = ran.stdout.splitlines()
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
@@ -164,8 +163,7 @@ def test_without_java_the_demo_does_what_it_can_and_says_what_it_left_out(tmp_pa
 @pytest.mark.parametrize(("broker", "fetches"), [((), False), (("BROKER=cluster",), False), (("BROKER=kafka",), True)])
 def test_make_demo_needs_jars_for_a_real_kafka_only(broker: tuple[str, ...], fetches: bool) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("BROKER", "MAKEFLAGS")}
-    planned = subprocess.run(
-        ["make", "--dry-run", "demo", *broker], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
+    planned = run_to_end(["make", "--dry-run", "demo", *broker], seconds=50, cwd=ROOT, env=environment)
+    assert planned.returncode == 0, planned.stderr
     assert ("aiokc.testing.kafka --fetch" in planned.stdout) is fetches
     assert f"docs/demo --broker {'kafka' if fetches else 'cluster'}" in planned.stdout

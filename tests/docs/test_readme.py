@@ -8,7 +8,7 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -121,6 +121,7 @@ async def running(program: Path) -> AsyncIterator[Process]:
     try:
         yield process
     finally:
-        if process.returncode is None:
+        with suppress(ProcessLookupError):  # all of them have ended, the JVM of a Spark too
             os.killpg(process.pid, signal.SIGKILL)
+        async with asyncio.timeout(10):
             await process.wait()

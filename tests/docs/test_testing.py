@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from aiokc import Consumer
 from aiokc.testing import ApiKey, Cluster, ErrorCode, faults
+from tests.child_process import run_to_end
 
 from .examples import ROOT, Example, examples, tables
 
@@ -30,13 +30,11 @@ def test_its_tests_pass(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(tmp_path)],
+    done = run_to_end(
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", tmp_path],
+        seconds=50,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=50,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(EXAMPLES)} passed" in done.stdout

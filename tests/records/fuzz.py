@@ -25,7 +25,8 @@ def main() -> None:
         except Unavailable as error:
             sys.exit(f"nothing was looked at: {error}")
         sanitized.build()
-        done = sanitized.run("-m", "tests.records.guided_fuzz", "--seconds", seconds, "--seed", seed)
+        fuzz = ("-m", "tests.records.guided_fuzz", "--seconds", seconds, "--seed", seed)
+        done = sanitized.run(*fuzz, seconds=float(seconds) + 600)
     print(done.stdout + done.stderr, end="")
     if done.returncode:
         sys.exit(f"found with seed {seed}")

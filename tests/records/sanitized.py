@@ -10,6 +10,8 @@ import sysconfig
 from pathlib import Path
 from typing import Final
 
+from tests.child_process import run_to_end
+
 ROOT: Final = Path(__file__).parent.parent.parent
 FILES: Final = (
     "pyproject.toml",
@@ -20,6 +22,8 @@ FILES: Final = (
     "tests/test_record_contract.py",
     "tests/wire/golden.txt",
 )
+
+_SECONDS: Final = 600.0
 
 _CHECKS: Final = ("-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 _WARNINGS: Final = ("-std=c11", "-Wall", "-Wextra", "-Wshadow", "-Wstrict-prototypes", "-Werror")
@@ -36,7 +40,7 @@ class Sanitized:
         self._gcc = shutil.which("gcc")
         if self._gcc is None:
             raise Unavailable("no gcc")
-        named = subprocess.run([self._gcc, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+        named = run_to_end([self._gcc, "-print-file-name=libasan.so"], seconds=_SECONDS)
         # The run-time library that must be loaded before Python is.
         self._preload = Path(named.stdout.strip())
         if not self._preload.is_absolute():
@@ -60,10 +64,11 @@ class Sanitized:
         self._compile(*traced, str(counter), "-shared", "-o", str(extension))
 
     def _compile(self, *arguments: str) -> None:
-        subprocess.run([str(self._gcc), *_WARNINGS, "-fPIC", *arguments], check=True)
+        done = run_to_end([str(self._gcc), *_WARNINGS, "-fPIC", *arguments], seconds=_SECONDS)
+        assert done.returncode == 0, done.stderr
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run Python in the copy, with its extension."""
+    def run(self, *arguments: str, seconds: float = _SECONDS) -> subprocess.CompletedProcess[str]:
+        """Run Python in the copy, with its extension, to its end, which comes within ``seconds``."""
         environment = {
             **os.environ,
             "AIOKC_NATIVE": "1",
@@ -71,9 +76,7 @@ class Sanitized:
             "LD_PRELOAD": str(self._preload.resolve()),
             "PYTHONMALLOC": "malloc",  # every object by itself, or the sanitizer sees nothing but arenas
         }
-        return subprocess.run(
-            [sys.executable, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-        )
+        return run_to_end([sys.executable, *arguments], seconds=seconds, cwd=self.folder, env=environment)
 
     def succeed(self, *arguments: str) -> str:
         """Run a module in the copy and return what it said; fail where a sanitizer, or a test, finds something."""

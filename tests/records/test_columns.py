@@ -406,9 +406,9 @@ def in_a_thread(arrow: Any) -> None:
     """The last holder is another thread."""
     holder = [pa.record_batch(arrow)]
     del arrow
-    thread = threading.Thread(target=holder.clear)
+    thread = threading.Thread(target=holder.clear, daemon=True)
     thread.start()
-    thread.join()
+    thread.join(20)
 
 
 @pytest.mark.parametrize("use", [lambda arrow: None, consumed, exported, in_a_thread])

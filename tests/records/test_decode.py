@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import types
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from aiokc.errors import CorruptRecord, RecordTooLarge, UnsupportedCodec
 from aiokc.records import NATIVE, Codec, ControlType, NewRecord, decode, encode_batch, encode_control_batch, open_batch
 from aiokc.types import CREATE_TIME, LOG_APPEND_TIME
+from tests.child_process import run_to_end
 
 from .batches import ALL, CODECS, compacted_records, only_batch, open_only, read_all
 
@@ -236,12 +236,6 @@ def test_a_setting_that_means_nothing() -> None:
 
 def test_the_environment_decides() -> None:
     program = "from aiokc.records import NATIVE; print(NATIVE)"
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "AIOKC_NATIVE": "0"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout == "False\n"
+    done = run_to_end([sys.executable, "-c", program], seconds=50, env={**os.environ, "AIOKC_NATIVE": "0"})
+    assert done.stdout == "False\n"
     assert isinstance(NATIVE, bool)

@@ -9,10 +9,12 @@ import signal
 import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+from tests.hang_guard import HangGuard
 
 from .history import CutShort, replaced_item
 from .plan import deserializing, draw, impatient
@@ -21,6 +23,11 @@ from .world import run
 
 _CHUNK: Final = 4
 _SHOWN: Final = 5
+#: A world takes half a second; one that takes so long never ends, and its process does instead.
+_WORLD_SECONDS: Final = 120.0
+
+#: Of a process that only runs worlds; where tests run them, the tests' own guard looks on.
+_guard: HangGuard | None = None
 
 
 @dataclass(frozen=True)
@@ -83,8 +90,9 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
         plan = deserializing(plan)
     if twist.impatient:
         plan = impatient(plan)
+    watching = _guard.watching(f"a world: {again}", _WORLD_SECONDS) if _guard else nullcontext()
     try:
-        with planted(twist.bug):
+        with watching, planted(twist.bug):
             outcome = run(plan)
     except Exception:
         return Verdict(seed, ("error",), (traceback.format_exc(),), "", 0, 0, again, plan.text, ())
@@ -132,14 +140,22 @@ def first_catch(bug: str, most_seeds: int) -> Verdict | None:
 def _workers(jobs: int | None) -> Iterator[ProcessPoolExecutor]:
     with replaced_item(os.environ, "PYTHONHASHSEED", "0"):
         pool = ProcessPoolExecutor(
-            jobs or os.cpu_count(), mp_context=multiprocessing.get_context("spawn"), initializer=_leave_interrupts_alone
+            jobs or os.cpu_count(), mp_context=multiprocessing.get_context("spawn"), initializer=_begin_to_work
         )
+        others = multiprocessing.active_children()
         try:
             yield pool
+        except BaseException:  # the shutdown would wait for the worlds under way
+            for worker in multiprocessing.active_children():
+                if worker not in others:
+                    worker.kill()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _leave_interrupts_alone() -> None:
+def _begin_to_work() -> None:
     """A Ctrl-C reaches every process; the one that shows the progress ends the others."""
+    global _guard
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _guard = HangGuard()

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from aiokc.testing import Cluster
-from aiokc.testing.virtual_loop import BusyLoop, NothingLeft, VirtualLoop
+from aiokc.testing.virtual_loop import BusyLoop, NothingLeft, TooLate, VirtualLoop
 from aiokc.types import TopicPartition
 
 from .checker import Anomaly, Checker, Log
@@ -25,6 +25,8 @@ from .writers import Writers
 
 #: How long everything that was written may take to be read once nothing is broken any more.
 _CATCH_UP_SECONDS: Final = 120.0
+#: ... and how long all that comes after the faults, if everybody takes as long as he may.
+_END_SECONDS: Final = 1_000.0
 _EPOCH: Final = 1_700_000_000.0
 
 
@@ -40,7 +42,7 @@ class Outcome:
 
 def run(plan: Plan) -> Outcome:
     """Let a world happen, and judge it."""
-    loop = VirtualLoop(Random(plan.seed))
+    loop = VirtualLoop(Random(plan.seed), most_seconds=plan.seconds + _END_SECONDS)
     loop.network.latency = plan.latency
     loop.network.segment_bytes = plan.segment_bytes
     history = History(loop.time)
@@ -50,7 +52,7 @@ def run(plan: Plan) -> Outcome:
             with observed(history):
                 try:
                     loop.run_until_complete(world.happen())
-                except (NothingLeft, BusyLoop) as error:
+                except (NothingLeft, BusyLoop, TooLate) as error:
                     history.add(Failure("stuck", str(error)))
             for context in loop.errors:
                 history.add(Failure("error", f"{context.get('message')}: {context.get('exception')!r}"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import time
 
@@ -22,6 +21,7 @@ from aiokc.wire.messages.discovery import (
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
+from tests.child_process import run_to_end
 
 from .wire_client import connected
 
@@ -226,4 +226,4 @@ async def test_an_error_of_an_interceptor_is_not_lost() -> None:
 
 def test_a_local_kafka_does_not_pay_for_the_cluster() -> None:
     code = "import sys, aiokc.testing.kafka; sys.exit('aiokc.testing.embedded_cluster' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert run_to_end([sys.executable, "-c", code], seconds=50).returncode == 0

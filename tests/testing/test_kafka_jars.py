@@ -68,7 +68,7 @@ def test_two_processes_fetch_them_once(programs: Path, tmp_path: Path) -> None:
     root = Path(kafka_jars.__file__).parents[2]
 
     both = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(2)]
-    answers = {process.communicate()[0] for process in both}
+    answers = {process.communicate(timeout=50)[0] for process in both}
 
     assert answers == {f"{tmp_path}/home/kafka-4.3.1/libs\n".encode()}
     assert (tmp_path / "calls").read_text() == "called\n"

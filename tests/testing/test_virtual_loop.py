@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from aiokc.testing.virtual_hosts import current_host
-from aiokc.testing.virtual_loop import BusyLoop, NothingLeft, VirtualLoop
+from aiokc.testing.virtual_loop import BusyLoop, NothingLeft, TooLate, VirtualLoop
 
 
 @pytest.fixture
@@ -149,3 +149,43 @@ def test_what_nobody_catches_is_kept(loop: VirtualLoop) -> None:
     (error,) = loop.errors
     assert str(error["exception"]) == "nobody catches this"
     loop.errors.clear()
+
+
+def test_time_that_goes_on_for_ever_ends() -> None:
+    loop = VirtualLoop(most_seconds=60)
+
+    async def waits_in_vain() -> None:
+        await asyncio.Event().wait()
+
+    async def ticks() -> None:
+        while True:  # noqa: ASYNC110  (the point of the test)
+            await asyncio.sleep(1)
+
+    async def main() -> None:
+        await asyncio.gather(waits_in_vain(), ticks())
+
+    with pytest.raises(TooLate, match=r"these go on: .*waits_in_vain.*ticks"):
+        loop.run_until_complete(main())
+    assert loop.time() == pytest.approx(1061, abs=1)
+    loop.end()
+
+
+def test_the_end_waits_for_nobody_who_takes_no_cancellation() -> None:
+    loop = VirtualLoop()
+
+    async def deaf() -> None:
+        while not heard.is_set():
+            try:
+                async with asyncio.timeout(1):
+                    await heard.wait()
+            except (asyncio.CancelledError, TimeoutError):
+                pass
+
+    heard = asyncio.Event()
+    task = loop.create_task(deaf())
+    loop.run_until_complete(asyncio.sleep(5))
+    with pytest.raises(TooLate, match="deaf"):
+        loop.end()
+    heard.set()
+    loop.end()
+    assert task.done()

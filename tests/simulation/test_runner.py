@@ -1,0 +1,22 @@
+"""Worlds in processes of their own: whoever stops looking at them does not wait for those that never end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+
+import pytest
+
+from .runner import _workers
+
+
+def test_an_error_ends_the_worlds_under_way() -> None:
+    def fail() -> None:
+        with _workers(2) as pool:
+            for _ in range(5):
+                pool.submit(time.sleep, 1_000)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert multiprocessing.active_children() == []
