@@ -35,7 +35,7 @@ from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, Rebalan
 from ..net.pool import Pool
 from ..types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
-from .auto_commit import AutoCommit
+from .auto_commit import AutoCommit, Commit
 from .group_offsets import GroupOffsets, Offsets
 from .membership_driver import MembershipDriver
 from .metadata import Metadata
@@ -81,45 +81,22 @@ class Coordinator:
         self.on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = None
         self._metadata = metadata
         self._subscription = subscription
-        request_timeout = config.request_timeout_ms / 1e3
-        backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
         self._polls = PollClock()
-        self._group = ClassicGroup(
-            group_id=config.group_id,
-            session_timeout_ms=config.session_timeout_ms,
-            rebalance_timeout_ms=config.max_poll_interval_ms,
-            assignors=assignors(config.partition_assignment_strategy),
-            rack_id=config.client_rack or None,
-        )
-        self._machine: GroupMachine = Membership(
-            session_timeout=config.session_timeout_ms / 1e3,
-            heartbeat_interval=config.heartbeat_interval_ms / 1e3,
-            max_poll_interval=config.max_poll_interval_ms / 1e3,
-            polls=self._polls,
-            backoff=backoff(),
-            protocol=self._group.protocol,
-            group_instance_id=config.group_instance_id,
-        )
+        self._group = _group_of(config, config.group_id)
+        self._machine: GroupMachine = _machine_of(config, self._group, self._polls, random)
         self._error_told = False
         self._handed_out_to = self._machine.last_member  # who this member was when the user's last poll returned
         self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
-            self._auto_commit = AutoCommit(
-                config.group_id,
-                subscription,
-                self.commit,
-                interval=config.auto_commit_interval_ms / 1e3,
-                timeout=request_timeout,
-                backoff=backoff(),
-            )
+            self._auto_commit = _auto_commit_of(config, config.group_id, subscription, self.commit, random)
         self._listener = listener or ListenerCalls(changed.notify)
         self._changes = AssignmentChanges(
             config.group_id,
             subscription,
             changed,
             self._auto_commit,
-            request_timeout,
+            config.request_timeout_ms / 1e3,
             listener=self._listener,
             polls=self._polls,
             max_poll_interval=config.max_poll_interval_ms / 1e3,
@@ -343,3 +320,42 @@ class Coordinator:
 
     def _topic_id(self, topic: str) -> UUID | None:
         return self._metadata.cluster.topic_id(topic)
+
+
+def _group_of(config: ConsumerConfig, group_id: str) -> ClassicGroup:
+    return ClassicGroup(
+        group_id=group_id,
+        session_timeout_ms=config.session_timeout_ms,
+        rebalance_timeout_ms=config.max_poll_interval_ms,
+        assignors=assignors(config.partition_assignment_strategy),
+        rack_id=config.client_rack or None,
+    )
+
+
+def _machine_of(config: ConsumerConfig, group: ClassicGroup, polls: PollClock, random: Random) -> Membership:
+    return Membership(
+        session_timeout=config.session_timeout_ms / 1e3,
+        heartbeat_interval=config.heartbeat_interval_ms / 1e3,
+        max_poll_interval=config.max_poll_interval_ms / 1e3,
+        polls=polls,
+        backoff=_backoff_of(config, random),
+        protocol=group.protocol,
+        group_instance_id=config.group_instance_id,
+    )
+
+
+def _auto_commit_of(
+    config: ConsumerConfig, group_id: str, subscription: Subscription, commit: Commit, random: Random
+) -> AutoCommit:
+    return AutoCommit(
+        group_id,
+        subscription,
+        commit,
+        interval=config.auto_commit_interval_ms / 1e3,
+        timeout=config.request_timeout_ms / 1e3,
+        backoff=_backoff_of(config, random),
+    )
+
+
+def _backoff_of(config: ConsumerConfig, random: Random) -> Backoff:
+    return Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
