@@ -1,4 +1,4 @@
-"""The clients under measurement. Each module has ``consume(job, stopwatch)``: a function, or a coroutine function.
+"""The clients under measurement. The module of each has ``consume(job, stopwatch)``, a function or coroutine.
 
 It connects, and learns what it must to send its first Fetch; starts the stopwatch; assigns all partitions of the topic
 from offset 0, without a group; takes ``job.max_records`` records at a time until it has ``job.records``, touching

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-
-from ..job import (
-    CHECK_CRCS,
-    FETCH_MAX_BYTES,
-    FETCH_MAX_WAIT_MS,
-    FETCH_MIN_BYTES,
-    MAX_PARTITION_FETCH_BYTES,
-    Job,
-)
+from ..job import Job
 from ..stopwatch import Stopwatch
 from ..tally import Tally
+from .aiokafka_options import assign_all, consumer
 
 
 async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
     tally = Tally()
-    partitions = [TopicPartition(job.topic, number) for number in range(job.partitions)]
-    async with AIOKafkaConsumer(
-        bootstrap_servers=job.bootstrap,
-        fetch_max_bytes=FETCH_MAX_BYTES,
-        max_partition_fetch_bytes=MAX_PARTITION_FETCH_BYTES,
-        fetch_min_bytes=FETCH_MIN_BYTES,
-        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
-        check_crcs=CHECK_CRCS,
-        enable_auto_commit=False,
-    ) as consumer:
+    async with consumer(job) as reader:
         stopwatch.start()
-        consumer.assign(partitions)
-        for partition in partitions:
-            consumer.seek(partition, 0)
-        await tally.add_each(consumer, job.records)
+        assign_all(reader, job)
+        await tally.add_each(reader, job.records)
         stopwatch.stop()
     return tally
