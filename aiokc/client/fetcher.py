@@ -91,6 +91,7 @@ class Fetcher:
         self._validator.done.followed_by(self.arrived)
         self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how much that may bring
         self._next_search = 0.0  # for leaders
+        self._search_pauses = self._new_backoff()
         self._closed = False
         self._news = False  # that the user was not told of yet
         self._backoffs: dict[int, Backoff] = {}
@@ -160,8 +161,10 @@ class Fetcher:
         if planner.without_leader:
             if now >= self._next_search:
                 self._metadata.request_update()
-                self._next_search = now + self._config.retry_backoff_ms / 1e3
+                self._next_search = now + self._search_pauses.next()
             retries.append(self._next_search)
+        else:
+            self._search_pauses.reset()
         if subscription.has_touched:  # what became due since the look at the clock before `look`
             return now
         return min((retry for retry in retries if retry is not None and retry > now), default=None)
@@ -313,14 +316,16 @@ class Fetcher:
     def _back_off(self, plan: FetchPlan) -> None:
         backoff = self._backoffs.get(plan.node_id)
         if backoff is None:
-            initial, most = self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3
-            backoff = self._backoffs[plan.node_id] = Backoff(initial, most, self._random)
+            backoff = self._backoffs[plan.node_id] = self._new_backoff()
         for target in self._planner.wanted(plan.node_id):
             position = self._subscription.get(target.tp, target.token)
             if position is not None and position.read_replica == plan.node_id:
                 self._subscription.read_from(target.tp, None)  # the leader may be well (KIP-392)
         self._planner.rest(plan.node_id, asyncio.get_running_loop().time() + backoff.next())
         self._metadata.request_update()
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
 
     def _fail(self, plan: FetchPlan, error: KafkaError) -> None:
         for target in self._planner.wanted(plan.node_id):

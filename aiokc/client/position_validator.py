@@ -86,9 +86,9 @@ class PositionValidator:
         self._buffer = buffer
         self._truncated = truncated
         self._timeout = config.request_timeout_ms / 1e3
-        self._pause = config.retry_backoff_ms / 1e3
-        self._backoff = partial(Backoff, self._pause, config.retry_backoff_max_ms / 1e3, random)
+        self._backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
         self._backoffs: dict[int, Backoff] = {}
+        self._leaderless = self._backoff()
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
 
     async def run(self) -> None:
@@ -117,7 +117,9 @@ class PositionValidator:
             tasks.start_soon(self._ask, node_id, {tp: asked[tp] for tp in part})
         if without_leader := [tp for tp in asked if cluster.leader(tp) is None]:
             self._metadata.request_update()
-            subscription.retry_later(without_leader, now + self._pause)
+            subscription.retry_later(without_leader, now + self._leaderless.next())
+        elif asked:
+            self._leaderless.reset()
 
     async def _ask(self, node_id: int, asked: dict[TopicPartition, _Asked]) -> None:
         try:
