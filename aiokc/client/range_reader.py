@@ -105,9 +105,6 @@ class _RangeReading:
     ) -> None:
         self._link.metadata.changed.not_followed_by(self.fetcher.wake)
         self._link.background.ended.not_followed_by(self.fetcher.arrived)
-        if error is None:
-            self.fetcher.close()
-            await self.fetcher.close_sessions()
         await self._background.stop()
 
     def check(self) -> None:

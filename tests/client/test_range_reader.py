@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aiokc import Client, TopicPartition
-from aiokc.errors import ConsumerClosed, OffsetOutOfRange
+from aiokc.errors import ConsumerClosed
 from aiokc.testing import Cluster
 from aiokc.wire.messages.fetch import FetchRequest
 
@@ -45,28 +45,3 @@ async def test_a_small_buffer_full_of_what_lies_behind_ranges_holds_up_no_other_
             async for part in client.read(ranges):
                 got[part.partition] += len(part.records)
             assert got == {tp: until for tp, (_, until) in ranges.items()}
-
-
-@pytest.mark.parametrize("columns", [False, True], ids=["records", "columns"])
-async def test_ranges_that_were_read_leave_no_fetch_sessions(columns: bool) -> None:
-    """Until a broker notices that nobody uses them, they take the room of others'."""
-    async with Cluster(brokers=2, topics={"t": 2}) as cluster:
-        for partition in (0, 1):
-            cluster.append("t", b"0", b"1", partition=partition)
-        ranges = {TopicPartition("t", number): (0, 1) for number in range(2)}
-        fetches = cluster.intercept(FetchRequest, lambda exchange: None)
-        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
-            async for _ in client.read_columns(ranges) if columns else client.read(ranges):
-                pass
-            assert fetches.hits == 4, "to each broker one that opens a session, and one that closes it"
-            assert not any(node.sessions for node in cluster._state.nodes.values())
-
-
-async def test_an_error_does_not_wait_for_fetch_sessions_to_be_closed() -> None:
-    async with Cluster(topics={"t": 1}) as cluster:
-        cluster.append("t", b"0", b"1")
-        cluster.trim("t", to=1)
-        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
-            with pytest.raises(OffsetOutOfRange):
-                async for _ in client.read({ZERO: (0, 2)}):
-                    pass
