@@ -176,7 +176,7 @@ class LocalKafka:
         return self.node(leader)
 
     def heal(self, *, timeout: float = START_SECONDS) -> None:
-        """Resume and start whatever a test left paused or dead; afterwards every replica of every topic is in sync.
+        """Resume and start whatever a test left paused or dead; every replica is in sync then, and every node knows.
 
         Also what a rolling restart does between two nodes. Raises LocalKafkaError after `timeout` seconds.
         """
@@ -188,11 +188,13 @@ class LocalKafka:
                 node.launch()
         for node in self._nodes:
             node.wait_until_ready(len(self._nodes), timeout=deadline - time.monotonic())
-        while behind := kafka_admin.describe(self._address(), None).under_replicated:
-            if time.monotonic() > deadline:
-                names = ", ".join(f"{info.topic}-{info.partition}" for info in behind)
-                raise LocalKafkaError(f"after {timeout:g} s these partitions still miss a replica: {names}")
-            time.sleep(_POLL_SECONDS)
+        for node in self._nodes:
+            while behind := kafka_admin.describe(node.address, None).under_replicated:
+                if time.monotonic() > deadline:
+                    names = ", ".join(f"{info.topic}-{info.partition}" for info in behind)
+                    text = f"after {timeout:g} s these partitions still miss a replica, says {node.name}: {names}"
+                    raise LocalKafkaError(text)
+                time.sleep(_POLL_SECONDS)
 
     def check(self) -> None:
         """Raise LocalKafkaError with the end of its log if a node that was started is not running any more."""

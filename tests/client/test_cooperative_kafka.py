@@ -125,7 +125,9 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
             slow.poll()
             late.poll()
             await slow.assigned(3)
-            mine = consumer.assignment()
+            async with asyncio.timeout(20.0):
+                while not (mine := consumer.assignment()):  # the one hears of its share after the other
+                    await consumer._reading.changed.wait(0.1)
             slow.may_join.clear()
             late.subscribe(topic)
             async with asyncio.timeout(20.0):
