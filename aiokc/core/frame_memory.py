@@ -32,6 +32,19 @@ class Unread:
 
 
 @dataclass(slots=True, eq=False)
+class Run:
+    """Plain batches side by side (records/runs.py). They need no opening: ``view`` is what they are read from.
+
+    ``at`` is where the first of them begins that is not in columns, or only in part.
+    """
+
+    view: memoryview
+    aborted: AbortedTransactions | None
+    frame: Frame | None = None
+    at: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class Frame:
     """The bytes of one response, which batches of it are unread, and how many frames had come when one was read."""
 
@@ -39,7 +52,7 @@ class Frame:
     size: int
     read_at: int
     left: int = 0
-    unread: dict[Unread, None] = field(default_factory=dict)
+    unread: dict[Unread | Run, None] = field(default_factory=dict)
 
 
 class FrameMemory:
@@ -54,8 +67,8 @@ class FrameMemory:
         self._frames: dict[int, Frame] = {}
         self._came = 0
 
-    def hold(self, unread: Unread) -> None:
-        """A batch is kept, and the frame that it is a part of with it."""
+    def hold(self, unread: Unread | Run) -> None:
+        """A batch is kept, or a run of them, and the frame that it is a part of with it."""
         frame = self._frames.get(id(unread.view.obj))
         if frame is None:
             self._look_at_oldest()
@@ -68,13 +81,27 @@ class FrameMemory:
         self.bytes += frame.size
         return frame
 
-    def _put(self, unread: Unread, frame: Frame) -> None:
+    def _put(self, unread: Unread | Run, frame: Frame) -> None:
         frame.unread[unread] = None
         frame.left += len(unread.view)
         unread.frame = frame
 
-    def release(self, unread: Unread) -> None:
-        """A batch is open, or dropped: its bytes are not needed any more."""
+    def cut(self, run: Run, size: int) -> Run:
+        """The first bytes of a run, which batches of it end with, become a run of their own."""
+        first = Run(run.view[:size], run.aborted, at=min(run.at, size))
+        run.view, run.at = run.view[size:], max(run.at - size, 0)
+        if run.frame is not None:
+            run.frame.left -= size
+            self._put(first, run.frame)
+        return first
+
+    def reads(self, run: Run) -> None:
+        """Some of a run was read: its frame does not stand still."""
+        if run.frame is not None:
+            run.frame.read_at = self._came
+
+    def release(self, unread: Unread | Run) -> None:
+        """A batch is open, or dropped, or a run is: its bytes are not needed any more."""
         frame, size = unread.frame, len(unread.view)
         unread.view, unread.frame = _EMPTY, None
         if frame is None:

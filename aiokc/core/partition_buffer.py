@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ..errors import DeserializationFailed, KafkaError, RecordError
-from ..records import AbortedTransactions, ColumnBuilder, RecordReader, append, open_measured, split_batches
+from ..records import AbortedTransactions, ColumnBuilder, RecordReader, append, append_run, open_measured
 from ..types import ConsumerRecord, RawRecord, TopicPartition
-from .frame_memory import FrameMemory, Unread
+from .arrived_batches import split_arrived, take_apart
+from .frame_memory import FrameMemory, Run, Unread
 
 
 @dataclass(slots=True)
@@ -44,7 +45,8 @@ class PartitionBuffer:
 
     In memory are batches as they came until they are opened, and those that are open or decoded, decompressed, until
     the last of their records was taken. So what was decoded, as records or into columns, and not taken can be read
-    again (``rewind``).
+    again (``rewind``). Plain batches side by side are kept as runs, which ``append`` makes columns of as they are; who
+    wants records of them gets them batch by batch.
 
     Where records are deserialized, ``typed`` are the first of ``ready`` once more, with the user's keys and values, and
     ``refused`` says why the one behind those is not among them.
@@ -92,8 +94,8 @@ class PartitionBuffer:
         self.typed: list[ConsumerRecord[Any, Any]] = []
         self.refused: DeserializationFailed | None = None
         self.error: KafkaError | None = None
-        self._unread: deque[Unread] = deque()
-        self._passed: list[Unread] = []  # batches that are read to their end, and of which not all was taken
+        self._unread: deque[Unread | Run] = deque()
+        self._passed: list[Unread | Run] = []  # batches that are read to their end, and of which not all was taken
         self._reader: RecordReader | None = None  # of the first unread one
         self._limits = limits
         self._memory = memory or FrameMemory()
@@ -113,8 +115,14 @@ class PartitionBuffer:
 
     def _forget_passed(self) -> None:
         """All that was decoded is taken: only the batch in hand is still needed."""
+        first = self._unread[0] if self._unread else None
+        for passed in self._passed:
+            if isinstance(passed, Run):
+                self._memory.release(passed)
+        if isinstance(first, Run) and first.at:
+            self._memory.release(self._memory.cut(first, first.at))
         self._passed.clear()
-        kept = self._unread[0].size if self._reader is not None else 0
+        kept = first.size if isinstance(first, Unread) and self._reader is not None else 0
         self._memory.bytes -= self._decoded - kept
         self._decoded = kept
 
@@ -129,14 +137,10 @@ class PartitionBuffer:
         if fetched.aborted:
             aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
         try:
-            for header, view in split_batches(fetched.records):
-                if header.next_offset <= self.end:
-                    continue  # all of it lies before what was asked for
-                unread = Unread(header, view, aborted)
+            for unread, next_offset, epoch in split_arrived(fetched.records, self.end, aborted):
                 self._unread.append(unread)
                 self._memory.hold(unread)
-                self.end = header.next_offset
-                self.epoch = header.leader_epoch
+                self.end, self.epoch = next_offset, epoch
         except RecordError as error:
             self.error = self._located(error)
             return
@@ -153,9 +157,41 @@ class PartitionBuffer:
     def empty(self) -> bool:
         return not self.ready and not self.undecoded and self.error is None
 
+    @property
+    def at_run(self) -> bool:
+        """Whether the next records are those of a run: ``append`` needs no batch to be opened."""
+        return bool(self._unread) and isinstance(self._unread[0], Run)
+
     def unopened(self) -> Unread | None:
         """The batch to open before the next record can be decoded; None where one is open, or none is left."""
-        return self._unread[0] if self._reader is None and self._unread else None
+        if self._reader is not None or not self._unread:
+            return None
+        first = self._unread[0]
+        if isinstance(first, Run):
+            self._take_apart(first)
+            first = self._first_batch
+        return first
+
+    @property
+    def _first_batch(self) -> Unread:
+        first = self._unread[0]
+        assert isinstance(first, Unread)
+        return first
+
+    def _take_apart(self, run: Run) -> None:
+        """Have the next batches of the run by themselves, before what is left of it."""
+        if run.at:
+            self._passed.append(self._memory.cut(run, run.at))
+        batches, rest = take_apart(run)
+        for batch in batches:
+            self._memory.hold(batch)
+        if rest is not None:
+            self._memory.hold(rest)
+        self._memory.release(run)
+        self._unread.popleft()
+        if rest is not None:
+            self._unread.appendleft(rest)
+        self._unread.extendleft(reversed(batches))
 
     def open(self, unread: Unread) -> Opened | None:
         """Check and decompress the next batch; None where nobody must see it (an aborted transaction).
@@ -213,15 +249,20 @@ class PartitionBuffer:
         self.ready += reader.take(count, self.next)
         if self.ready:
             self.next = max(self.next, self.ready[-1].offset + 1)
-            self.next_epoch = self._unread[0].header.leader_epoch
+            self.next_epoch = self._first_batch.header.leader_epoch
         if reader.remaining == 0:
             self._close_batch()
 
     def append(self, builder: ColumnBuilder, rows: int, size: int, until: int) -> int:
-        """Append up to ``rows`` records before offset ``until``, from one batch as ``decode`` does; return how many.
+        """Append up to ``rows`` records before offset ``until``, from a run or one batch; return how many.
 
         It stops once all rows of the builder count ``size``. ``next`` is ``until`` once there are no more before that.
         """
+        first = self._unread[0] if self._unread else None
+        if isinstance(first, Run):
+            count, has_moved = self._append_run(first, builder, rows, size, until)
+            if has_moved:
+                return count
         try:
             unread = self.unopened()
             if unread is not None:
@@ -232,11 +273,33 @@ class PartitionBuffer:
             self.failed_with(error)
         return 0
 
+    def _append_run(self, run: Run, builder: ColumnBuilder, rows: int, size: int, until: int) -> tuple[int, bool]:
+        """Append from the run; return how many, and False where its next batch is one to be read by itself."""
+        count, at, end, epoch = append_run(
+            builder,
+            run.view,
+            run.at,
+            topic=self.tp.topic,
+            partition=self.tp.partition,
+            from_offset=self.next,
+            until=until,
+            rows=rows,
+            size=size,
+            check_crcs=self._limits.check_crcs,
+        )
+        has_moved, run.at = count > 0 or at > run.at, at
+        self._memory.reads(run)
+        if end > self.next:
+            self.next, self.next_epoch = end, epoch
+        if at == len(run.view):
+            self._pass_first()
+        return count, has_moved
+
     def _append(self, reader: RecordReader, builder: ColumnBuilder, rows: int, size: int, until: int) -> int:
         count = append(builder, reader, self.next, until, rows, size)
         if count:
             self.next = reader.next_offset
-            self.next_epoch = self._unread[0].header.leader_epoch
+            self.next_epoch = self._first_batch.header.leader_epoch
         if reader.remaining == 0:
             self._close_batch()
         elif count == 0 and not builder.is_full:
@@ -245,11 +308,19 @@ class PartitionBuffer:
 
     def _close_batch(self) -> None:
         """The batch is read to its end: the position is behind it, whatever compaction left of its records."""
-        unread = self._unread.popleft()
-        self._passed.append(unread)
-        self._reader = self._unread[0].reader if self._unread else None
+        unread = self._first_batch
+        self._pass_first()
         self.next = max(self.next, unread.header.next_offset)
         self.next_epoch = unread.header.leader_epoch
+
+    def _pass_first(self) -> None:
+        self._passed.append(self._unread.popleft())
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With the reader of the next batch, if it was opened before."""
+        first = self._unread[0] if self._unread else None
+        self._reader = first.reader if isinstance(first, Unread) else None
 
     def take(self, count: int) -> tuple[list[RawRecord], int]:
         """Return up to ``count`` decoded records, and the position after them; its epoch is ``taken_epoch`` then.
@@ -284,13 +355,15 @@ class PartitionBuffer:
         for unread in reversed(self._passed):
             self._unread.appendleft(unread)
         for unread in self._unread:
-            if unread.reader is None and not unread.hidden:
-                break
-            if unread.reader is not None:
+            if isinstance(unread, Run):
+                unread.at = 0
+            elif unread.reader is not None:
                 unread.reader.rewind()
+            elif not unread.hidden:
+                break
         self._passed.clear()
         self.ready, self.typed, self.refused = [], [], None
-        self._reader = self._unread[0].reader if self._unread else None
+        self._go_on()
         self.next, self.next_epoch = self.taken, self.taken_epoch
 
     def _located(self, error: RecordError) -> RecordError:

@@ -5,6 +5,7 @@ from .columns import COLUMNS, ColumnBuilder, append, checked_columns, new_builde
 from .compression import Codec
 from .decode import NATIVE, RecordReader, open_batch, open_measured
 from .encode import NewRecord, encode_batch, encode_control_batch
+from .runs import append_run, measure_run
 from .transactions import AbortedTransactions, ControlType, control_type
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "NewRecord",
     "RecordReader",
     "append",
+    "append_run",
     "checked_columns",
     "control_type",
     "encode_batch",
     "encode_control_batch",
+    "measure_run",
     "new_builder",
     "open_batch",
     "open_measured",

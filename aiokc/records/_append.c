@@ -48,10 +48,10 @@ static int put_headers(Builder *self, Cursor cursor, int64_t count) {
     return 1;
 }
 
-static inline Fate append_record(Builder *self, const Origin *origin, const Reader *reader, const Cursor *payload,
+static inline Fate append_record(Builder *self, const Origin *origin, const Head *head, const Cursor *payload,
                                  const Layout *layout, Row *row) {
     Cursor headers = *payload;
-    row->timestamp = timestamp_of(reader, layout);
+    row->timestamp = timestamp_of(head, layout);
     row->key = content_at(payload, layout->places[KEY]);
     row->value = content_at(payload, layout->places[VALUE]);
     row->header_count = 0;
@@ -73,46 +73,33 @@ static inline Fate append_record(Builder *self, const Origin *origin, const Read
     return WRONG;
 }
 
-/* Append rows until there are so many, or all count so much; return how many, or -1 with an exception. Where there are
- * some, what is wrong with the one behind them is for the next call. */
-static int64_t append_rows(Builder *self, const State *state, Reader *reader, int64_t until, int64_t rows, int64_t size) {
-    PyObject *topic = PyTuple_GET_ITEM(reader->origin, TOPIC), *partition = PyTuple_GET_ITEM(reader->origin, PARTITION);
-    Origin origin;
-    if (!read_origin(topic, partition, PyTuple_GET_ITEM(reader->origin, TIMESTAMP_TYPE),
-                     PyTuple_GET_ITEM(reader->origin, LEADER_EPOCH), &origin))
-        return -1;
-    Progress progress = reader->progress;
-    int64_t wanted = Py_MIN(rows, progress.remaining), most = possible_rows(self, &origin, wanted), count = 0;
-    if (!make_row_room(self, &origin, most)) {
+int64_t append_rows(Builder *self, const Origin *origin, const Head *head, Progress *progress, Cursor *cursor,
+                    const Wanted *wanted, Row *refused, Fate *fate) {
+    Progress here = *progress;
+    int64_t rows = Py_MIN(wanted->rows, here.remaining), most = possible_rows(self, origin, rows), count = 0;
+    *fate = WRITTEN;
+    if (!make_row_room(self, origin, most)) {
         PyErr_NoMemory();
         return -1;
     }
-    Cursor cursor = cursor_at(reader->payload, 0);
-    Row row = {0};
-    Fate fate = WRITTEN;
-    for (; count < most && self->size < size; count++) {
+    for (; count < most && self->size < wanted->size; count++) {
         Layout layout;
-        if (!read_record(&cursor, &progress, reader->last_delta, &layout))
+        if (!read_record(cursor, &here, head->last_delta, &layout))
             break;
-        row.offset = reader->base_offset + layout.offset_delta;
-        if (row.offset >= until)
+        refused->offset = head->base_offset + layout.offset_delta;
+        if (refused->offset >= wanted->until)
             break;
-        fate = append_record(self, &origin, reader, &cursor, &layout, &row);
-        if (fate != WRITTEN)
+        *fate = append_record(self, origin, head, cursor, &layout, refused);
+        if (*fate != WRITTEN)
             break;
-        advance(&progress, &layout);
+        advance(&here, &layout);
     }
-    put_origin(self, &origin, count);
-    reader->progress = progress;
-    self->is_full = self->is_full || fate == NO_ROOM || (count == most && most < wanted);
-    if (count > 0) {
+    put_origin(self, origin, count);
+    *progress = here;
+    self->is_full = self->is_full || *fate == NO_ROOM || (count == most && most < rows);
+    if (count > 0)
         PyErr_Clear(); /* of the one behind, which will be read again */
-    } else if (cursor.problem != NULL) {
-        raise_corrupt(reader, &cursor);
-    } else {
-        raise_refusal(state, fate, topic, partition, self, &row);
-    }
-    return count == 0 && PyErr_Occurred() ? -1 : count;
+    return count == 0 && *fate == WRONG ? -1 : count;
 }
 
 PyObject *builder_append(Builder *self, PyObject *args, PyObject *kwargs) {
@@ -124,16 +111,30 @@ PyObject *builder_append(Builder *self, PyObject *args, PyObject *kwargs) {
                                      &until, &rows, &size))
         return NULL;
     Reader *reader = (Reader *)given;
+    Head *head = &reader->head;
     Cursor cursor = cursor_at(reader->payload, 0);
     if (rows <= 0 || self->size >= size)
         return PyLong_FromLong(0);
-    if (reader->base_offset + reader->progress.previous_delta + 1 < from_offset &&
-        !skip_to(&cursor, &reader->progress, reader->last_delta, from_offset - reader->base_offset)) {
+    if (head->base_offset + reader->progress.previous_delta + 1 < from_offset &&
+        !skip_to(&cursor, &reader->progress, head->last_delta, from_offset - head->base_offset)) {
         raise_corrupt(reader, &cursor);
         return NULL;
     }
-    int64_t count = append_rows(self, state, reader, until, rows, size);
-    return count < 0 ? NULL : PyLong_FromLongLong(count);
+    PyObject *topic = PyTuple_GET_ITEM(reader->origin, TOPIC), *partition = PyTuple_GET_ITEM(reader->origin, PARTITION);
+    Origin origin;
+    if (!read_origin(topic, partition, PyTuple_GET_ITEM(reader->origin, TIMESTAMP_TYPE),
+                     PyTuple_GET_ITEM(reader->origin, LEADER_EPOCH), &origin))
+        return NULL;
+    Wanted wanted = {.until = until, .rows = rows, .size = size};
+    Row refused = {0};
+    Fate fate;
+    int64_t count = append_rows(self, &origin, head, &reader->progress, &cursor, &wanted, &refused, &fate);
+    if (count == 0 && cursor.problem != NULL) {
+        raise_corrupt(reader, &cursor);
+    } else if (count == 0) {
+        raise_refusal(state, fate, topic, partition, self, &refused);
+    }
+    return PyErr_Occurred() ? NULL : PyLong_FromLongLong(count);
 }
 
 /* From records that are objects already: of a reader that is none of ours */

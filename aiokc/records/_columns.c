@@ -127,6 +127,10 @@ static PyMethodDef builder_methods[] = {
     {"append", (PyCFunction)(void (*)(void))builder_append, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("append(reader, from_offset, until, rows, size) -> int\n\n"
                "Append the reader's records in [from_offset, until): at most so many rows, until all count so much.")},
+    {"append_run", (PyCFunction)(void (*)(void))builder_append_run, METH_VARARGS | METH_KEYWORDS,
+     PyDoc_STR("append_run(run, at, topic, partition, from_offset, until, rows, size, check_crcs)"
+               " -> (count, at, next_offset, leader_epoch)\n\n"
+               "The same with batches that lie side by side, from the one at ``at`` on.")},
     {"append_records", (PyCFunction)(void (*)(void))builder_append_records, METH_VARARGS | METH_KEYWORDS,
      PyDoc_STR("append_records(records, until, size) -> int\n\nThe same with records that are objects already.")},
     {"finish", (PyCFunction)builder_finish, METH_NOARGS,

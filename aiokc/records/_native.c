@@ -1,7 +1,7 @@
 /* The record decoder in C: what _pure.py does, byte for byte and error for error.
  *
  * One idea each: _layout.h reads the bytes of a record, _records.c makes objects of records, _columns.c,
- * _append.c and _rows.h make columns of them, and _arrow.c hands those over.
+ * _append.c, _runs.c and _rows.h make columns of them, _batch.c owns their memory, and _arrow.c hands them over.
  */
 
 #include "_arrow.h"
@@ -17,9 +17,12 @@ static int module_exec(PyObject *module) {
     State *state = PyModule_GetState(module);
     if ((state->corrupt_record = imported("aiokc.errors", "CorruptRecord")) == NULL ||
         (state->too_large = imported("aiokc.records.unfit", "too_large")) == NULL ||
-        (state->no_timestamp = imported("aiokc.records.unfit", "no_timestamp")) == NULL)
+        (state->no_timestamp = imported("aiokc.records.unfit", "no_timestamp")) == NULL ||
+        (state->crc32c = imported("crc32c", "crc32c")) == NULL)
         return -1;
-    return add_records(module, state) < 0 || add_arrow(module, state) < 0 || add_columns(module, state) < 0 ? -1 : 0;
+    if (add_records(module, state) < 0 || add_arrow(module, state) < 0 || add_columns(module, state) < 0)
+        return -1;
+    return add_runs(module, state);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
@@ -30,6 +33,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->corrupt_record);
     Py_VISIT(state->too_large);
     Py_VISIT(state->no_timestamp);
+    Py_VISIT(state->crc32c);
     Py_VISIT(state->no_headers);
     return 0;
 }
@@ -42,6 +46,7 @@ static int module_clear(PyObject *module) {
     Py_CLEAR(state->corrupt_record);
     Py_CLEAR(state->too_large);
     Py_CLEAR(state->no_timestamp);
+    Py_CLEAR(state->crc32c);
     Py_CLEAR(state->no_headers);
     return 0;
 }

@@ -22,22 +22,28 @@ typedef struct {
     PyObject *corrupt_record;
     PyObject *too_large;    /* these two make errors: see unfit.py */
     PyObject *no_timestamp;
+    PyObject *crc32c;
     PyObject *no_headers;
 } State;
 
 /* Topic, partition, timestamp type and leader epoch are the same for all records of a batch: a tuple, its origin. */
 enum { TOPIC, PARTITION, TIMESTAMP_TYPE, LEADER_EPOCH };
 
+/* What a batch's header says of its records. */
 typedef struct {
-    PyObject_HEAD
-    PyObject *payload;
-    PyObject *origin;
     int64_t base_offset;
     int64_t last_delta;
     int64_t record_count;
     uint64_t base_timestamp; /* without a sign: Java's sum of it and a delta wraps around */
     int64_t append_time;
     int has_append_time;
+} Head;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *payload;
+    PyObject *origin;
+    Head head;
     Progress progress;
 } Reader;
 
@@ -45,9 +51,19 @@ static inline Cursor cursor_at(PyObject *payload, int64_t at) {
     return (Cursor){.data = (const uint8_t *)PyBytes_AS_STRING(payload), .size = PyBytes_GET_SIZE(payload), .at = at};
 }
 
-static inline int64_t timestamp_of(const Reader *reader, const Layout *layout) {
-    return reader->has_append_time ? reader->append_time
-                                   : (int64_t)(reader->base_timestamp + layout->timestamp_delta);
+static inline Progress at_first_record(const Head *head) {
+    return (Progress){.previous_delta = -1, .remaining = head->record_count};
+}
+
+/* What is wrong with a batch of so many bytes of records, as a format of these and the number of records; or NULL. */
+static inline const char *wrong_size(const Head *head, int64_t size) {
+    if (head->record_count > size / SMALLEST_RECORD)
+        return "%lld bytes cannot hold %lld records";
+    return head->record_count == 0 && size > 0 ? "%lld bytes in a batch without records" : NULL;
+}
+
+static inline int64_t timestamp_of(const Head *head, const Layout *layout) {
+    return head->has_append_time ? head->append_time : (int64_t)(head->base_timestamp + layout->timestamp_delta);
 }
 
 /* Add the types of _records.c to the module, and to its state. */
@@ -55,6 +71,9 @@ int add_records(PyObject *module, State *state);
 
 /* The same for _columns.c. */
 int add_columns(PyObject *module, State *state);
+
+/* And the function of _runs.c. */
+int add_runs(PyObject *module, State *state);
 
 /* Set CorruptRecord for what the cursor has met in this reader's batch. */
 void raise_corrupt(const Reader *reader, const Cursor *cursor);

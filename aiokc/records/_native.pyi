@@ -33,5 +33,19 @@ class ColumnBuilder:
     @property
     def is_full(self) -> bool: ...
     def append(self, reader: RecordReader, from_offset: int, until: int, rows: int, size: int) -> int: ...
+    def append_run(
+        self,
+        run: memoryview,
+        at: int,
+        topic: str,
+        partition: int,
+        from_offset: int,
+        until: int,
+        rows: int,
+        size: int,
+        check_crcs: bool,
+    ) -> tuple[int, int, int, int]: ...
     def append_records(self, records: list[RawRecord], until: int, size: int) -> int: ...
     def finish(self) -> ArrowBatch: ...
+
+def measure_run(records: memoryview, after: int, transactional: bool, most: int) -> tuple[int, int, int, int]: ...

@@ -143,8 +143,8 @@ static PyType_Spec record_spec = {
 
 void raise_corrupt(const Reader *self, const Cursor *cursor) {
     State *state = PyType_GetModuleState(Py_TYPE(self));
-    long long next_offset = self->base_offset + self->last_delta + 1;
-    long long offset = self->base_offset + self->progress.previous_delta + 1;
+    long long next_offset = self->head.base_offset + self->head.last_delta + 1;
+    long long offset = self->head.base_offset + self->progress.previous_delta + 1;
     PyObject *what = PyUnicode_FromFormat(cursor->problem, cursor->numbers[0], cursor->numbers[1]);
     PyObject *args = what == NULL ? NULL : Py_BuildValue("(N)", PyUnicode_FromFormat(
         "%U; seek() to %lld to skip the batch", what, next_offset));
@@ -169,23 +169,24 @@ static int read_field(PyObject *header, const char *name, int64_t *number) {
 }
 
 static int reader_set_header(Reader *self, PyObject *header, PyObject *topic, int partition) {
+    Head *head = &self->head;
     int64_t base_timestamp, record_count, timestamp_type;
-    if (!read_field(header, "base_offset", &self->base_offset) ||
-        !read_field(header, "last_offset_delta", &self->last_delta) ||
+    if (!read_field(header, "base_offset", &head->base_offset) ||
+        !read_field(header, "last_offset_delta", &head->last_delta) ||
         !read_field(header, "base_timestamp", &base_timestamp) ||
-        !read_field(header, "max_timestamp", &self->append_time) ||
+        !read_field(header, "max_timestamp", &head->append_time) ||
         !read_field(header, "record_count", &record_count) ||
         !read_field(header, "timestamp_type", &timestamp_type))
         return 0;
-    if (self->base_offset < 0 || self->last_delta < 0 || self->last_delta >= INT64_MAX - self->base_offset ||
-        record_count < 0 || record_count > self->last_delta + 1) {
+    if (head->base_offset < 0 || head->last_delta < 0 || head->last_delta >= INT64_MAX - head->base_offset ||
+        record_count < 0 || record_count > head->last_delta + 1) {
         PyErr_SetString(PyExc_ValueError, "the header is none that read_header returns");
         return 0;
     }
-    self->base_timestamp = (uint64_t)base_timestamp;
-    self->has_append_time = timestamp_type == 1;
-    self->record_count = Py_MIN(record_count, PY_SSIZE_T_MAX);
-    self->progress = (Progress){.previous_delta = -1, .remaining = self->record_count};
+    head->base_timestamp = (uint64_t)base_timestamp;
+    head->has_append_time = timestamp_type == 1;
+    head->record_count = Py_MIN(record_count, PY_SSIZE_T_MAX);
+    self->progress = at_first_record(head);
     PyObject *leader_epoch = PyObject_GetAttrString(header, "leader_epoch");
     topic = leader_epoch == NULL ? NULL : PyUnicode_FromObject(topic); /* a str, and no subclass with a __dict__ */
     if (topic != NULL)
@@ -212,11 +213,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     Cursor cursor = cursor_at(self->payload, 0);
     cursor.numbers[0] = cursor.size;
     cursor.numbers[1] = self->progress.remaining;
-    if (self->progress.remaining > cursor.size / SMALLEST_RECORD) {
-        cursor.problem = "%lld bytes cannot hold %lld records";
-    } else if (self->progress.remaining == 0 && cursor.size > 0) {
-        cursor.problem = "%lld bytes in a batch without records";
-    }
+    cursor.problem = wrong_size(&self->head, cursor.size);
     if (cursor.problem != NULL) {
         raise_corrupt(self, &cursor);
         Py_DECREF(self);
@@ -262,8 +259,8 @@ static PyObject *new_record(const State *state, const Reader *reader, Cursor *cu
     record->key = key;
     record->value = value;
     record->headers = headers;
-    record->offset = reader->base_offset + layout->offset_delta;
-    record->timestamp = timestamp_of(reader, layout);
+    record->offset = reader->head.base_offset + layout->offset_delta;
+    record->timestamp = timestamp_of(&reader->head, layout);
     return (PyObject *)record;
 }
 
@@ -275,7 +272,7 @@ static Py_ssize_t fill(Reader *self, Cursor *cursor, PyObject *records) {
     Py_ssize_t most = (Py_ssize_t)Py_MIN(PyList_GET_SIZE(records), progress.remaining), filled = 0;
     for (; filled < most; filled++) {
         Layout layout;
-        if (!read_record(cursor, &progress, self->last_delta, &layout))
+        if (!read_record(cursor, &progress, self->head.last_delta, &layout))
             break;
         PyObject *record = new_record(state, self, cursor, &layout);
         if (record == NULL)
@@ -298,8 +295,8 @@ static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
         return NULL;
     Cursor cursor = cursor_at(self->payload, 0);
     Py_ssize_t filled = 0;
-    if (self->base_offset + self->progress.previous_delta + 1 >= from_offset ||
-        skip_to(&cursor, &self->progress, self->last_delta, from_offset - self->base_offset))
+    if (self->head.base_offset + self->progress.previous_delta + 1 >= from_offset ||
+        skip_to(&cursor, &self->progress, self->head.last_delta, from_offset - self->head.base_offset))
         filled = fill(self, &cursor, records);
     if (filled == 0 && cursor.problem != NULL) {
         raise_corrupt(self, &cursor);
@@ -314,12 +311,12 @@ static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
 }
 
 static PyObject *reader_rewind(Reader *self, PyObject *Py_UNUSED(ignored)) {
-    self->progress = (Progress){.previous_delta = -1, .remaining = self->record_count};
+    self->progress = at_first_record(&self->head);
     Py_RETURN_NONE;
 }
 
 static PyObject *reader_next_offset(Reader *self, void *Py_UNUSED(closure)) {
-    return PyLong_FromLongLong(self->base_offset + self->progress.previous_delta + 1);
+    return PyLong_FromLongLong(self->head.base_offset + self->progress.previous_delta + 1);
 }
 
 static PyMethodDef reader_methods[] = {

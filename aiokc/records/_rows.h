@@ -308,14 +308,30 @@ static inline int read_origin(PyObject *topic, PyObject *partition, PyObject *ti
     return origin->topic != NULL && !PyErr_Occurred();
 }
 
-/* Methods of a ColumnBuilder, in _append.c */
+/* The rows of one batch, in _append.c */
 
 #if defined(__GNUC__)
 #pragma GCC visibility push(hidden)
 #endif
 
+/* Which rows are wanted: those before offset ``until``, so many, and until all of the builder's count ``size``. */
+typedef struct {
+    int64_t until;
+    int64_t rows;
+    int64_t size;
+} Wanted;
+
+/* Append rows of the payload that the cursor reads, from ``progress`` on; return how many, or -1 with an exception. It
+ * may be fewer than are wanted because of the row behind them: then the cursor has a problem, or there is one with
+ * ``refused``, and a fate that is not WRITTEN. */
+int64_t append_rows(Builder *self, const Origin *origin, const Head *head, Progress *progress, Cursor *cursor,
+                    const Wanted *wanted, Row *refused, Fate *fate);
+
+/* Methods of a ColumnBuilder, in _append.c and _runs.c */
+
 PyObject *builder_append(Builder *self, PyObject *args, PyObject *kwargs);
 PyObject *builder_append_records(Builder *self, PyObject *args, PyObject *kwargs);
+PyObject *builder_append_run(Builder *self, PyObject *args, PyObject *kwargs);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop

@@ -160,3 +160,5 @@ def implementation_of_columns() -> Any:
 
 #: Whether records are decoded by the extension.
 NATIVE: Final[bool] = _chosen is not _pure
+#: What is in it, and has no twin in Python: only where ``NATIVE``.
+extension: Final[Any] = _chosen

@@ -42,7 +42,7 @@ def log(kinds: list[str]) -> tuple[bytes, list[int], list[tuple[int, int]], int]
             )
             offset += 1
             continue
-        deltas = [0, 3, 4] if kind == "compacted" else range(7)
+        deltas = {"compacted": [0, 3, 4], "hollow": []}.get(kind, range(7))
         headers = [] if kind == "corrupt" else [("h", b"1")]
         records = [NewRecord(b"v", b"%d" % (offset + delta), headers, offset_delta=delta) for delta in deltas]
         batch = bytearray(
@@ -52,6 +52,8 @@ def log(kinds: list[str]) -> tuple[bytes, list[int], list[tuple[int, int]], int]
                 last_offset_delta=6,
                 leader_epoch=len(seen) % 3,
                 codec=Codec.GZIP if kind == "gzip" else Codec.NONE,
+                producer_id=8 if kind == "committed" else -1,
+                transactional=kind == "committed",
             )
         )
         if kind == "corrupt":
@@ -65,7 +67,9 @@ def log(kinds: list[str]) -> tuple[bytes, list[int], list[tuple[int, int]], int]
 
 
 kinds: Final = st.lists(
-    st.sampled_from(["plain", "compacted", "gzip", "marker", "aborted", "messages"]), min_size=1, max_size=6
+    st.sampled_from(["plain", "plain", "compacted", "hollow", "committed", "gzip", "marker", "aborted", "messages"]),
+    min_size=1,
+    max_size=8,
 )
 steps: Final = st.lists(
     st.tuples(st.sampled_from(["records", "part", "columns", "cancelled", "rewound"]), st.integers(1, 9)), max_size=30
@@ -135,3 +139,44 @@ def test_no_row_behind_the_end_of_a_range(batches: list[str], until: int, count:
     assert buffer.next >= min(until, end)
     offsets = pa.record_batch(builder.finish()).column("offset").to_pylist()
     assert offsets == [offset for offset in seen if offset < until]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["plain", "compacted", "hollow"]), min_size=2, max_size=9), st.data())
+def test_a_batch_of_a_run_that_is_not_what_was_sent(batches: list[str], data: st.DataObject) -> None:
+    """What is before it comes first; the error is that of its own offset, however it is read."""
+    log_bytes, seen, _, _ = log(batches)
+    whole = bytearray(log_bytes)
+    starts = [0]
+    for _ in batches[1:]:
+        starts.append(starts[-1] + 12 + int.from_bytes(whole[starts[-1] + 8 : starts[-1] + 12], "big"))
+    number = data.draw(st.integers(0, len(batches) - 1))
+    whole[starts[number] + 40] ^= 1  # of its greatest timestamp: only the CRC tells
+    errors = []
+    for as_columns in (False, True):
+        memory = FrameMemory()
+        buffer = PartitionBuffer(TP, 1, 0, Limits(), memory)
+        buffer.add(Fetched(TP, 1, 0, memoryview(bytes(whole))))
+        builder = new_builder(("offset",), "ms")
+        got: list[int] = []
+        rows = data.draw(st.integers(1, 30))
+        while buffer.undecoded:
+            if as_columns:
+                buffer.append(builder, rows, 1 << 20, END)
+                if data.draw(st.booleans()):
+                    buffer.rewind()
+                    builder = new_builder(("offset",), "ms")
+                    while buffer.undecoded:
+                        buffer.append(builder, 30, 1 << 20, END)
+                got += pa.record_batch(builder.finish()).column("offset").to_pylist()
+                assert buffer.take_appended() == buffer.next
+            else:
+                buffer.decode(rows)
+                got += [record.offset for record in buffer.take(1 << 30)[0]]
+        assert got == [offset for offset in seen if offset < 7 * number]
+        assert memory.bytes == 0
+        error = buffer.error
+        assert isinstance(error, CorruptRecord)
+        errors.append((str(error), error.topic, error.partition, error.offset))
+    assert errors[0] == errors[1]
+    assert errors[0][3] == 7 * number

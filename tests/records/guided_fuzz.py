@@ -24,7 +24,7 @@ from aiokc.records.decode import read_payload
 from aiokc.wire import decode, read_response_header
 from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
 
-from .native_fuzz import MUTATIONS, changed_header, seeds
+from .native_fuzz import MUTATIONS, changed_header, seeds, side_by_side
 from .twins import assert_same
 
 GOLDEN: Final = Path(__file__).parent.parent / "wire/golden.txt"
@@ -110,6 +110,21 @@ def into_columns(given: Input, chance: random.Random) -> None:
     assert len(batch) <= _MOST_ROWS * len(given.calls)
     batch.__arrow_c_array__()
     batch.__arrow_c_stream__()
+    _run_into_columns(given, builder, chance)
+
+
+def _run_into_columns(given: Input, builder: _native.ColumnBuilder, chance: random.Random) -> None:
+    """The same with a run: the batch twice, and changed where the headers are."""
+    run = bytearray(side_by_side([given[:2]] * 2, chance))
+    if chance.random() < 0.3:
+        chance.choice(MUTATIONS)(chance, run, chance.randrange(61))
+    view, at, start = memoryview(bytes(run)), 0, chance.choice((0, 53))
+    _native.measure_run(view, start, chance.random() < 0.5, 1 << 20)
+    for rows, _ in (*given.calls, (1_000, 0)):
+        size, checks = chance.choice((1, 100, 1 << 20)), chance.random() < 0.1
+        _, at, start, _ = builder.append_run(view, at, "t", 3, start, chance.choice((60, 1 << 60)), rows, size, checks)
+        if chance.random() < 0.3:
+            builder.finish().__arrow_c_array__()
 
 
 def run(rounds: int | None, seconds: float | None, seed: int) -> str:

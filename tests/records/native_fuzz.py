@@ -8,11 +8,13 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from aiokc.records import COLUMNS, BatchHeader, NewRecord, _native, _pure, _pure_columns
+from aiokc.records.batch import HEADER, PREFIX_SIZE
 
+from .run_twin import Call, assert_same_run
 from .twins import Outcome, assert_same, batch, column_outcome
 
 # A call of append: of all that is left.
@@ -99,6 +101,8 @@ def run(rounds: int, seed: int) -> Counter[str]:
         found = assert_same(_native, header, bytes(data), [*calls, (100, 0), (100, 0)])
         if number % 8 == 0:
             _compare_columns(chance, header, bytes(data))
+        if number % 8 == 4:
+            _compare_runs(chance, [(header, bytes(data)), chance.choice(batches[:-1])])
         ends[_end(found)] += 1
     return ends
 
@@ -111,6 +115,27 @@ def _compare_columns(chance: random.Random, header: BatchHeader, payload: bytes)
     in_c = column_outcome(_native, _native, header, payload, calls, names, unit)
     in_python = column_outcome(_pure, _pure_columns, header, payload, calls, names, unit)
     assert in_c == in_python, f"{header!r}, {payload!r}, {calls!r}, {names!r}, {unit!r}"
+
+
+def _compare_runs(chance: random.Random, batches: Sequence[tuple[BatchHeader, bytes]]) -> None:
+    """Do the same with a run of them; a header may be changed, too."""
+    mutated = bytearray(side_by_side(batches, chance))
+    if chance.random() < 0.5:
+        chance.choice(MUTATIONS)(chance, mutated, chance.randrange(min(len(mutated), 200)))
+    calls = [Call(rows=chance.choice((1, 3, 100)), until=chance.choice((_END, 56, 70_080)), check_crcs=False)]
+    names = chance.sample((*COLUMNS, "leader_epoch"), chance.randint(1, 9))
+    assert_same_run(bytes(mutated), chance.choice((0, 0, 53)), [*calls, *[Call(check_crcs=False)] * 3], names)
+
+
+def side_by_side(batches: Sequence[tuple[BatchHeader, bytes]], chance: random.Random) -> bytes:
+    """These batches as a log has them: most of them with the length that they have, each behind the one before."""
+    data, offset = b"", batches[0][0].base_offset
+    for header, payload in batches:
+        if chance.random() < 0.9:
+            header = header._replace(batch_length=HEADER.size - PREFIX_SIZE + len(payload), base_offset=offset)
+        data += HEADER.pack(*header) + payload
+        offset = header.next_offset
+    return data
 
 
 def _end(found: Outcome) -> str:

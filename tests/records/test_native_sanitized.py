@@ -33,6 +33,7 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     names = (
         "records/test_native.py",
         "records/test_columns.py",
+        "records/test_runs.py",
         "records/test_hostile_batch.py",
         "test_record_contract.py",
     )
