@@ -117,6 +117,7 @@ class ClientConfig:
         _at_least(self, 1, "max_decompressed_batch_bytes", "max_response_bytes", "connections_max_idle_ms")
         _at_least(self, 0, "retry_backoff_ms", "reconnect_backoff_ms", "fetch_min_bytes", "fetch_max_wait_ms")
         _at_least(self, 0, "metadata_recovery_rebootstrap_trigger_ms")
+        _in_32_bits(self, "fetch_min_bytes", "fetch_max_wait_ms", "fetch_max_bytes", "max_partition_fetch_bytes")
         _at_least(self, self.retry_backoff_ms, "retry_backoff_max_ms")
         _at_least(self, self.reconnect_backoff_ms, "reconnect_backoff_max_ms")
         _one_of(self, "isolation_level", get_args(IsolationLevel))
@@ -168,6 +169,7 @@ class ConsumerConfig(ClientConfig):
         super().__post_init__()
         _at_least(self, 1, "max_poll_records", "heartbeat_interval_ms", "max_poll_interval_ms")
         _at_least(self, 0, "auto_commit_interval_ms")
+        _in_32_bits(self, "session_timeout_ms", "max_poll_interval_ms")
         for name in ("auto_offset_reset", "offset_out_of_range_reset"):
             _check_reset(name, getattr(self, name))
         if self.group_id == "":
@@ -188,6 +190,7 @@ class ConsumerConfig(ClientConfig):
 
 Config = TypeVar("Config", bound=ClientConfig)
 
+_MOST_32: Final = (1 << 31) - 1
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(
     r"P(?=.)(?:(?P<days>[0-9]+)D)?"
@@ -308,6 +311,12 @@ def _at_least(config: ClientConfig, least: int, *names: str) -> None:
     for name in names:
         if getattr(config, name) < least:
             raise ConfigError(f"{name}={getattr(config, name)} must be at least {least}")
+
+
+def _in_32_bits(config: ClientConfig, *names: str) -> None:
+    for name in names:
+        if getattr(config, name) > _MOST_32:
+            raise ConfigError(f"{name}={getattr(config, name)} must be at most {_MOST_32} (32 bits)")
 
 
 def _one_of(config: ClientConfig, name: str, values: tuple[str, ...]) -> None:

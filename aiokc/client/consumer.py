@@ -29,6 +29,7 @@ from ..types import (
     TopicPartition,
     V,
 )
+from .checked import checked_offset, checked_partition, is_topic_name
 from .column_collector import ColumnPoll
 from .commits_unwaited import OnCommitted
 from .poll import Poll
@@ -136,7 +137,7 @@ class Consumer(Generic[K, V]):
                 raise ConfigError(f"a pattern of topics must be made from str, not from bytes: {topics.pattern!r}")
             return self._reading.subscribe(topics, listener)
         wanted = [topics] if isinstance(topics, str) else list(topics)
-        if not all(type(topic) is str and topic.strip() for topic in wanted):
+        if not all(map(is_topic_name, wanted)):
             raise ConfigError(f"topics must be non-empty strings, or one compiled pattern, not {wanted!r}")
         if wanted:
             self._reading.subscribe(wanted, listener)
@@ -148,7 +149,7 @@ class Consumer(Generic[K, V]):
 
         With a group_id, offsets can still be committed. Raises UsageError after subscribe().
         """
-        wanted = [TopicPartition(*tp) for tp in partitions]
+        wanted = [checked_partition(tp) for tp in partitions]
         if wanted:
             self._reading.assign(wanted)
         else:
@@ -269,10 +270,8 @@ class Consumer(Generic[K, V]):
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Go on reading at ``offset``; nothing of what was fetched before is returned any more."""
-        where = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        if where.offset < 0:
-            raise ConfigError(f"cannot seek {partition} to offset {where.offset}: it must not be negative")
-        self._reading.seek(partition, where)
+        where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        self._reading.seek(partition, checked_offset(f"cannot seek {partition} to", where))
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
         """Go on at the beginning of these (none given: of all assigned); the new positions are known on return."""

@@ -11,6 +11,7 @@ from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
 from ..errors import CommitFailed, ConfigError, KafkaError
 from ..types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPartition
+from .checked import checked_offset
 from .commits_unwaited import OnCommitted, UnwaitedCommits
 from .coordinator import Coordinator
 
@@ -131,6 +132,4 @@ def _offset(tp: TopicPartition, offset: object) -> OffsetAndMetadata:
             f"cannot commit {type(offset).__name__} for {TopicPartition(*tp)}: give the next offset to read, as int or "
             "OffsetAndMetadata, or the whole of what getmany() returned"
         )
-    if offset.offset < 0:
-        raise ConfigError(f"cannot commit a negative offset for {TopicPartition(*tp)}")
-    return offset
+    return checked_offset(f"cannot commit for {TopicPartition(*tp)}", offset)
