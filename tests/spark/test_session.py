@@ -15,11 +15,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 def test_a_call_that_is_never_answered_ends_and_the_next_one_is_answered(spark: SparkSession) -> None:
     client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
     assert client.get_thread_connection().socket.gettimeout() == CALL_SECONDS
-    client.get_thread_connection().socket.settimeout(0.5)
-    spark.streams.resetTerminated()
+    streams = spark.streams
+    streams.resetTerminated()
 
+    client.get_thread_connection().socket.settimeout(0.5)
     with pytest.raises(Exception, match=r"calling .*awaitAnyTermination"):
-        spark.streams.awaitAnyTermination()  # there is none
+        streams.awaitAnyTermination()  # there is none
 
     assert spark.range(3).count() == 3
     assert client.get_thread_connection().socket.gettimeout() == CALL_SECONDS
