@@ -8,6 +8,7 @@ that they gave up and, where subscriptions differ, claims of cooperative members
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -25,8 +26,26 @@ from .sticky_groups import member
 
 pytestmark = pytest.mark.kafka
 
-CASES = 1500
+CASES = 1000
 ASSIGN = {"sticky": assign_sticky, "cooperative-sticky": assign_cooperative_sticky}
+
+
+HELD = [TopicPartition(topic, number) for topic in ("A", "B") for number in (0, 3, 7)]
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, list[Case]]:
+    random = Random(54)
+    return {assignor: [Case(random, assignor) for _ in range(CASES)] for assignor in ASSIGN}
+
+
+@pytest.fixture(scope="module")
+def answers(cases: dict[str, list[Case]]) -> dict[str, list[str]]:
+    """What Java says to all of them, and of user data; one process says it all, since it takes seconds to start."""
+    asked = {assignor: list(map(str, some)) for assignor, some in cases.items()}
+    asked["user data"] = [f"userdata;42;{','.join(map(str, HELD))}", "userdata;1;"]
+    said = iter(ask_java([line for lines in asked.values() for line in lines]))
+    return {what: list(islice(said, len(lines))) for what, lines in asked.items()}
 
 
 def ask_java(lines: Sequence[str]) -> list[str]:
@@ -104,22 +123,21 @@ def javas_choice(movements: sticky_general._Movements, tp: TopicPartition, owner
 
 
 @pytest.mark.parametrize("assignor", ASSIGN)
-def test_every_member_gets_what_javas_assignor_would_give_it(assignor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    random = Random(54)
-    cases = [Case(random, assignor) for _ in range(CASES)]
-    answers = list(map(parsed, ask_java(list(map(str, cases)))))
-    assert len(answers) == CASES
-    different = [case for case, answer in zip(cases, answers, strict=True) if case.assigned() != answer]
+def test_every_member_gets_what_javas_assignor_would_give_it(
+    assignor: str, cases: dict[str, list[Case]], answers: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = list(zip(cases[assignor], map(parsed, answers[assignor]), strict=True))
+    assert len(both) == CASES
+    different = [case for case, answer in both if case.assigned() != answer]
     assert len(different) <= CASES // 100
     monkeypatch.setattr(sticky_general._Movements, "instead_of", javas_choice)
-    for case, answer in zip(cases, answers, strict=True):
+    for case, answer in both:
         assert case.assigned() == answer, str(case)
 
 
-def test_a_java_member_sends_the_same_user_data() -> None:
-    partitions = [TopicPartition(topic, number) for topic in ("A", "B") for number in (0, 3, 7)]
-    [some, none] = ask_java([f"userdata;42;{','.join(map(str, partitions))}", "userdata;1;"])
+def test_a_java_member_sends_the_same_user_data(answers: dict[str, list[str]]) -> None:
+    [some, none] = answers["user data"]
     assert [bytes.fromhex(some), bytes.fromhex(none)] == [
-        sticky_user_data(Claim(tuple(partitions), 42)),
+        sticky_user_data(Claim(tuple(HELD), 42)),
         sticky_user_data(Claim((), 1)),
     ]

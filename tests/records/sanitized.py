@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -60,8 +61,12 @@ class Sanitized:
         include = f"-isystem{sysconfig.get_path('include')}"
         counter = self.folder / "coverage.o"
         self._compile("-O2", "-c", str(self.folder / "tests/records/coverage.c"), "-o", str(counter))
-        traced = (*_CHECKS, "-fsanitize-coverage=trace-pc", include, *map(str, self.sources.glob("_*.c")))
-        self._compile(*traced, str(counter), "-shared", "-o", str(extension))
+        traced = (*_CHECKS, "-fsanitize-coverage=trace-pc", include, "-c")
+        sources = sorted(self.sources.glob("_*.c"))
+        with ThreadPoolExecutor() as together:
+            list(together.map(lambda file: self._compile(*traced, str(file), "-o", f"{file}.o"), sources))
+        objects = (*(f"{file}.o" for file in sources), str(counter))
+        self._compile(*_CHECKS, *objects, "-shared", "-o", str(extension))
 
     def _compile(self, *arguments: str) -> None:
         done = run_to_end([str(self._gcc), *_WARNINGS, "-fPIC", *arguments], seconds=_SECONDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,6 @@ from aiokc.testing.kafka_process import ReservedPort
 from tests.producing import Message, Stored, add_partitions, produce, produce_in_transaction
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalKafka]:
-    """Three nodes with a listener more, of this file's own."""
-    with LocalKafka(nodes=3, listeners={"FAULTY": "PLAINTEXT"}, advertise=_one_port_up) as running:
-        yield running
-
-
-def _one_port_up(node_id: int, listener: str, port: int) -> int:
-    return port + 1
 
 
 def test_a_new_topic_has_a_leader_for_each_partition(kafka: LocalKafka, topic_name: str) -> None:
@@ -93,27 +81,27 @@ def test_topics_can_grow(kafka: LocalKafka, topic_name: str) -> None:
 
 
 @pytest.mark.timeout(150)
-def test_a_killed_leader_is_replaced_and_comes_back(cluster: LocalKafka, topic_name: str) -> None:
-    cluster.create_topic(topic_name, partitions=3, replication_factor=3)
-    victim = cluster.leader_of(topic_name, 0)
+def test_a_killed_leader_is_replaced_and_comes_back(three_nodes: LocalKafka, topic_name: str) -> None:
+    three_nodes.create_topic(topic_name, partitions=3, replication_factor=3)
+    victim = three_nodes.leader_of(topic_name, 0)
 
     victim.kill()
 
     assert not victim.running
     with pytest.raises(LocalKafkaError, match=f"node {victim.id} has ended"):
-        cluster.check()
+        three_nodes.check()
     with pytest.raises(LocalKafkaError, match=f"node {victim.id} is not running"):
         victim.terminate()
-    produce(cluster.bootstrap, topic_name, [Message(b"after", partition=0)])  # waits for the new leader
-    assert cluster.leader_of(topic_name, 0) is not victim
-    cluster.create_topic(f"{topic_name}-2", replication_factor=2)
-    cluster.heal()
+    produce(three_nodes.bootstrap, topic_name, [Message(b"after", partition=0)])  # waits for the new leader
+    assert three_nodes.leader_of(topic_name, 0) is not victim
+    three_nodes.create_topic(f"{topic_name}-2", replication_factor=2)
+    three_nodes.heal()
     assert set(describe(victim.address).brokers) == {1, 2, 3}
     assert describe(victim.address, None).under_replicated == []
 
 
-def test_a_paused_node_answers_again_when_it_is_resumed(cluster: LocalKafka) -> None:
-    node = cluster.node(2)
+def test_a_paused_node_answers_again_when_it_is_resumed(three_nodes: LocalKafka) -> None:
+    node = three_nodes.node(2)
     node.pause()
     with pytest.raises(TimeoutError):
         describe(node.address, timeout=0.2)
@@ -121,8 +109,8 @@ def test_a_paused_node_answers_again_when_it_is_resumed(cluster: LocalKafka) -> 
     assert 2 in describe(node.address, timeout=30).brokers
 
 
-def test_a_paused_node_can_be_stopped_and_started(cluster: LocalKafka) -> None:
-    node = cluster.node(3)
+def test_a_paused_node_can_be_stopped_and_started(three_nodes: LocalKafka) -> None:
+    node = three_nodes.node(3)
     node.pause()
     node.terminate()
     with pytest.raises(ConnectionRefusedError):
@@ -131,18 +119,18 @@ def test_a_paused_node_can_be_stopped_and_started(cluster: LocalKafka) -> None:
     assert node.running
     with pytest.raises(LocalKafkaError, match="node 3 is running already"):
         node.launch()
-    cluster.heal()
+    three_nodes.heal()
 
 
-def test_a_listener_more_is_advertised_where_the_test_says(cluster: LocalKafka) -> None:
-    advertised = cluster.bootstrap_of("FAULTY").split(",")
+def test_a_listener_more_is_advertised_where_the_test_says(three_nodes: LocalKafka) -> None:
+    advertised = three_nodes.bootstrap_of("FAULTY").split(",")
     actual = [f"127.0.0.1:{int(address.rpartition(':')[2]) - 1}" for address in advertised]
 
     for address in actual:
         assert sorted(describe(address).brokers.values()) == sorted(advertised)
-    assert sorted(describe(cluster.node(1).address).brokers.values()) == sorted(cluster.bootstrap.split(","))
+    assert sorted(describe(three_nodes.node(1).address).brokers.values()) == sorted(three_nodes.bootstrap.split(","))
     with pytest.raises(LocalKafkaError, match="no listener SECURE"):
-        cluster.bootstrap_of("SECURE")
+        three_nodes.bootstrap_of("SECURE")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere ports cannot be kept from others")
@@ -179,8 +167,7 @@ def test_a_missing_existing_broker_is_named(monkeypatch: pytest.MonkeyPatch) -> 
             LocalKafka().start()
 
 
-def test_the_start_is_tried_again_when_a_port_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AIOKC_BOOTSTRAP", raising=False)
+def test_the_start_is_tried_again_when_a_port_was_taken(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as somebody:
         taken = somebody.getsockname()[1]
         given: list[int] = []
@@ -192,10 +179,15 @@ def test_the_start_is_tried_again_when_a_port_was_taken(monkeypatch: pytest.Monk
                 given.append(self.number)
 
         monkeypatch.setattr(kafka_module, "ReservedPort", FirstTaken)
-        with LocalKafka() as kafka:
+        with LocalKafka(keep=True) as kafka:
             assert given[0] == taken
             assert len(given) == 4  # two attempts, a port for clients and one for the controller each
             assert set(describe(kafka.bootstrap).brokers) == {1}
+            kafka.create_topic("kept")
+    assert kafka.folder is not None
+    assert (kafka.folder / "node-1" / "data" / "kept-0").is_dir(), "data that are kept outlive the broker"
+    assert [path.name for path in kafka.folder.iterdir()] == ["node-1"]
+    assert list(home.glob("run-*")) == [kafka.folder], "nothing is left of the first attempt"
 
 
 def test_a_broker_that_does_not_start_leaves_its_log(home: Path) -> None:
@@ -206,14 +198,6 @@ def test_a_broker_that_does_not_start_leaves_its_log(home: Path) -> None:
     assert str(log) in str(error.value)
     with pytest.raises(LocalKafkaError, match="not started"):
         _ = kafka.bootstrap
-
-
-def test_data_that_are_kept_outlive_the_broker(home: Path) -> None:
-    with LocalKafka(keep=True) as kafka:
-        kafka.create_topic("kept")
-    assert kafka.folder is not None
-    assert (kafka.folder / "node-1" / "data" / "kept-0").is_dir()
-    assert [path.name for path in kafka.folder.iterdir()] == ["node-1"]
 
 
 @pytest.mark.long

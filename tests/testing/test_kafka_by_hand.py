@@ -51,7 +51,7 @@ def _answers(address: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("interrupt", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_it_runs_until_it_is_interrupted(by_hand: subprocess.Popen[str], home: Path, interrupt: signal.Signals) -> None:
     address = _address(by_hand)
     topics = describe(address, None).topics
