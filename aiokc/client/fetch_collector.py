@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import ClientConfig
 from ..core.counters import FetchCounters
-from ..core.fetch_buffer import FetchBuffer
+from ..core.fetch_buffer import FetchBuffer, Serving
 from ..core.fetch_plan import FetchPlanner
 from ..core.frame_memory import Unread
 from ..core.partition_buffer import Opened, PartitionBuffer
@@ -73,25 +73,46 @@ class FetchCollector:
         No further partition is looked at once there are ``enough`` (none given: ``count``).
         Cancelled at any point, everything decoded so far stays where the next call finds it.
         """
-        loop = asyncio.get_running_loop()
-        since = loop.time()
-        ready = 0
-        for buffer, _ in self.buffer.servable(self.subscription, only):
-            while len(buffer.ready) < count - ready and buffer.undecoded:
-                if await self.open_large(buffer):
-                    since = loop.time()
-                buffer.decode(min(_SLICE_RECORDS, count - ready - len(buffer.ready)))
-                if loop.time() - since > SLICE_SECONDS:
-                    await asyncio.sleep(0)
-                    since = loop.time()
-            ready += len(buffer.ready)
-            if ready >= (enough or count):
+        time = asyncio.get_running_loop().time
+        while (buffer := self.decode_at_once(count, enough or count, only, time() + SLICE_SECONDS)) is not None:
+            if not await self.open_large(buffer):
+                await asyncio.sleep(0)
+
+    def decode_at_once(
+        self,
+        count: int,
+        enough: int,
+        only: Iterable[TopicPartition] | None,
+        until: float,
+        served: list[Serving] | None = None,
+    ) -> PartitionBuffer | None:
+        """Do as ``decode``, at most ``until`` then; return where it has to wait, None where it is done.
+
+        What it came past goes into ``served``: for ``take``, if nobody else has run in between.
+        """
+        time = asyncio.get_running_loop().time
+        for serving in self.buffer.servable(self.subscription, only):
+            buffer = serving[0]
+            if served is not None:
+                served.append(serving)
+            while len(buffer.ready) < count and buffer.undecoded:
+                unread = buffer.unopened()
+                if unread is not None and unread.header.batch_length > _OFFLOAD_BYTES:
+                    return buffer
+                buffer.decode(min(_SLICE_RECORDS, count - len(buffer.ready)))
+                if time() > until:
+                    return buffer
+            ready = len(buffer.ready)
+            count -= ready
+            enough -= ready
+            if enough <= 0:
                 break
+        return None
 
     async def open_large(self, buffer: PartitionBuffer) -> bool:
         """Open the next batch in a thread, if it is a large one; return whether it is."""
         unread = buffer.unopened()
-        if unread is None or unread.header.size <= _OFFLOAD_BYTES:
+        if unread is None or unread.header.batch_length <= _OFFLOAD_BYTES:
             return False
         await self._open_in_thread(buffer, unread)
         return True
@@ -129,21 +150,24 @@ class FetchCollector:
         if self._planner.short_of_room:
             self._wake.notify()
 
-    def take(self, count: int, only: Collection[TopicPartition] | None = None) -> ConsumerRecords[Any, Any]:
+    def take(
+        self, count: int, only: Collection[TopicPartition] | None = None, served: Iterable[Serving] | None = None
+    ) -> ConsumerRecords[Any, Any]:
         """Hand out what is decoded: positions advance here, in the same tick in which the records are returned.
 
-        Raises the error of a partition only where nothing else could be handed out.
+        ``served``: what ``decode_at_once`` came past, in this tick. Raises the error of a partition only where nothing
+        else could be handed out.
         """
         batch: ConsumerRecords[Any, Any] = ConsumerRecords()
         step = HandOut()
-        for buffer, position in self.buffer.servable(self.subscription, only):
-            if count <= 0:
-                break
+        for buffer, position in self.buffer.servable(self.subscription, only) if served is None else served:
             records, after = self._take(buffer, count)
             if records:
                 batch[buffer.tp] = records
                 count -= len(records)
             self.hand_out(buffer, position, len(records), after, step)
+            if count <= 0:
+                break
         batch.end_at(self.handed_out(step))
         return batch
 
@@ -156,7 +180,6 @@ class FetchCollector:
             step.ends[buffer.tp] = (after, epoch, position.claim)
             self._counters.records += count
             self.subscription.hand_out(buffer.tp, after, epoch)
-            self.subscription.move_to_end(buffer.tp)
         else:
             if after > position.position:  # offsets that hold no record
                 position.skip_to(after, buffer.taken_epoch)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Generic
 
+from ..core.fetch_buffer import Serving
 from ..types import ConsumerRecord, ConsumerRecords, K, RecordColumns, TopicPartition, V
 from .column_collector import ColumnPoll
 from .polling import SingleUser
@@ -30,19 +32,17 @@ class Poll(Generic[K, V]):
             self.run.begin(tp)
         return records[0]
 
-    async def records(
+    def records(
         self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, decode: int, most: int
-    ) -> ConsumerRecords[K | None, V | None]:
+    ) -> Coroutine[Any, Any, ConsumerRecords[K | None, V | None]]:
         """Hand out up to ``most`` records, of ``decode`` that are decoded."""
-        batch: ConsumerRecords[K | None, V | None] = await self._hand_out(partitions, timeout_ms, decode, most, None)
-        return batch
+        return self._hand_out(partitions, timeout_ms, decode, most, None)
 
-    async def columns(
+    def columns(
         self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, wanted: ColumnPoll
-    ) -> RecordColumns:
+    ) -> Coroutine[Any, Any, RecordColumns]:
         """Hand out columns of records."""
-        batch: RecordColumns = await self._hand_out(partitions, timeout_ms, 0, 0, wanted)
-        return batch
+        return self._hand_out(partitions, timeout_ms, 0, 0, wanted)
 
     async def _hand_out(
         self,
@@ -52,40 +52,55 @@ class Poll(Generic[K, V]):
         most: int,
         columns: ColumnPoll | None,
     ) -> Any:
-        reading = self._reading
+        reading, user, collector = self._reading, self._user, self._reading.collector
         reading.listener.refuse_inside("asking for records")
         self.run.close()
         only = frozenset(partitions) or None
-        deadline = None if timeout_ms is None else asyncio.get_running_loop().time() + timeout_ms / 1e3
+        time = asyncio.get_running_loop().time
+        deadline = None if timeout_ms is None else time() + timeout_ms / 1e3
         passed: ConsumerRecords[K | None, V | None] | None = None  # what interceptors left nothing of
-        with self._user, reading.polling(only):
+        user.enters()
+        try:
+            reading.polling_begins(only)
+        except BaseException:
+            user.leaves()
+            raise
+        try:
             while True:
-                await self._user.give_way()
-                reading.listener.raise_error()  # before any record: he may have failed to seek
-                reading.check(only)
-                reading.run_callbacks()
+                if time() > user.turn_ends:
+                    await user.give_way()
+                reading.before_records(only)
+                served: list[Serving] | None = []
                 if columns is not None:
                     table = await columns.read(only)
                     if table:
                         return table
                 else:
-                    await reading.collector.decode(decode, only, enough=most)
+                    if collector.decode_at_once(decode, most, only, user.turn_ends, served) is not None:
+                        await collector.decode(decode, only, enough=most)
+                        user.has_waited()
+                        served = None
                     if reading.deserializing is not None:
                         await reading.deserialize(most, only, deadline)
-                    batch = reading.collector.take(most, only)
+                        served = None
+                    batch = collector.take(most, only, served)
                     if batch:
                         if reading.interceptors is None:
                             return batch
                         passed = batch = reading.intercept(batch, passed)
-                        if batch or (deadline is not None and asyncio.get_running_loop().time() >= deadline):
+                        if batch or (deadline is not None and time() >= deadline):
                             return batch
                         continue
-                if reading.collector.has_undecoded(only):
+                if collector.has_undecoded(only):
                     continue  # no await from here to the wait, or what arrives in between would wake nobody
                 reading.raise_errors()
-                reading.collector.user_waits(only)
-                left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+                collector.user_waits(only)
+                left = None if deadline is None else deadline - time()
                 if left is not None and left <= 0:
                     await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others
                     return table if columns is not None else passed if passed is not None else ConsumerRecords()
                 await reading.changed.wait(left)
+                user.has_waited()
+        finally:
+            reading.polling_ends()
+            user.leaves()

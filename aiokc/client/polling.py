@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 
 from ..errors import ConcurrentCall
 
@@ -13,14 +12,15 @@ _TURN_SECONDS = 0.002
 
 
 class SingleUser:
-    """A context that one task at a time may be in; raises ConcurrentCall for a second one, at once."""
+    """Where one task at a time may be: from ``enters`` to ``leaves``, with nothing but that task's own code between."""
 
     def __init__(self) -> None:
         self._user: asyncio.Task[object] | None = None
         self._last_user: asyncio.Task[object] | None = None
         self._last_turn = 0.0
 
-    def __enter__(self) -> None:
+    def enters(self) -> None:
+        """Raise ConcurrentCall where another call is in here."""
         task = asyncio.current_task()
         if self._user is not None:
             raise ConcurrentCall(
@@ -29,9 +29,7 @@ class SingleUser:
             )
         self._user = task
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def leaves(self) -> None:
         self._user, self._last_user = None, self._user
 
     @property
@@ -45,8 +43,10 @@ class SingleUser:
         return self._last_turn + _TURN_SECONDS
 
     async def give_way(self) -> None:
-        """Let other tasks run if this one has had the loop for its turn."""
-        now = asyncio.get_running_loop().time()
-        if now - self._last_turn > _TURN_SECONDS:
-            await asyncio.sleep(0)
-            self._last_turn = asyncio.get_running_loop().time()
+        """Let other tasks run: to be called when the turn has ended."""
+        await asyncio.sleep(0)
+        self.has_waited()
+
+    def has_waited(self) -> None:
+        """Others have run just now: a new turn begins."""
+        self._last_turn = asyncio.get_running_loop().time()

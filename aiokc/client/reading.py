@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -249,20 +248,26 @@ class Reading:
 
     # Polling
 
-    @contextmanager
-    def polling(self, only: frozenset[TopicPartition] | None) -> Iterator[None]:
-        """The user is back: what he held counts as processed; and while he is in here, he is polling."""
+    def polling_begins(self, only: frozenset[TopicPartition] | None) -> None:
+        """The user is back: what he held counts as processed. Followed by ``polling_ends``, unless it raises."""
         self.check(only)
         self.subscription.release()
         self.polls.begins()
         if self.coordinator is not None:
             self.coordinator.polling_begins()
-        try:
-            yield
-        finally:
-            self.polls.ends(self.link.now())
-            if self.coordinator is not None:
-                self.coordinator.polling_ends()
+
+    def polling_ends(self) -> None:
+        """The user is at work again."""
+        self.polls.ends(self.link.now())
+        if self.coordinator is not None:
+            self.coordinator.polling_ends()
+
+    def before_records(self, only: frozenset[TopicPartition] | None) -> None:
+        """Raise what comes before any record, and run the callbacks that are due."""
+        self.listener.raise_error()  # he may have failed to seek
+        self.check(only)
+        if self._commits is not None:
+            self._commits.unwaited.run_callbacks()
 
     async def deserialize(self, count: int, only: frozenset[TopicPartition] | None, deadline: float | None) -> None:
         """Have ``count`` decoded records deserialized, where the user wants that. Cancelling it loses nothing."""

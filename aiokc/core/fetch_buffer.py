@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from ..errors import KafkaError
 from ..types import TopicPartition
@@ -13,6 +14,9 @@ from .frame_memory import FrameMemory
 from .partition_buffer import Fetched, Limits, PartitionBuffer
 from .positions import PartitionPosition
 from .subscription import Subscription
+
+#: A buffer that may be handed out, and where its partition stands.
+Serving: TypeAlias = tuple[PartitionBuffer, PartitionPosition]
 
 # How many partitions serving looks at before it goes to the trouble of listing all.
 _FIRST_FEW: Final = 16
@@ -26,7 +30,8 @@ class FetchBuffer:
 
     def __init__(self, limits: Limits | None = None, buffers: FrameBuffers | None = None) -> None:
         self._limits = limits or Limits()
-        self._partitions: dict[TopicPartition, PartitionBuffer] = {}
+        # In the order of service. A plain dict whose first keys are deleted again and again is slow to find its first.
+        self._partitions: OrderedDict[TopicPartition, PartitionBuffer] = OrderedDict()
         self._memory = FrameMemory(buffers)
         self._touched: dict[TopicPartition, None] = {}
 
@@ -97,19 +102,19 @@ class FetchBuffer:
     def served(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """It had its turn: all others come first now. Where a record was refused, it is still the turn of that."""
         if buffer.refused is None:
-            self._partitions[buffer.tp] = self._partitions.pop(buffer.tp)
+            self._partitions.move_to_end(buffer.tp)
         if buffer.empty:
             self._touched[buffer.tp] = None
-        self._drop_if_done(buffer, position)
+            self._drop_if_done(buffer, position)
 
     def pass_by(self, buffer: PartitionBuffer) -> None:
         """All others come first now, whatever this one holds."""
         if self.is_current(buffer):
-            self._partitions[buffer.tp] = self._partitions.pop(buffer.tp)
+            self._partitions.move_to_end(buffer.tp)
 
     def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
         """Keep only what holds something, so that serving costs nothing for the partitions that have no records."""
-        if buffer.empty and buffer.next == position.position:
+        if buffer.next == position.position and buffer.empty:
             self._drop(buffer.tp)
 
     def _drop(self, tp: TopicPartition) -> None:
@@ -140,23 +145,26 @@ class FetchBuffer:
 
     def servable(
         self, subscription: Subscription, only: Iterable[TopicPartition] | None = None
-    ) -> Iterator[tuple[PartitionBuffer, PartitionPosition]]:
-        """The buffers that may be handed out now, in the order of service: who was served comes last."""
+    ) -> Iterator[Serving]:
+        """The buffers that may be handed out now, in the order of service: who was served comes last.
+
+        They are those that are there at the beginning. Most callers have enough with the first few: that is all that
+        they pay for.
+        """
         wanted = None if only is None else frozenset(only)
-        for tp in self._in_order():
+        first = list(islice(self._partitions, _FIRST_FEW))
+        for tp in first if len(first) < _FIRST_FEW else self._and_others(first):
             buffer = self._partitions.get(tp)
             if buffer is None or (wanted is not None and tp not in wanted):
                 continue
             position = subscription.get(tp, buffer.token)
             if position is None or not position.fetchable:
                 continue
-            if not buffer.empty or buffer.next > position.position:  # the latter: behind offsets that hold no record
+            # The latter: behind offsets that hold no record.
+            if buffer.ready or not buffer.empty or buffer.next > position.position:
                 yield buffer, position
 
-    def _in_order(self) -> Iterator[TopicPartition]:
-        """The partitions as they stand now. Most callers have enough with the first few: that is all they pay for."""
-        first = list(islice(self._partitions, _FIRST_FEW))
+    def _and_others(self, first: list[TopicPartition]) -> Iterator[TopicPartition]:
         yield from first
-        if len(first) == _FIRST_FEW:
-            seen = frozenset(first)
-            yield from [tp for tp in self._partitions if tp not in seen]
+        seen = frozenset(first)
+        yield from [tp for tp in self._partitions if tp not in seen]

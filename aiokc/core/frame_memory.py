@@ -73,8 +73,10 @@ class FrameMemory:
         if frame is None:
             self._look_at_oldest()
             self._came += 1
-            frame = self._begin(unread.view)
-        self._put(unread, frame)
+            frame = self._begin(view)
+        frame.unread[unread] = None
+        frame.left += len(view)
+        unread.frame = frame
 
     def _begin(self, view: memoryview) -> Frame:
         frame = self._frames[id(view.obj)] = Frame(view.obj, memoryview(view.obj).nbytes, self._came)

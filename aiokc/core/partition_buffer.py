@@ -246,7 +246,11 @@ class PartitionBuffer:
     def _read(self, count: int) -> None:
         reader = self._reader
         assert reader is not None
-        self.ready += reader.take(count, self.next)
+        taken = reader.take(count, self.next)
+        if self.ready:
+            self.ready += taken
+        else:
+            self.ready = taken
         if self.ready:
             self.next = max(self.next, self.ready[-1].offset + 1)
             self.next_epoch = self._first_batch.header.leader_epoch

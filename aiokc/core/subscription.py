@@ -307,9 +307,12 @@ class Subscription:
         )
 
     def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
-        """Everything of ``tp`` below ``position`` is in the user's hands from here on."""
-        self[tp].hand_out(position, leader_epoch)
+        """Everything of ``tp`` below ``position`` is in the user's hands from here on; all others are served first."""
+        held = self[tp]
+        held.hand_out(position, leader_epoch)
         self._held.add(tp)
+        del self._assigned[tp]
+        self._assigned[tp] = held
 
     def release(self) -> None:
         """The user came back for more: all that he holds counts as processed."""

@@ -5,7 +5,7 @@ And the same of message sets (magic 0 and 1, see message_set), which may come be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -104,6 +104,10 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & CONTROL_FLAG)
 
 
+# What BatchHeader._make does, without counting the fields once more.
+_new_header: Final[Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader]] = tuple.__new__
+
+
 def split_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Yield each complete batch of a Fetch response's ``records`` as its header and all of its bytes.
 
@@ -116,14 +120,16 @@ def split_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview
         base_offset, batch_length = _PREFIX.unpack_from(records, start)
         if batch_length < SMALLEST_MESSAGES[0]:
             raise CorruptRecord(f"a record batch cannot be {batch_length} bytes long", offset=base_offset)
-        if PREFIX_SIZE + batch_length > end - start:
+        stop = start + PREFIX_SIZE + batch_length
+        if stop > end:
             return
         if records[start + _MAGIC_AT] < MAGIC:
             header = _read_messages(records[start:])
+            stop = start + header.size
+            yield header, records[start:stop]
         else:
-            header = read_header(records[start : start + PREFIX_SIZE + batch_length])
-        stop = start + header.size
-        yield header, records[start:stop]
+            view = records[start:stop]
+            yield read_header(view), view
         start = stop
 
 
@@ -175,21 +181,19 @@ def _run(records: memoryview, at: int, last_offset: int, magic: int, attributes:
 
 
 def read_header(view: memoryview) -> BatchHeader:
-    """Return the header of the batch that ``view`` holds. Raises CorruptRecord."""
-    base_offset, batch_length = _PREFIX.unpack_from(view)
+    """Return the header of the batch that ``view``, which is as long as the batch, holds. Raises CorruptRecord."""
     magic = view[_MAGIC_AT]
     if magic > MAGIC:
-        raise CorruptRecord(f"{magic} is no magic of a record batch", offset=base_offset)
-    if PREFIX_SIZE + batch_length < HEADER.size:
+        raise CorruptRecord(f"{magic} is no magic of a record batch", offset=_PREFIX.unpack_from(view)[0])
+    if len(view) < HEADER.size:
+        base_offset, batch_length = _PREFIX.unpack_from(view)
         raise CorruptRecord(f"{batch_length} bytes cannot hold the header of a record batch", offset=base_offset)
-    header = BatchHeader._make(HEADER.unpack_from(view))
-    if not 0 <= base_offset <= _MAX_OFFSET - max(header.last_offset_delta, 0) - 1 or header.last_offset_delta < 0:
+    header = _new_header(BatchHeader, HEADER.unpack_from(view))
+    base_offset, last_offset_delta, record_count = header[0], header[6], header[12]
+    if last_offset_delta < 0 or not 0 <= base_offset < _MAX_OFFSET - last_offset_delta:
+        raise CorruptRecord(f"no batch can span {last_offset_delta + 1} offsets from {base_offset} on", offset=base_offset)
+    if not 0 <= record_count <= last_offset_delta + 1:
         raise CorruptRecord(
-            f"no batch can span {header.last_offset_delta + 1} offsets from {base_offset} on", offset=base_offset
-        )
-    if not 0 <= header.record_count <= header.last_offset_delta + 1:
-        raise CorruptRecord(
-            f"a batch of {header.last_offset_delta + 1} offsets cannot hold {header.record_count} records",
-            offset=base_offset,
+            f"a batch of {last_offset_delta + 1} offsets cannot hold {record_count} records", offset=base_offset
         )
     return header
