@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from math import inf
 from random import Random
 
 import anyio
@@ -47,6 +48,9 @@ logger = logging.getLogger("aiokc.fetch")
 # Planning looks at so many partitions between two looks at the clock: some 0.5 ms.
 _LOOK_AT_ONCE = 200
 
+# An answer that changed no more partitions than this is followed by the next Fetch in the same step.
+_FOLLOW_AT_ONCE = 32
+
 # A broker that is well answers in less, and no other is worth waiting for.
 _CLOSE_SECONDS = 0.5
 
@@ -57,7 +61,8 @@ _GARBLED_IN_A_ROW = 3
 class Fetcher:
     """Reads what the subscription assigns; ``collector`` hands it out.
 
-    ``arrived`` is notified when something may have become ready for the user: records, or an error.
+    ``arrived`` is notified when something may have become ready for the user: records, or an error; ``lost`` when a
+    position may have to be found anew.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class Fetcher:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.arrived = Signal()
+        self.lost = Signal()
         self.wake = Signal()
         self.counters = FetchCounters()
         self._config = config
@@ -89,11 +95,13 @@ class Fetcher:
         )
         self._validator.done.followed_by(self.wake)
         self._validator.done.followed_by(self.arrived)
+        self._validator.done.followed_by(self.lost)
         self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how much that may bring
         self._next_search = 0.0  # for leaders
         self._search_pauses = self._new_backoff()
         self._closed = False
         self._news = False  # that the user was not told of yet
+        self._look_again_at = inf
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._garbled: Counter[int] = Counter()
@@ -105,8 +113,10 @@ class Fetcher:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._validator.run)
             while True:
-                retry = await self._send(tasks)
-                await self.wake.wait(None if retry is None else retry - asyncio.get_running_loop().time())
+                await self._look()
+                self._send(tasks)
+                at = self._look_again_at
+                await self.wake.wait(None if at == inf else at - asyncio.get_running_loop().time())
 
     def close(self) -> None:
         """Ask for nothing more."""
@@ -131,50 +141,82 @@ class Fetcher:
         except KafkaError as error:
             logger.debug("broker %d: its fetch session %d was not closed: %s", plan.node_id, plan.session[0], error)
 
-    async def _send(self, tasks: TaskGroup) -> float | None:
-        """Send what there is to send; return when to look again. There is no await after the last look."""
+    async def _look(self) -> None:
+        """Plan anew where something happened, giving way to other tasks every 2 ms; with no await after the last look.
+        """
         loop = asyncio.get_running_loop()
-        subscription, planner = self._subscription, self._planner
         since = now = loop.time()
-        subscription.next_retry(now)  # what is due counts as touched
-        while planner.look(self._metadata.cluster, now, _LOOK_AT_ONCE):
+        self._subscription.next_retry(now)  # what is due counts as touched
+        while self._planner.look(self._metadata.cluster, now, _LOOK_AT_ONCE):
             if loop.time() - since > SLICE_SECONDS:
                 await asyncio.sleep(0)
                 since = loop.time()
+
+    def _send(self, tasks: TaskGroup, own: int | None = None) -> FetchPlan | None:
+        """Send what there is to send, and tell the user what has come; return what the caller has to send, to ``own``.
+
+        ``_look_again_at`` is known then.
+        """
+        subscription, planner = self._subscription, self._planner
         while planner.recreated:
             self._lost.recreated(*planner.recreated.pop())
-            self.arrived.notify()
+            self._news = True
         if subscription.is_locating:
             self._validator.wake.notify()
-        if self._closed:
-            self._tell()
-            return None
-        now = loop.time()
-        plans = planner.plan(self._busy, now, hurried=self.collector.has_taken)
-        if plans:
-            self.collector.has_taken = False
-        for plan in plans:
-            self._busy[plan.node_id] = plan.max_bytes
-            tasks.start_soon(self._fetch, plan)
-        self._tell()
-        retries = [subscription.next_retry(now), planner.next_retry(now)]
-        if planner.without_leader:
+        mine: FetchPlan | None = None
+        self._look_again_at = inf
+        if not self._closed:
+            now = asyncio.get_running_loop().time()
+            plans = planner.plan(self._busy, now, hurried=self.collector.has_taken)
+            if plans:
+                self.collector.has_taken = False
+            for plan in plans:
+                self._busy[plan.node_id] = plan.max_bytes
+                if plan.node_id == own:
+                    mine = plan
+                else:
+                    tasks.start_soon(self._converse, plan, tasks)
+            self._look_again_at = self._next_look(now)
+        # The next Fetch is sent by the time that the user gets to run, as its task was started, or is running, before:
+        # so the broker works on that while the user works on this.
+        if self._news:
+            self._news = False
+            if subscription.is_locating:
+                self.lost.notify()
+            self.arrived.notify()
+        return mine
+
+    def _next_look(self, now: float) -> float:
+        retries = [self._subscription.next_retry(now), self._planner.next_retry(now)]
+        if self._planner.without_leader:
             if now >= self._next_search:
                 self._metadata.request_update()
                 self._next_search = now + self._search_pauses.next()
             retries.append(self._next_search)
         else:
             self._search_pauses.reset()
-        if subscription.has_touched:  # what became due since the look at the clock before `look`
+        if self._subscription.has_touched:  # what became due since the look at the clock before `look`
             return now
-        return min((retry for retry in retries if retry is not None and retry > now), default=None)
+        return min((retry for retry in retries if retry is not None and retry > now), default=inf)
 
-    def _tell(self) -> None:
-        """Let the user know of what came. The next Fetch is sent by then, as its task was started before: so the broker
-        works on that while the user works on this."""
-        if self._news:
-            self._news = False
-            self.arrived.notify()
+    async def _converse(self, plan: FetchPlan, tasks: TaskGroup) -> None:
+        """Send one Fetch after the other to a broker, for as long as each answer shows at once what to ask for next."""
+        following: FetchPlan | None = plan
+        while following is not None:
+            await self._fetch(following)
+            following = self._follow(plan.node_id, tasks)
+
+    def _follow(self, node_id: int, tasks: TaskGroup) -> FetchPlan | None:
+        """Return the next Fetch to a broker that has answered; None: there is none, or finding out is for ``run``."""
+        now = asyncio.get_running_loop().time()
+        if self._look_again_at <= now or self._planner.look(self._metadata.cluster, now, _FOLLOW_AT_ONCE):
+            self.wake.notify()
+            return None
+        waits_until = self._look_again_at
+        plan = self._send(tasks, node_id)
+        if self._look_again_at < waits_until:
+            self.wake.notify()
+        return plan
 
     async def _fetch(self, plan: FetchPlan) -> None:
         """Send one Fetch and store its answer. Failures are logged and retried with a growing pause."""
@@ -210,7 +252,6 @@ class Fetcher:
             if not answered:
                 session.failed()
             del self._busy[plan.node_id]
-            self.wake.notify()
 
     async def _digest(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
         """Store what came, partition by partition, giving way to other tasks every 2 ms."""
@@ -332,7 +373,7 @@ class Fetcher:
             position = self._subscription.get(target.tp, target.token)
             if position is not None:
                 self._buffer.fail(target.tp, position, error)
-        self.arrived.notify()
+        self._news = True
 
 
 def _epoch(known: int | None) -> int:

@@ -96,7 +96,7 @@ class Reading:
         link.metadata.changed.followed_by(self.fetcher.wake)
         link.metadata.changed.followed_by(self.changed)
         link.background.ended.followed_by(self.changed)
-        self.fetcher.arrived.followed_by(self.finder.wake)  # an offset out of range became a reset
+        self.fetcher.lost.followed_by(self.finder.wake)
         self.fetcher.arrived.followed_by(self.changed)
 
     async def start(self, *, timeout: float) -> None:

@@ -69,14 +69,13 @@ class FrameMemory:
 
     def hold(self, unread: Unread | Run) -> None:
         """A batch is kept, or a run of them, and the frame that it is a part of with it."""
-        frame = self._frames.get(id(unread.view.obj))
+        view = unread.view
+        frame = self._frames.get(id(view.obj))
         if frame is None:
             self._look_at_oldest()
             self._came += 1
             frame = self._begin(view)
-        frame.unread[unread] = None
-        frame.left += len(view)
-        unread.frame = frame
+        self._put(unread, frame)
 
     def _begin(self, view: memoryview) -> Frame:
         frame = self._frames[id(view.obj)] = Frame(view.obj, memoryview(view.obj).nbytes, self._came)
