@@ -142,8 +142,7 @@ class Fetcher:
             logger.debug("broker %d: its fetch session %d was not closed: %s", plan.node_id, plan.session[0], error)
 
     async def _look(self) -> None:
-        """Plan anew where something happened, giving way to other tasks every 2 ms; with no await after the last look.
-        """
+        """Plan anew where something happened, giving way every 2 ms. There is no await after the last look."""
         loop = asyncio.get_running_loop()
         since = now = loop.time()
         self._subscription.next_retry(now)  # what is due counts as touched
@@ -303,14 +302,14 @@ class Fetcher:
 
     def _take_in(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
         """Do what the answer about one partition means; False: it is to be asked again, but not at once."""
-        tp, broker = answer.target.tp, f"broker {node_id}"
+        if answer.verdict in (Verdict.DATA, Verdict.FAIL):
+            self._store(answer, position, node_id)
+            return True
+        tp = answer.target.tp
         match answer.verdict:
-            case Verdict.DATA | Verdict.FAIL:
-                self._store(answer, position, node_id)
-                return True
             case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
                 # A follower may lag: only what the leader says about the log counts (KIP-392).
-                self._complain(str(tp), answer.error(broker))
+                self._complain(str(tp), answer.error(node_id))
                 self._subscription.read_from(tp, None)
                 self._metadata.request_update()
             case Verdict.OUT_OF_RANGE:
@@ -318,7 +317,7 @@ class Fetcher:
             case Verdict.DIVERGING:
                 self._subscription.await_validation(tp)
             case Verdict.REFRESH | Verdict.RETRY:
-                self._complain(str(tp), answer.error(broker))
+                self._complain(str(tp), answer.error(node_id))
                 if answer.verdict is Verdict.REFRESH:
                     self._metadata.request_update()
         return False
@@ -346,7 +345,7 @@ class Fetcher:
             if not data.records:
                 return
             self.counters.bytes += len(data.records)
-        self._buffer.add(answer.fetched(f"broker {node_id}"), position)
+        self._buffer.add(answer.fetched(node_id), position)
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log what will be tried again, once in a while for each broker and partition."""

@@ -59,12 +59,9 @@ class Poll(Generic[K, V]):
         time = asyncio.get_running_loop().time
         deadline = None if timeout_ms is None else time() + timeout_ms / 1e3
         passed: ConsumerRecords[K | None, V | None] | None = None  # what interceptors left nothing of
+        user.refuse_others()
+        reading.polling_begins(only)
         user.enters()
-        try:
-            reading.polling_begins(only)
-        except BaseException:
-            user.leaves()
-            raise
         try:
             while True:
                 if time() > user.turn_ends:

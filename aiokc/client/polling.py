@@ -19,15 +19,16 @@ class SingleUser:
         self._last_user: asyncio.Task[object] | None = None
         self._last_turn = 0.0
 
-    def enters(self) -> None:
+    def refuse_others(self) -> None:
         """Raise ConcurrentCall where another call is in here."""
-        task = asyncio.current_task()
         if self._user is not None:
             raise ConcurrentCall(
                 f"getmany, getone or the iterator is running in task {self._user.get_name()!r}: a consumer serves one "
                 "task at a time; use one consumer for each, or hand records over by a queue"
             )
-        self._user = task
+
+    def enters(self) -> None:
+        self._user = asyncio.current_task()
 
     def leaves(self) -> None:
         self._user, self._last_user = None, self._user

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from ..error_codes import ErrorCode, error_code
@@ -53,30 +52,30 @@ SESSION_ERRORS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Answer:
     """One partition of a response, and the target that asked for it."""
 
-    target: FetchTarget
-    data: PartitionData
+    __slots__ = ("data", "target", "verdict")
 
-    @property
-    def verdict(self) -> Verdict:
-        if self.data.diverging_epoch is not None and self.data.error_code == ErrorCode.NONE:
-            return Verdict.DIVERGING
-        return verdict(self.data.error_code)
+    def __init__(self, target: FetchTarget, data: PartitionData) -> None:
+        self.target = target
+        self.data = data
+        if data.error_code != ErrorCode.NONE:
+            self.verdict = verdict(data.error_code)
+        else:
+            self.verdict = Verdict.DATA if data.diverging_epoch is None else Verdict.DIVERGING
 
-    def fetched(self, broker: str) -> Fetched:
+    def fetched(self, node_id: int) -> Fetched:
         """Return what goes into the buffer: the records, or the error in their place."""
         target, data = self.target, self.data
         aborted = [(item.producer_id, item.first_offset) for item in data.aborted_transactions or ()]
         fetched = Fetched(target.tp, target.token, target.offset, data.records or memoryview(b""), aborted)
         if self.verdict is Verdict.FAIL:
-            fetched.error = self.error(broker)
+            fetched.error = self.error(node_id)
         return fetched
 
-    def error(self, broker: str) -> BrokerError:
-        where = f"fetching {self.target.tp} at offset {self.target.offset} from {broker}"
+    def error(self, node_id: int) -> BrokerError:
+        where = f"fetching {self.target.tp} at offset {self.target.offset} from broker {node_id}"
         return broker_error(self.data.error_code, where)
 
 

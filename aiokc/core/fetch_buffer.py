@@ -143,9 +143,7 @@ class FetchBuffer:
         if buffer is not None and subscription.get(tp, buffer.token) is None:
             self._drop(tp)
 
-    def servable(
-        self, subscription: Subscription, only: Iterable[TopicPartition] | None = None
-    ) -> Iterator[Serving]:
+    def servable(self, subscription: Subscription, only: Iterable[TopicPartition] | None = None) -> Iterator[Serving]:
         """The buffers that may be handed out now, in the order of service: who was served comes last.
 
         They are those that are there at the beginning. Most callers have enough with the first few: that is all that

@@ -63,12 +63,18 @@ class _Node:
 
     def put(self, target: FetchTarget, *, is_ahead: bool) -> None:
         """Want this; what is new comes last, so that a broker without sessions serves in turn."""
-        wanted = self.ahead if is_ahead else self.hungry
-        if wanted.get(target.tp) == target:
+        tp = target.tp
+        wanted, other = (self.ahead, self.hungry) if is_ahead else (self.hungry, self.ahead)
+        known = wanted.get(tp)
+        if known == target:
             return
-        self.take(target.tp)
-        wanted[target.tp] = target
-        self.session.changed((target.tp,))
+        if known is not None:
+            del wanted[tp]
+        else:
+            known = other.pop(tp, None)
+        wanted[tp] = target
+        if known != target:
+            self.session.changed((tp,))
 
     def take(self, tp: TopicPartition) -> None:
         if self.hungry.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
@@ -138,11 +144,17 @@ class FetchPlanner:
         return bool(pending) or self._subscription.has_touched or self._buffer.has_touched
 
     def _look_at(self, tp: TopicPartition, now: float) -> None:
+        position = self._subscription.find(tp)
         self._buffer.forget_stale(tp, self._subscription)
-        self.without_leader.pop(tp, None)
-        position = self._subscription.assigned.get(tp)
+        if self.without_leader:
+            self.without_leader.pop(tp, None)
         home = self._home.get(tp)
-        node_id, target = self._target(tp, position, now) if position is not None else (None, None)
+        node_id: int | None = None
+        target: FetchTarget | None = None
+        if position is not None and position.fetchable:
+            node_id, target = self._target(tp, position, now)
+        elif home is None:
+            return
         if home is not None and home != node_id:
             del self._home[tp]
             if home in self._nodes:
@@ -157,22 +169,23 @@ class FetchPlanner:
     def _target(
         self, tp: TopicPartition, position: PartitionPosition, now: float
     ) -> tuple[int, FetchTarget] | tuple[None, None]:
-        """Where ``tp`` is to be fetched from, and from which offset; nothing where it is not to be."""
-        if not position.fetchable or position.retry_at > now or self._buffer.failed(tp, position.token):
+        """Where a partition that may be fetched is to be fetched from now, and from which offset; or nothing."""
+        if position.retry_at > now or self._buffer.failed(tp, position.token):
             return None, None
-        info = self._cluster.partition(tp)
+        topic = self._cluster.topics.get(tp.topic)
+        info = topic.partitions.get(tp.partition) if topic is not None else None
         leader = info.leader if info is not None else None
-        if info is None or leader is None or leader not in self._cluster.brokers:
+        if topic is None or info is None or leader is None or leader not in self._cluster.brokers:
             self.without_leader[tp] = None
             return None, None
         offset, last_epoch = self._buffer.frontier(tp, position)
         if position.until is not None and offset >= position.until:
             return None, None
-        topic_id = self._cluster.topic_id(tp.topic)
+        topic_id = topic.topic_id
         if not self._is_same_log(tp, position, topic_id, info.leader_epoch, last_epoch):
             return None, None
         epoch = -1 if info.leader_epoch is None else info.leader_epoch
-        node_id = self._replica(position, info, now) or leader
+        node_id = leader if position.read_replica is None else self._replica(position, info, now) or leader
         if node_id != leader or last_epoch is None:
             last_epoch = -1  # a follower that lags has not heard of that epoch yet, which is no divergence
         return node_id, FetchTarget(tp, position.token, offset, epoch, last_epoch, topic_id)
@@ -198,7 +211,7 @@ class FetchPlanner:
         """Whether the log that the metadata speak of is known to be the one that was read so far."""
         if position.topic_id is None:
             position.topic_id = topic_id
-        elif topic_id not in (None, position.topic_id):
+        elif topic_id is not position.topic_id and topic_id not in (None, position.topic_id):
             self.recreated.append((tp, position.token))
             return False
         if leader_epoch is None or position.checked_epoch == leader_epoch:

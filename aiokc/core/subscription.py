@@ -49,7 +49,7 @@ class Subscription:
         self._touched: dict[TopicPartition, None] = {}
         self.touches = 0
         self._unlocated: dict[TopicPartition, None] = {}
-        self._alarms: list[tuple[float, TopicPartition]] = []  # a heap
+        self._alarms: list[tuple[float, tuple[TopicPartition, ...]]] = []  # a heap
 
     # What is wanted
 
@@ -136,6 +136,10 @@ class Subscription:
         if found is None:
             raise UsageError(f"{tp} is not assigned to this consumer (assignment() tells what is)")
         return found
+
+    def find(self, tp: TopicPartition) -> PartitionPosition | None:
+        """Return the partition if it is assigned."""
+        return self._assigned.get(tp)
 
     def get(self, tp: TopicPartition, token: int) -> PartitionPosition | None:
         """Return the partition if it is still the claim that ``token`` names; else the answer at hand is stale."""
@@ -237,7 +241,7 @@ class Subscription:
         position.read_replica, position.read_replica_until = replica, until
         self.touch(tp)
         if replica is not None:
-            self.look_again(tp, until)
+            self._look_again((tp,), until)
 
     def read_until(self, tp: TopicPartition, offset: int) -> None:
         """Want nothing of ``tp`` from ``offset`` on."""
@@ -274,21 +278,22 @@ class Subscription:
         """When to look again at the first partition that has to be left alone until then."""
         alarms = self._alarms
         while alarms and alarms[0][0] <= now:
-            self.touch(heappop(alarms)[1])
+            for tp in heappop(alarms)[1]:
+                self.touch(tp)
         return alarms[0][0] if alarms else None
 
     def retry_later(self, partitions: Iterable[TopicPartition], at: float) -> None:
         """Leave these alone until ``at``."""
-        for tp in partitions:
-            if tp in self._assigned:
-                self._assigned[tp].retry_at = at
-                self.touch(tp)
-                self.look_again(tp, at)
+        held = tuple(tp for tp in partitions if tp in self._assigned)
+        for tp in held:
+            self._assigned[tp].retry_at = at
+            self.touch(tp)
+        self._look_again(held, at)
 
-    def look_again(self, tp: TopicPartition, at: float) -> None:
-        """Something about how ``tp`` is fetched may change at ``at``: it counts as touched from then on."""
-        if at != float("inf"):
-            heappush(self._alarms, (at, tp))
+    def _look_again(self, partitions: tuple[TopicPartition, ...], at: float) -> None:
+        """Something about how these are fetched may change at ``at``: they count as touched from then on."""
+        if partitions and at != float("inf"):
+            heappush(self._alarms, (at, partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, p in self._assigned.items() if p.paused)

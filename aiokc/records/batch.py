@@ -191,7 +191,9 @@ def read_header(view: memoryview) -> BatchHeader:
     header = _new_header(BatchHeader, HEADER.unpack_from(view))
     base_offset, last_offset_delta, record_count = header[0], header[6], header[12]
     if last_offset_delta < 0 or not 0 <= base_offset < _MAX_OFFSET - last_offset_delta:
-        raise CorruptRecord(f"no batch can span {last_offset_delta + 1} offsets from {base_offset} on", offset=base_offset)
+        raise CorruptRecord(
+            f"no batch can span {last_offset_delta + 1} offsets from {base_offset} on", offset=base_offset
+        )
     if not 0 <= record_count <= last_offset_delta + 1:
         raise CorruptRecord(
             f"a batch of {last_offset_delta + 1} offsets cannot hold {record_count} records", offset=base_offset
