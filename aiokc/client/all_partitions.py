@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from typing import Final
 
 from ..config import ConsumerConfig
 from ..core.subscription import Subscription
@@ -15,6 +16,10 @@ from .rebalance_listener import ListenerCalls, RebalanceListener
 from .signal import Signal
 
 logger = logging.getLogger("aiokc.group")
+
+_MANY: Final = (
+    1_000  # to take over more partitions holds the loop for milliseconds: then others get their turn half way
+)
 
 
 class AllPartitions:
@@ -56,6 +61,7 @@ class AllPartitions:
             while not (self._leaving and not self._announced and not self._left):
                 if await self._follow():
                     self.assigned.notify()
+                    await asyncio.sleep(0)  # a step for thousands of partitions takes milliseconds
                 elif not await self.wake.wait(self._patience if self._vanished else None):
                     self._metadata.request_update()
         finally:
@@ -131,6 +137,8 @@ class AllPartitions:
             self._announced |= added
             self.assigned.notify()
             await self._listener.assigned(added, self._deadline())
+            if len(added) > _MANY:
+                await asyncio.sleep(0)
         subscription.unblock(tp for tp in wanted if tp.topic in subscription.topics)
         return changed or bool(added)
 

@@ -20,6 +20,7 @@ from .signal import Signal
 logger = logging.getLogger("aiokc.group")
 
 _SHOWN: Final = 20  # partitions that one log line names
+_MANY: Final = 1_000  # to take over more of them holds the loop for milliseconds: then others get their turn half way
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,6 +150,8 @@ class AssignmentChanges:
         logger.info("group %r: %s reads %s", self._group_id, change.member, _shown(change.partitions))
         self._changed.notify()
         await self._listener.assigned(added, self._deadline(queued.since))
+        if len(added) > _MANY:
+            await asyncio.sleep(0)
         subscription.unblock(tp for tp in added if tp.topic in subscription.topics)
         self._changed.notify()
 
@@ -174,6 +177,6 @@ class AssignmentChanges:
 
 
 def _shown(partitions: Iterable[TopicPartition]) -> str:
-    names = [str(tp) for tp in sorted(partitions)]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return (", ".join(names[:_SHOWN]) or "nothing") + more
+    wanted = sorted(partitions)
+    more = f" and {len(wanted) - _SHOWN} more" if len(wanted) > _SHOWN else ""
+    return (", ".join(map(str, wanted[:_SHOWN])) or "nothing") + more

@@ -31,6 +31,8 @@ logger = logging.getLogger("aiokc.offsets")
 FetchCommitted = Callable[[Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]]
 
 _COMPLAINT_SECONDS = 30.0
+# How many partitions are dealt with before others get their turn: a few milliseconds' worth.
+_AT_ONCE = 500
 
 #: Partitions without a position, and the token of each one's claim.
 Claims = dict[TopicPartition, int]
@@ -101,7 +103,9 @@ class PositionFinder:
             committed = await self._fetch_committed(claims)
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
-        for tp, token in claims.items():
+        for done, (tp, token) in enumerate(claims.items(), start=1):
+            if done % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             if self._subscription.get(tp, token) is None:
                 continue  # sought, or assigned anew, while the answer was on its way
             offset = committed.get(tp)
@@ -119,13 +123,17 @@ class PositionFinder:
     # Offsets by timestamp
 
     async def _find_by_timestamp(self, tasks: TaskGroup) -> None:
-        """Ask each leader by itself: a broker that is silent, or a partition that has no leader, delays no other."""
+        """Ask each leader by itself: a broker that is silent, or a partition that has no leader, delays no other.
+
+        Thousands of partitions are asked for by several requests, one after the other on the same connection: neither
+        to write nor to read one holds the loop for long.
+        """
         loop = asyncio.get_running_loop()
         leaderless = self._backoff()  # a topic that does not exist may never have one
         while True:
             now = loop.time()
             subscription = self._subscription
-            claims = subscription.in_state(PositionState.AWAIT_RESET, now)
+            claims = subscription.in_state(PositionState.AWAIT_RESET, now, _AT_ONCE)
             asked = {tp: cast(int, subscription[tp].reset_timestamp) for tp in claims}
             by_leader = group_by_leader(self._metadata.cluster, asked)
             for node_id, part in by_leader.items():
@@ -136,7 +144,10 @@ class PositionFinder:
                 subscription.retry_later(without_leader, now + leaderless.next())
             elif claims:
                 leaderless.reset()
-            await self._next(now)
+            if len(claims) < _AT_ONCE:
+                await self._next(now)
+            else:
+                await asyncio.sleep(0)
 
     async def _look_up_timestamps(self, node_id: int, asked: Mapping[TopicPartition, int], claims: Claims) -> None:
         epochs = {tp: self._metadata.cluster.leader_epoch(tp) for tp in asked}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import NamedTuple
 from uuid import UUID
 
@@ -79,7 +80,7 @@ class Cluster:
     def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
         """All partitions of those of ``topics`` that exist, in order."""
         found = (self.topics[name] for name in sorted(topics) if name in self.topics)
-        return [TopicPartition(topic.name, number) for topic in found for number in sorted(topic.partitions)]
+        return [tp for topic in found for tp in map(TopicPartition, repeat(topic.name), sorted(topic.partitions))]
 
 
 def merge(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from types import MappingProxyType
 
 from ..errors import UsageError
@@ -264,10 +264,11 @@ class Subscription:
         self._unlocated[tp] = None
         self.touch(tp)
 
-    def in_state(self, state: PositionState, now: float) -> dict[TopicPartition, int]:
-        """The partitions in ``state``, not FETCHING, that may be worked on now, with their tokens."""
+    def in_state(self, state: PositionState, now: float, most: int | None = None) -> dict[TopicPartition, int]:
+        """The partitions in ``state``, not FETCHING, that may be worked on now, with their tokens; ``most`` of them."""
         waiting = ((tp, self._assigned[tp]) for tp in self._unlocated)
-        return {tp: p.token for tp, p in waiting if p.state is state and p.retry_at <= now}
+        due = ((tp, p.token) for tp, p in waiting if p.state is state and p.retry_at <= now)
+        return dict(islice(due, most))
 
     @property
     def is_locating(self) -> bool:

@@ -11,6 +11,7 @@ from aiokc import Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, RequestTimedOut, UsageError
 from aiokc.testing import Cluster
+from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest
@@ -54,6 +55,22 @@ async def test_a_silent_broker_keeps_no_other_from_its_answer() -> None:
             await consumer.seek_to_beginning(ONE)
             assert (await consumer.getone()).value == b"1"
             assert dropped.hits == 1, "the silent one is asked once at a time"
+
+
+async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_once() -> None:
+    asked: list[int] = []
+
+    def count(exchange: Exchange) -> None:
+        assert isinstance(exchange.request, ListOffsetsRequest)
+        asked.extend(part.partition_index for topic in exchange.request.topics for part in topic.partitions)
+
+    async with Cluster(topics={"t": 1_100}) as cluster:
+        seen = cluster.intercept(ListOffsetsRequest, count)
+        wanted = [TopicPartition("t", number) for number in range(1_100)]
+        async with reading(cluster, *wanted) as consumer, asyncio.timeout(10):
+            assert await consumer._reading.positions(wanted, timeout=10) == dict.fromkeys(wanted, 0)
+        assert seen.hits == 3
+        assert sorted(asked) == list(range(1_100))
 
 
 async def test_what_passes_is_tried_again_and_what_does_not_is_raised() -> None:
