@@ -93,8 +93,7 @@ class Broker:
         return f"broker {self.node_id} ({self.host}:{self.port})"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     """Where a partition lives. ``leader`` is None while it has none; ids are broker ids."""
 
     topic: str

@@ -106,7 +106,8 @@ def merge(
         known = _same_topic(old.topics.get(name), answer)
         partitions: dict[int, PartitionInfo] = {}
         for item in answer.partitions:
-            partitions[item.partition_index] = _newest(known, _partition(name, item))
+            new = _partition(name, item)
+            partitions[item.partition_index] = new if known is None else _newest(known, new)
             done += 1
             if done % every == 0:
                 yield
@@ -147,7 +148,7 @@ def with_leaders(
             continue
         if topic is old.topics[tp.topic]:
             topic = topics[tp.topic] = replace(topic, partitions=dict(topic.partitions))
-        topic.partitions[tp.partition] = replace(info, leader=leader.node_id, leader_epoch=leader.epoch)
+        topic.partitions[tp.partition] = info._replace(leader=leader.node_id, leader_epoch=leader.epoch)
         moved.add(tp)
     if not moved:
         return old, moved
@@ -168,21 +169,22 @@ def _same_topic(known: TopicInfo | None, answer: MetadataResponseTopic) -> Topic
     return known
 
 
-def _newest(known: TopicInfo | None, new: PartitionInfo) -> PartitionInfo:
+def _newest(known: TopicInfo, new: PartitionInfo) -> PartitionInfo:
     """Brokers learn of a new leader one by one: never go back from a newer epoch to an older one (KIP-320)."""
-    old = known.partitions.get(new.partition) if known is not None else None
+    old = known.partitions.get(new.partition)
     if old is None or old.leader_epoch is None or new.leader_epoch is None:
         return new
     return old if new.leader_epoch < old.leader_epoch else new
 
 
 def _partition(topic: str, item: MetadataResponsePartition) -> PartitionInfo:
+    replicas = tuple(item.replica_nodes)
     return PartitionInfo(
         topic,
         item.partition_index,
         item.leader_id if item.leader_id >= 0 else None,
         item.leader_epoch if item.leader_epoch >= 0 else None,
-        tuple(item.replica_nodes),
-        tuple(item.isr_nodes),
+        replicas,
+        replicas if item.isr_nodes == item.replica_nodes else tuple(item.isr_nodes),
         tuple(item.offline_replicas),
     )
