@@ -80,7 +80,7 @@ def _whole(cls: type[M], version: int, message: Any, at: int, end: int) -> M:
     return cast(M, message)
 
 
-# Arrays of fewer numbers than this have readers of their own.
+# Arrays of fewer numbers than this are read by formats that are kept.
 _FEW: Final = 8
 
 _readers: Final[dict[tuple[type[Struct], int, bool], Reader]] = {}
@@ -144,6 +144,7 @@ class _Source:
             "uvarint": read_uvarint,
             "length": _long_length,
             "pass_over": _pass_over,
+            "numbers": _numbers,
             "truncated": truncated,
             "bad_length": bad_length,
             "read_uuid": read_uuid,
@@ -264,8 +265,11 @@ class _Source:
         self._add(depth, f"{target}, at = {read}(buffer, at, {end})")
 
     def _array(self, depth: int, field: Field, target: str, nullable: bool, end: str) -> None:
-        depth = self._length(depth, "an array", "i", nullable, target, end)
         kind = field.kind
+        if isinstance(kind, Primitive) and kind.format is not None and kind.name != "uuid":
+            self._numbers(depth, kind.format, target, nullable, end)
+            return
+        depth = self._length(depth, "an array", "i", nullable, target, end)
         least = smallest_size(kind, self._version, self._flexible)
         self._add(depth, f"if n * {least} > {end} - at: bad_length('an array', n, {end} - at)")
         if isinstance(kind, Primitive):
@@ -287,15 +291,18 @@ class _Source:
             self._add(depth + 2, "left[0] = every")
             self._add(depth + 2, "yield")
 
+    def _numbers(self, depth: int, form: str, target: str, nullable: bool, end: str) -> None:
+        """Few numbers (a partition's replicas) come by thousands: they take the short way."""
+        few, width = self._name(_few(form), "few"), Format(">" + form).size
+        if self._flexible:
+            self._add(depth, "n = buffer[at] - 1; at += 1")
+        else:
+            self._add(depth, f"n, = {self._name(Format('>i').unpack_from, 'unpack')}(buffer, at); at += 4")
+        self._add(depth, f"if 0 <= n < {_FEW}: {target} = [*{few}[n](buffer, at)]; at += n * {width}")
+        read = f"numbers(buffer, at, {end}, n, {form!r}, {self._flexible}, {nullable})"
+        self._add(depth, f"else: {target}, at = {read}")
+
     def _primitive_array(self, depth: int, kind: Primitive, target: str, end: str) -> None:
-        if kind.format is not None and kind.name != "uuid":
-            width = Format(">" + kind.format).size
-            few = self._name(_few(kind.format), "few")
-            many = self._name(Format, "Format")
-            form = f"f'>{{n}}{kind.format}'"
-            self._add(depth, f"unpack = {few}[n] if n < {_FEW} else {many}({form}).unpack_from")
-            self._add(depth, f"{target} = [*unpack(buffer, at)]; at += n * {width}")
-            return
         self._add(depth, "items = []")
         self._add(depth, "for _ in range(n):")
         self._primitive(depth + 1, kind, "item", False, end)
@@ -346,7 +353,21 @@ def _pass_over(buffer: Any, at: int, end: int) -> int:
     return at
 
 
+def _numbers(
+    buffer: Any, at: int, end: int, count: int, form: str, flexible: bool, nullable: bool
+) -> tuple[list[Any] | None, int]:
+    """Read an array of numbers, of which ``count``, before ``at``, is what there is of the length up to here."""
+    if flexible and count > 126:
+        count, at = _long_length(buffer, at - 1)
+    if count == -1 and nullable:
+        return None, at
+    array = Format(f">{max(count, 0)}{form}")
+    if count < 0 or array.size > end - at:
+        bad_length("an array", count, end - at)
+    return list(array.unpack_from(buffer, at)), at + array.size
+
+
 @cache
 def _few(form: str) -> list[Callable[[Any, int], tuple[Any, ...]]]:
-    """Return what reads arrays of 0, 1, 2 ... numbers: the short ones (a partition's replicas) come by thousands."""
+    """Return what reads arrays of 0, 1, 2 ... numbers."""
     return [Format(f">{count}{form}").unpack_from for count in range(_FEW)]
