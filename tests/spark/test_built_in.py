@@ -57,7 +57,10 @@ def test_the_same_rows(spark: SparkSession, kafka: LocalKafka, topics: tuple[str
     assert found[1], "an empty case shows nothing"
 
 
-@pytest.mark.parametrize("case", SAME_TASKS, ids=lambda case: case.what)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, id=case.what, marks=() if case is SAME_TASKS[-1] else pytest.mark.long) for case in SAME_TASKS],
+)
 def test_the_same_tasks(spark: SparkSession, kafka: LocalKafka, topics: tuple[str, str], case: Case) -> None:
     expected, found = (by_task(load(spark, source, kafka.bootstrap, case.given(*topics))) for source in BOTH)
 
