@@ -20,6 +20,9 @@ from .dying_source import DyingSource
 from .file_sink import write_to
 from .session import start_spark
 
+#: Executors that are processes of their own take their time to start. Whoever runs this has a limit of his own.
+SECONDS = 250
+
 
 def what_it_imports() -> tuple[str, str, bool]:
     """Return where this process has the code from, and whether that decodes natively."""
@@ -32,7 +35,12 @@ def what_it_imports() -> tuple[str, str, bool]:
 def main(master: str, folder: Path, job: dict[str, Any]) -> None:
     options = job["options"]
     spark = start_spark(
-        "run on a cluster", folder / "warehouse", master=master, config=job["config"], python=job["python"]
+        "run on a cluster",
+        folder / "warehouse",
+        master=master,
+        config=job["config"],
+        python=job["python"],
+        call_seconds=SECONDS,
     )
     if job["register"]:
         spark_source.register(spark)
@@ -42,7 +50,7 @@ def main(master: str, folder: Path, job: dict[str, Any]) -> None:
     rows = spark.readStream.format("dying").options(**options).load()
     writer = rows.writeStream.foreachBatch(write_to(folder / "sink"))
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
-    assert query.awaitTermination(140), query.status
+    assert query.awaitTermination(SECONDS - 10), query.status
     places = spark.sparkContext.parallelize(range(2), 2).map(lambda _: what_it_imports()).distinct().collect()
     sys.stdout.write(json.dumps({"imported": places, "count": count}))
     spark.stop()

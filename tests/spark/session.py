@@ -14,7 +14,7 @@ from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 
 ROOT = Path(__file__).parents[2]
 
-#: No call of the JVM takes longer; those that wait say how long, and stay below it.
+#: No call of the JVM takes longer, unless start_spark() was told so; those that wait say how long, and stay below it.
 CALL_SECONDS: Final = 150
 
 
@@ -25,8 +25,12 @@ def start_spark(
     master: str = "local[2]",
     config: Mapping[str, str] | None = None,
     python: str = sys.executable,
+    call_seconds: float = CALL_SECONDS,
 ) -> SparkSession:
-    """Start a session whose Python processes can import what this one can; no data source is registered in it."""
+    """Start a session whose Python processes can import what this one can; no data source is registered in it.
+
+    No call of it takes longer than ``call_seconds``; it raises then.
+    """
     # Of the format that Spark has found by itself Spark runs all with the driver's, on the executors too.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -52,16 +56,16 @@ def start_spark(
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    _bound_calls(spark)
+    _bound_calls(spark, call_seconds)
     return spark
 
 
-def _bound_calls(spark: SparkSession) -> None:
-    """Let every call of the JVM from this thread, and from others that never called it, end after CALL_SECONDS.
+def _bound_calls(spark: SparkSession, seconds: float) -> None:
+    """Let every call of the JVM from this thread, and from others that never called it, end after so many seconds.
 
     Without that, where a test's time limit has interrupted a call that waits, the next one of the same thread
     (query.stop() in a ``finally``) waits behind it on the same connection, for ever.
     """
     client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
-    client.java_parameters.read_timeout = CALL_SECONDS
-    client.get_thread_connection().socket.settimeout(CALL_SECONDS)
+    client.java_parameters.read_timeout = seconds
+    client.get_thread_connection().socket.settimeout(seconds)
