@@ -17,6 +17,7 @@ from .twins import HEADER_SIZE, Outcome
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _READ_AT_ONCE: Final = 1 << 20
+_BATCH_COUNTS: Final = 1024
 
 
 class Call(NamedTuple):
@@ -67,7 +68,10 @@ def _append_run(builder: object, run: memoryview, at: int, start: int, call: Cal
                 count, start, epoch = count + rows, reader.next_offset, header.partition_leader_epoch
             if reader.remaining:
                 break
-            start, epoch, read = header.next_offset, header.partition_leader_epoch, read + header.size
+            start, epoch = header.next_offset, header.partition_leader_epoch
+            read += header.size + _BATCH_COUNTS
+        else:
+            read += HEADER_SIZE
         at += header.size
     return count, at, start, epoch
 

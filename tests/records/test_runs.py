@@ -115,6 +115,9 @@ def test_a_call_reads_so_much_and_no_more() -> None:
     found = assert_same_run(run, 0, [Call(check_crcs=False)] * 5, ["offset"])
     rows = [result[0] for result in found[:-1:2]]  # type: ignore[index]
     assert rows == [18, 18, 18, 6, 0]
+    run = b"".join(encode_batch([NewRecord(b"v")], base_offset=offset) for offset in range(2_000))
+    found = assert_same_run(run, 0, [ALL] * 3, ["offset"])
+    assert [result[0] for result in found[:-1:2]] == [960, 960, 80]  # type: ignore[index]
 
 
 def test_a_run_ends_with_the_room_of_the_builder() -> None:
