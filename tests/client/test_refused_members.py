@@ -33,12 +33,17 @@ def test_an_error_of_the_group_is_raised_once_and_the_next_call_goes_on(api: typ
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"0")
+        refused = cluster.intercept(
+            api, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1, where=lambda _: api is not HeartbeatRequest or has_read
+        )
+        has_read = False
         async with reader(cluster) as consumer:
             if api is HeartbeatRequest:
                 assert (await consumer.getone()).value == b"0"
-            cluster.intercept(api, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
+                has_read = True
             with pytest.raises(AuthorizationFailed, match="group 'g'"):
                 await consumer.getmany(timeout_ms=60_000)
+            assert refused.hits == 1
             assert isinstance(consumer.health().error, AuthorizationFailed)
             with pytest.raises(AuthorizationFailed):
                 await consumer.commit({TopicPartition("t", 0): 1})
