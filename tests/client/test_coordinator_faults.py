@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aiokc import Consumer
 from aiokc.assignor import MemberSubscription
 from aiokc.core.assignors import assignors
 from aiokc.core.group_messages import ClassicGroup
@@ -15,7 +16,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import AssignmentFailed, AuthorizationFailed, BrokerError, CommitFailed, UnsupportedVersion
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire import Request
-from aiokc.wire.messages.discovery import FindCoordinatorRequest
+from aiokc.wire.messages.discovery import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -62,6 +63,25 @@ async def test_joins_heartbeats_and_the_rest_each_have_a_connection() -> None:
         assert used[JoinGroupRequest] == used[SyncGroupRequest]
         assert len(used[JoinGroupRequest] | used[HeartbeatRequest] | used[FindCoordinatorRequest]) == 3
         assert member.coordinator.error is None
+
+
+async def test_a_first_join_takes_two_connections_and_waits_for_no_metadata() -> None:
+    async with scripted_group() as script:
+        held_back = Park()
+        script.instead(FindCoordinatorRequest, held_back)
+        async with Consumer("t", bootstrap_servers=script.bootstrap, group_id="g") as consumer:
+            held_back.until.set()
+            await script.until(lambda: len(script.of(JoinGroupRequest)) == 2)
+            asked = [(each.connection, type(each.request)) for each in script.asked]
+            assert asked[:6] == [
+                (0, ApiVersionsRequest),
+                (0, MetadataRequest),
+                (0, FindCoordinatorRequest),
+                (1, ApiVersionsRequest),
+                (1, JoinGroupRequest),
+                (1, JoinGroupRequest),
+            ]
+            await consumer.stop(leave=False)
 
 
 async def test_a_coordinator_that_moved_is_found_again_and_the_generation_goes_on() -> None:
