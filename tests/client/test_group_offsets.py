@@ -147,6 +147,14 @@ async def test_every_version_of_a_commit(version: int) -> None:
         assert epochs == ([3, -1] if version >= 6 else [-1, -1])
 
 
+async def test_a_commit_of_a_static_member_names_its_instance() -> None:
+    """KIP-345: so that one which was fenced and does not know it yet cannot commit."""
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        await offsets.commit({T0: at(5)}, member=MemberToken(4, "m-1", "i"), timeout=10.0, topic_ids=topic_id)
+        [request] = script.of(OffsetCommitRequest)
+        assert (request.generation_id_or_member_epoch, request.member_id, request.group_instance_id) == (4, "m-1", "i")
+
+
 async def test_topics_without_a_known_id_are_named() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         await offsets.commit({T0: at(5)}, member=None, timeout=10.0)

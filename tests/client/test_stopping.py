@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import Consumer, RebalanceListener, TopicPartition
 from aiokc.errors import ConsumerClosed
 from aiokc.testing import Cluster
 from aiokc.testing.apis import REQUESTS
@@ -67,6 +67,18 @@ async def test_stop_commits_and_then_leaves(cluster: Cluster) -> None:
     seen = noted(cluster)
     await consumer.stop()
     assert seen == ["OffsetCommit", "LeaveGroup"]
+
+
+async def test_stop_tells_the_listener_after_the_commit_and_before_it_leaves(cluster: Cluster) -> None:
+    class Watching(RebalanceListener):
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            seen.append("revoked")
+
+    consumer = await reading(cluster, "t")
+    consumer.subscribe(["t"], listener=Watching())
+    seen = noted(cluster)
+    await consumer.stop()
+    assert seen == ["OffsetCommit", "revoked", "LeaveGroup"]
 
 
 async def test_stop_asks_for_no_more_records(cluster: Cluster) -> None:
