@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from .session import CALL_SECONDS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 def test_a_call_that_is_never_answered_ends_and_the_next_one_is_answered(spark: SparkSession) -> None:
