@@ -1,5 +1,7 @@
 """How many examples properties are tried with: the same few in every `make test`, others and more in `make test-long`.
 
+Where sanitizers make each of them cost ten times as much, `make test` tries fewer.
+
 What Hypothesis calls slow is not looked at: that is the machine's business, and whoever else uses it.
 """
 
@@ -10,11 +12,13 @@ from typing import Final
 from hypothesis import HealthCheck, settings
 
 SAMPLE: Final = "sample"
+FEW: Final = "few"
 THOROUGH: Final = "thorough"
 
 _SLOW: Final = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
 
 settings.register_profile(SAMPLE, max_examples=50, deadline=None, suppress_health_check=_SLOW, derandomize=True)
+settings.register_profile(FEW, max_examples=10, deadline=None, suppress_health_check=_SLOW, derandomize=True)
 settings.register_profile(THOROUGH, max_examples=200, deadline=None, suppress_health_check=_SLOW)
 
 

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 from aiokc.testing.kafka import LocalKafka
 
@@ -45,15 +44,6 @@ def cases(*, spark: bool) -> list[Example]:
     return [example for example in EXAMPLES if example.needs_spark == spark]
 
 
-def spark_cases() -> list[ParameterSet]:
-    """The first one; each starts a Spark of its own, so the others are for make test-long."""
-    first, *others = cases(spark=True)
-    return [
-        pytest.param(first, id=first.name),
-        *(pytest.param(example, id=example.name, marks=pytest.mark.long) for example in others),
-    ]
-
-
 @pytest.mark.kafka
 @pytest.mark.parametrize("example", cases(spark=False), ids=lambda example: example.name)
 async def test_example(example: Example, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
@@ -64,9 +54,11 @@ async def test_example(example: Example, kafka: LocalKafka, topic: str, tmp_path
 
 @pytest.mark.kafka
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("example", spark_cases())
+@pytest.mark.parametrize("example", cases(spark=True), ids=lambda example: example.name)
 async def test_spark_example(example: Example, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
+    """Each starts a Spark of its own; tests/spark runs that of the README on the Spark that is there."""
     printed, _ = await run(example, kafka.bootstrap, topic, tmp_path, timeout=150)
     assert printed
 

@@ -1,0 +1,71 @@
+"""The README's Spark example, as it stands there, on the Spark of the other tests (on one of its own: tests/docs)."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aiokc.testing.kafka import LocalKafka
+from tests.docs.examples import Example, examples
+from tests.producing import produce
+
+SECONDS = 90.0
+
+
+class Program(threading.Thread):
+    """An example that waits for its query for ever; ``error`` is what it ended with."""
+
+    def __init__(self, example: Example, code: str) -> None:
+        super().__init__(name=example.name, daemon=True)
+        self.error: BaseException | None = None
+        self._code = compile(code, example.name, "exec")
+
+    def run(self) -> None:
+        try:
+            exec(self._code, {"__name__": "__main__"})
+        except BaseException as error:
+            self.error = error
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+def test_it_reads_all_that_there_is(spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
+    (example,) = (one for one in examples("README.md") if one.needs_spark)
+    stored = produce(kafka.bootstrap, topic, [b"x"] * 12)
+    code = example.program(kafka.bootstrap, topic)
+    assert code.count('"checkpoint"') == 1
+    before = {query.id for query in spark.streams.active}
+    program = Program(example, code.replace('"checkpoint"', repr(str(tmp_path / "checkpoint"))))
+    program.start()
+
+    def mine() -> list[Any]:
+        return [query for query in spark.streams.active if query.id not in before]
+
+    try:
+        until(lambda: not program.is_alive() or bool(mine()))
+        assert program.is_alive(), program.error
+        (query,) = mine()
+        query.processAllAvailable()
+        reached = json.loads(query.lastProgress.sources[0].endOffset)[topic]
+        assert sum(reached.values()) == len(stored)
+    finally:
+        for query in mine():
+            query.stop()
+    program.join(SECONDS)
+    assert not program.is_alive()
+    assert program.error is None
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not after {SECONDS:g} s"
+        time.sleep(0.05)
