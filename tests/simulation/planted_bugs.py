@@ -276,12 +276,12 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "double owner", (AssignmentChanges, "_revoke", _release_without_giving_up), group=True, first=37
     ),
     "ignore what the coordinator says": _bug(
-        "zombie", (Membership, "on", _deaf_to_the_coordinator), group=True, first=104
+        "zombie", (Membership, "on", _deaf_to_the_coordinator), group=True, first=178
     ),
     "do not look up what is committed": _bug(
         "duplicate, non-monotonic", (Reading, "_fetch_committed", _nothing_is_committed), group=True
     ),
-    "let commits overtake each other": _bug("regression", (GroupOffsets, "_turn", _no_turns), group=True, first=25),
+    "let commits overtake each other": _bug("regression", (GroupOffsets, "_turn", _no_turns), group=True, first=42),
     "ignore the generation of a commit": _bug(
         "zombie commit, regression, over-commit",
         (UserCommits, "commit", _commit_anything),
