@@ -26,6 +26,9 @@ from .table import render_rate
 #: Reads each topic once before the rounds: the first reader finds a broker that is not compiled yet.
 _WARM_UP: Final = "confluent"
 
+# With 10,000 partitions the usual heap is full while they are loaded, and the broker answers nobody any more.
+_BROKER_JVM: Final = ("-Xmx2g",)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -66,7 +69,7 @@ def run(plan: Plan) -> Results:
     if plan.client_cpu is not None:
         os.sched_setaffinity(0, os.sched_getaffinity(0) - {plan.client_cpu})  # inherited by the broker
     display = Display(steps=2 * len(plan.cases) + len(turns) + len(plan.studies))
-    with display, LocalKafka(fast=False) as kafka:
+    with display, LocalKafka(fast=False, jvm=_BROKER_JVM) as kafka:
         for case in plan.cases:
             _load(kafka.bootstrap, case, display)
         for case in plan.cases:
