@@ -180,7 +180,7 @@ async def test_deleted_offsets_and_such_that_never_come() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0", b"1")
         async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
-            reading = client.read_columns({ZERO: (0, 5)}, timeout_ms=50)
+            reading = client.read_columns({ZERO: (0, 5)}, timeout_ms=1_000)
             assert len(await anext(reading)) == 2
             with pytest.raises(RequestTimedOut, match=r"t-0 at offset 2 of the range's end 5"):
                 await anext(reading)
