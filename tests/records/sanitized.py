@@ -77,6 +77,8 @@ class Sanitized:
         environment = {
             **os.environ,
             "AIOKC_NATIVE": "1",
+            # What Hypothesis knows of Unicode takes it a quarter of a minute to work out in there, and is written here.
+            "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),
             "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter leaves much behind; test_native counts blocks
             "LD_PRELOAD": str(self._preload.resolve()),
             "PYTHONMALLOC": "malloc",  # every object by itself, or the sanitizer sees nothing but arenas
