@@ -131,8 +131,7 @@ class Fetcher:
                     tasks.start_soon(self._close_session, plan)
 
     async def _close_session(self, plan: FetchPlan) -> None:
-        # On the connection of the Fetch that is held back it would have to wait for that.
-        connection = self._pool.idle_connection(plan.node_id, Purpose.FETCH, Purpose.DATA)
+        connection = self._pool.prompt_connection(plan.node_id)
         if connection is None:
             return
         try:

@@ -210,11 +210,13 @@ class Pool:
                 raise failure from outcome.__cause__
             # The metadata has changed in between: look at the broker's new address.
 
-    def idle_connection(self, node_id: int, *purposes: Purpose) -> Connection | None:
-        """Return the first of these connections that is there with nothing in flight on it; none is made."""
+    def prompt_connection(self, node_id: int) -> Connection | None:
+        """Return a connection to this broker on which no Fetch is held back; None: there is none, none is made."""
         node = self._brokers.get(node_id)
-        found = [node.connection(purpose) for purpose in purposes] if node is not None else []
-        return next((connection for connection in found if connection is not None and not connection.in_flight), None)
+        if node is None:
+            return None
+        fetching = node.connection(Purpose.FETCH)
+        return fetching if fetching is not None and not fetching.in_flight else node.connection(Purpose.DATA)
 
     def route(self, node_id: int) -> Route | None:
         """Return the way by which this broker was last connected to; None if it never was, or has moved since."""

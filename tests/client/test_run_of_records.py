@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -126,17 +127,14 @@ async def test_others_have_their_turn_within_milliseconds() -> None:
 
         await consumer.getone()
         task = asyncio.create_task(others())
-        loop = asyncio.get_running_loop()
-        began = last = loop.time()
-        seen = 0
-        gaps: list[float] = []
-        while loop.time() - began < 0.05:
+        began = time.thread_time()  # what else runs on the machine has no part in it
+        seen = had_turns = 0
+        while time.thread_time() - began < 0.05:
             await consumer.getone()
-            if turns != seen:
-                gaps.append(loop.time() - last)
-                seen, last = turns, loop.time()
+            had_turns += turns != seen
+            seen = turns
         task.cancel()
-        assert len(gaps) >= 3, "nobody else has had a turn"
+        assert had_turns >= 3, "nobody else has had a turn"
 
 
 async def test_stop_ends_the_iteration_at_once() -> None:

