@@ -188,7 +188,7 @@ class Fetcher:
         retries = [self._subscription.next_retry(now), self._planner.next_retry(now)]
         if self._planner.without_leader:
             if now >= self._next_search:
-                self._metadata.request_update()
+                self._metadata.request_missing()
                 self._next_search = now + self._search_pauses.next()
             retries.append(self._next_search)
         else:

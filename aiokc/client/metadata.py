@@ -44,6 +44,7 @@ class Metadata:
         self._leaders: dict[TopicPartition, NewLeader] = {}
         self._leader_addresses: dict[int, Broker] = {}
         self._update_asked = True
+        self._asking = False
         self._last_refresh = float("-inf")
 
     def follow(self, topics: Iterable[str] | None) -> None:
@@ -72,6 +73,11 @@ class Metadata:
         if not self._update_asked:
             self._update_asked = True
             self._wanted.notify()
+
+    def request_missing(self) -> None:
+        """Something is not in the picture yet: refresh it, unless an answer that may have it is on its way."""
+        if not self._asking:
+            self.request_update()
 
     async def first(self, timeout: float) -> None:
         """Return once the first broker has answered. Raises KafkaError, NoBrokersAvailable above all."""
@@ -115,7 +121,11 @@ class Metadata:
 
     async def _refresh(self, timeout: float) -> None:
         topics = self._topics
-        response = await self._ask(topics, timeout)
+        self._asking = True
+        try:
+            response = await self._ask(topics, timeout)
+        finally:
+            self._asking = False
         known = self._cluster_errors()
         merged = await self._merged(response, complete=topics is None)
         # A broker that has not heard of an election yet must not undo what the new leader's predecessor said of it.
@@ -170,7 +180,7 @@ class Metadata:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while (found := look(self.cluster)) is None:
-            self.request_update()
+            self.request_missing()
             if not await self.changed.wait(deadline - loop.time()):
                 raise RequestTimedOut(f"{what}: not known after {timeout:.3g} s") from self.error
         return found

@@ -140,7 +140,7 @@ class PositionFinder:
                 subscription.retry_later(part, now + self._request_timeout)  # sooner, if the answer is an error
                 tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: claims[tp] for tp in part})
             if without_leader := [tp for tp in claims if self._metadata.cluster.leader(tp) is None]:
-                self._metadata.request_update()
+                self._metadata.request_missing()
                 subscription.retry_later(without_leader, now + leaderless.next())
             elif claims:
                 leaderless.reset()
