@@ -121,6 +121,7 @@ class ClientConfig:
         _at_least(self, self.retry_backoff_ms, "retry_backoff_max_ms")
         _at_least(self, self.reconnect_backoff_ms, "reconnect_backoff_max_ms")
         _one_of(self, "isolation_level", get_args(IsolationLevel))
+        _can_be_sent(self, "client_id", "client_rack")
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ConfigError(
                 f"fetch_max_wait_ms={self.fetch_max_wait_ms} must be smaller than "
@@ -174,8 +175,13 @@ class ConsumerConfig(ClientConfig):
             _check_reset(name, getattr(self, name))
         if self.group_id == "":
             raise ConfigError("group_id must not be empty; leave it out to read without a group")
-        if self.group_instance_id == "":
-            raise ConfigError("group_instance_id must not be empty; leave it out for a dynamic member")
+        _can_be_sent(self, "group_id")
+        name = self.group_instance_id
+        if name is not None and (not _INSTANCE.fullmatch(name) or name in (".", "..")):  # as Java's client demands it
+            raise ConfigError(
+                f"group_instance_id={name!r}: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', other than "
+                "'.' and '..'; leave it out for a dynamic member"
+            )
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be smaller than "
@@ -191,6 +197,8 @@ class ConsumerConfig(ClientConfig):
 Config = TypeVar("Config", bound=ClientConfig)
 
 _MOST_32: Final = (1 << 31) - 1
+_LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
+_INSTANCE: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(
     r"P(?=.)(?:(?P<days>[0-9]+)D)?"
@@ -317,6 +325,17 @@ def _in_32_bits(config: ClientConfig, *names: str) -> None:
     for name in names:
         if getattr(config, name) > _MOST_32:
             raise ConfigError(f"{name}={getattr(config, name)} must be at most {_MOST_32} (32 bits)")
+
+
+def _can_be_sent(config: ClientConfig, *names: str) -> None:
+    for name in names:
+        text: str = getattr(config, name) or ""
+        try:
+            length = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"{name}={text!r} is not Unicode text: {error.reason}") from error
+        if length > _LONGEST_TEXT:
+            raise ConfigError(f"{name} has {length} bytes, and must have at most {_LONGEST_TEXT}")
 
 
 def _one_of(config: ClientConfig, name: str, values: tuple[str, ...]) -> None:

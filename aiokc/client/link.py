@@ -31,6 +31,7 @@ class ClusterLink:
         self.lister = OffsetLister(config, self.pool, self.metadata, random)
         self.background = Supervisor("aiokc background")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._begun = asyncio.Event()  # start() has ended, well or not
         self._stopped = False
 
     @property
@@ -66,6 +67,8 @@ class ClusterLink:
         if self._stopped:
             raise ConsumerClosed("stopped: make a new one to go on")
         if self._loop is not None:
+            self.check()
+            await self._begun.wait()  # somebody else is starting it, and has a deadline
             return self.check()
         self._loop = asyncio.get_running_loop()
         self.background.start([self._keep_connections, self.metadata.run, *drivers])
@@ -77,6 +80,8 @@ class ClusterLink:
             if was_stopped and isinstance(error, KafkaError):
                 raise ConsumerClosed("stopped before it had started") from error
             raise
+        finally:
+            self._begun.set()
 
     async def _keep_connections(self) -> None:
         """Run the pool. Where nobody stops this, as when the whole loop ends, no connection is left behind."""

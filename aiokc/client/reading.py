@@ -110,7 +110,8 @@ class Reading:
         try:
             await self.link.start(drivers, timeout=timeout)
         except BaseException:
-            self._close_interceptors()
+            if not self.link.running:  # or it is the misuse, or the end, of a further call that fails here
+                self._close_interceptors()
             raise
 
     async def stop(self, *, timeout: float, leave_group: bool | None) -> None:

@@ -8,8 +8,10 @@ from random import Random
 import pytest
 
 from aiokc import Consumer, TopicPartition
+from aiokc.errors import ConsumerClosed
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
+from aiokc.testing.faults import Hold
 from aiokc.testing.virtual_loop import VirtualLoop
 from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
 
@@ -66,3 +68,32 @@ async def test_one_broker_with_an_impossible_address_is_that_brokers_trouble_onl
             wrong.cancel()
             cluster.append("events", b"there", partition=1)
             assert (await consumer.getone()).value == b"there"
+
+
+async def test_whoever_starts_what_another_task_is_starting_waits_for_it() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        hold = Hold()
+        held = cluster.intercept(MetadataRequest, hold, times=1)
+        consumer = Consumer("events", bootstrap_servers=cluster.bootstrap)
+        first, second, given_up = (asyncio.create_task(consumer.start()) for _ in range(3))
+        await held.caught()
+        given_up.cancel()
+        assert await asyncio.gather(given_up, return_exceptions=True) != [None]
+        assert not first.done()
+        assert not second.done()
+        hold.release()
+        await asyncio.gather(first, second)
+        assert list(await consumer.list_topics()) == ["events"]
+        await consumer.stop()
+
+
+async def test_nobody_starts_what_has_failed_to_start() -> None:
+    async with Cluster() as cluster:
+        hold = Hold()
+        held = cluster.intercept(MetadataRequest, hold, times=1)
+        consumer = Consumer("events", bootstrap_servers=cluster.bootstrap)
+        first, second = asyncio.create_task(consumer.start()), asyncio.create_task(consumer.start())
+        await held.caught()
+        first.cancel()
+        with pytest.raises(ConsumerClosed):
+            await second
