@@ -100,6 +100,7 @@ async def test_a_throttled_client_asks_no_sooner() -> None:
         async with reading(cluster, T0) as consumer:
             cluster.intercept(FetchRequest, throttle(400), times=1)
             cluster.intercept(FetchRequest, lambda exchange: times.append(loop.time()))
+            began = loop.time()
             assert await values(consumer, 1) == [b"0"]
             assert times == [], "what came with it is handed out at once"
             cluster.append("t", b"1")

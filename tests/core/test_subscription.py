@@ -174,9 +174,9 @@ def test_what_the_group_takes_is_not_committable() -> None:
 def test_giving_up_many_partitions_does_not_hold_the_loop() -> None:
     """Work in proportion to their number: with its square, 10,000 would take half a minute."""
     subscription = assigned(*(TopicPartition("a", number) for number in range(10_000)))
-    begin = time.perf_counter()
+    begin = time.thread_time()
     subscription.replace([])
-    assert time.perf_counter() - begin < 1.0
+    assert time.thread_time() - begin < 1.0
 
 
 def test_what_is_given_up_while_the_user_holds_it_is_remembered_until_he_comes_back() -> None:
