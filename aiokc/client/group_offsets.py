@@ -250,16 +250,17 @@ class GroupOffsets:
         loop = asyncio.get_running_loop()
         config = self._config
         backoff = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, self._random)
-        start = loop.time()
+        start, patience = loop.time(), config.request_timeout_ms / 1e3
         last: KafkaError | None = None
         while (left := deadline - loop.time()) > 0:
             try:
-                return await attempt(min(left, config.request_timeout_ms / 1e3))
+                return await attempt(min(left, patience))
             except KafkaError as error:
                 stale = isinstance(error, BrokerError) and error.code == ErrorCode.STALE_MEMBER_EPOCH
                 if not retry or not (error.retriable or stale):
                     raise
-                last = error
+                if last is None or left > patience or not isinstance(error, RequestTimedOut):
+                    last = error  # and not that the last attempt of all was cut short
             await asyncio.sleep(min(backoff.next(), max(0.0, deadline - loop.time())))
         reason = f"; the last attempt: {last}" if last is not None else ""
         raise RequestTimedOut(f"{what}: not done after {loop.time() - start:.3g} s{reason}") from last

@@ -17,6 +17,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.types import TopicPartition
 from aiokc.wire import Request, Response, decode, decode_request_header, encode_response
 from aiokc.wire.messages import discovery, group, offsets
+from tests.net.scripted import ticks
 
 R = TypeVar("R", bound=Request[Any])
 APIS: dict[int, type[Request[Any]]] = {
@@ -293,6 +294,7 @@ async def scripted_group(
     try:
         yield script
     finally:
+        await ticks(5)  # what was accepted last has not begun to be served, and is not closed if it never does
         for server in servers:
             server.close()
         for task in script._tasks:

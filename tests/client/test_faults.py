@@ -21,6 +21,7 @@ from aiokc.errors import (
     UnknownTopic,
 )
 from aiokc.testing.kafka import LocalKafka
+from tests.net.scripted import ticks
 from tests.producing import Message, produce, produce_in_transaction
 
 pytestmark = [pytest.mark.any_loop, pytest.mark.every_kafka, pytest.mark.timeout(120)]
@@ -44,6 +45,7 @@ async def listener(answer: bytes | None) -> AsyncIterator[str]:
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
+        await ticks(5)  # what was accepted last has not begun to be served, and is not closed if it never does
         server.close()
 
 
