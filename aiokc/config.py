@@ -176,10 +176,10 @@ class ConsumerConfig(ClientConfig):
         if self.group_id == "":
             raise ConfigError("group_id must not be empty; leave it out to read without a group")
         _can_be_sent(self, "group_id")
-        name = self.group_instance_id
-        if name is not None and (not _INSTANCE.fullmatch(name) or name in (".", "..")):  # as Java's client demands it
+        instance = self.group_instance_id
+        if instance is not None and (not _INSTANCE.fullmatch(instance) or instance in (".", "..")):  # as in Java
             raise ConfigError(
-                f"group_instance_id={name!r}: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', other than "
+                f"group_instance_id={instance!r}: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', other than "
                 "'.' and '..'; leave it out for a dynamic member"
             )
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
