@@ -179,8 +179,8 @@ class ConsumerConfig(ClientConfig):
         instance = self.group_instance_id
         if instance is not None and (not _INSTANCE.fullmatch(instance) or instance in (".", "..")):  # as in Java
             raise ConfigError(
-                f"group_instance_id={instance!r}: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', other than "
-                "'.' and '..'; leave it out for a dynamic member"
+                f"group_instance_id={instance!r}: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', other "
+                "than '.' and '..'; leave it out for a dynamic member"
             )
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
