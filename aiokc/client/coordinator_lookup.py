@@ -25,7 +25,7 @@ from ..errors import (
 from ..net.connection import Connection, Route
 from ..net.pool import Pool, Purpose
 from ..types import Broker
-from ..wire import Request, Response
+from ..wire import Request, Response, prepare
 from ..wire.messages.discovery import Coordinator as Found
 from ..wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -36,6 +36,8 @@ R = TypeVar("R", bound=Response)
 _GROUP: Final = 0  # key_type of FindCoordinator
 _ONE_KEY: Final = 3  # the last version of FindCoordinator that asks for one key; later ones take a list
 _WARNING_INTERVAL: Final = 30.0
+
+prepare(FindCoordinatorRequest, version=_ONE_KEY)
 
 
 class CoordinatorLookup:

@@ -36,6 +36,7 @@ from ..errors import (
 )
 from ..net.pool import Pool, Purpose
 from ..types import Broker, TopicPartition
+from ..wire import prepare
 from ..wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from .fetch_collector import SLICE_SECONDS, FetchCollector
 from .lost_positions import LostPositions
@@ -44,6 +45,7 @@ from .position_validator import PositionValidator
 from .signal import Signal
 
 logger = logging.getLogger("aiokc.fetch")
+prepare(FetchRequest)
 
 # Planning looks at so many partitions between two looks at the clock: some 0.5 ms.
 _LOOK_AT_ONCE = 200

@@ -26,9 +26,12 @@ from ..error_codes import ErrorCode
 from ..errors import BrokerError, CommitFailed, KafkaError, RequestTimedOut, broker_error
 from ..net.pool import Pool
 from ..types import OffsetAndMetadata, TopicPartition
+from ..wire import prepare
 from ..wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from .coordinator_lookup import CoordinatorLookup
 from .turns import Turn, Turns
+
+prepare(OffsetFetchRequest, OffsetCommitRequest)
 
 T = TypeVar("T")
 FindTopicId: TypeAlias = Callable[[str], UUID | None]

@@ -12,10 +12,12 @@ from ..core.group_protocol import Event, Left, SendHeartbeat, SendJoin, SendLeav
 from ..core.rate_limit import RateLimit, and_more
 from ..errors import KafkaError
 from ..net.pool import Purpose
+from ..wire import prepare
 from ..wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from .coordinator_lookup import CoordinatorLookup
 
 logger = logging.getLogger("aiokc.group")
+prepare(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
 
 # How much longer than the group may take to assemble the answer to a JoinGroup is waited for.
 _JOIN_LAPSE: Final = 5.0

@@ -17,10 +17,12 @@ from ..error_codes import ErrorCode
 from ..errors import BrokerError, ConnectionFailed, KafkaError, RequestTimedOut, broker_error
 from ..net.pool import Pool
 from ..types import OffsetAndTimestamp, TopicPartition
+from ..wire import prepare
 from ..wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
+prepare(ListOffsetsRequest)
 
 Asked = Mapping[TopicPartition, int]
 Found = dict[TopicPartition, OffsetAndTimestamp | None]

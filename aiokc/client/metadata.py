@@ -15,10 +15,12 @@ from ..error_codes import error_name
 from ..errors import KafkaError, RequestTimedOut
 from ..net.pool import Pool
 from ..types import Broker, TopicPartition
+from ..wire import prepare
 from ..wire.messages.discovery import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from .signal import Signal
 
 logger = logging.getLogger("aiokc.metadata")
+prepare(MetadataRequest)
 
 T = TypeVar("T")
 

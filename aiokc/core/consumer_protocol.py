@@ -11,7 +11,7 @@ from typing import TypeVar
 from ..assignor import Assignment, MemberSubscription
 from ..errors import MalformedResponse
 from ..types import TopicPartition
-from ..wire import Message, decode_prefix, encode
+from ..wire import Message, decode_prefix, encode, prepare
 from ..wire.messages.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentTopicPartition,
@@ -19,6 +19,8 @@ from ..wire.messages.embedded import (
     ConsumerProtocolSubscriptionTopicPartition,
 )
 from .by_topic import by_topic
+
+prepare(ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 
 M = TypeVar("M", bound=Message)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from ..error_codes import ErrorCode, error_name
 from ..errors import ConnectionFailed, MalformedResponse
-from ..wire import decode
+from ..wire import decode, prepare
 from ..wire.messages.discovery import ApiVersionsRequest, ApiVersionsResponse
 from .pipeline import AnyRequest, VersionRange
 
@@ -25,6 +25,8 @@ T = TypeVar("T")
 _FIRST_VERSION: Final = 3
 # More than any broker has to say. What is longer is read all the same, and not remembered.
 _MOST_REMEMBERED_BYTES: Final = 16 * 1024
+
+prepare(ApiVersionsRequest, version=_FIRST_VERSION)
 
 
 class Question(NamedTuple):

@@ -11,6 +11,7 @@ from .frames import (
     encode_response,
     read_response_header,
 )
+from .prepare import prepare
 from .schema import Message, Request, Response, Struct, field
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "encode_request",
     "encode_response",
     "field",
+    "prepare",
     "read_response_header",
 ]
