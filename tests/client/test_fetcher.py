@@ -158,7 +158,7 @@ async def test_the_next_fetch_is_under_way_before_records_are_handed_out() -> No
 async def test_a_loop_that_always_finds_records_lets_others_run() -> None:
     """Every 2 ms, and before records are taken: a call that is cancelled there has taken none."""
     async with Cluster(topics={"t": 1}) as cluster:
-        for _ in range(20):
+        for _ in range(100):
             cluster.append("t", *[b"x"] * 1000)
         async with reading(cluster, ZERO, max_poll_records=50) as consumer:
             await until(consumer, lambda: consumer._reading.fetcher._buffer.bytes > 50_000)
@@ -174,7 +174,7 @@ async def test_a_loop_that_always_finds_records_lets_others_run() -> None:
             got, unbroken, longest = 0, 0.0, 0.0
             loop = asyncio.get_running_loop()
             since, seen = loop.time(), turns
-            while got < 20_000:
+            while got < 100_000:  # some 40 ms
                 batch = await consumer.getmany()
                 got += len(batch[ZERO])
                 if turns != seen:
