@@ -15,7 +15,9 @@ print(*(f"{cls.__name__}:{version}" for cls, version, _ in [*compile_read._reade
 
 def test_what_a_start_needs_is_compiled_with_the_import() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=50, check=True)
-    apis = ("ApiVersions:3", "Metadata:13", "FindCoordinator:3", "JoinGroup:9", "SyncGroup:5", "Heartbeat:4")
-    apis += ("OffsetFetch:10", "OffsetCommit:10", "ListOffsets:11", "Fetch:18")
+    apis = [
+        *("ApiVersions:3", "Metadata:13", "FindCoordinator:3", "JoinGroup:9", "SyncGroup:5", "Heartbeat:4"),
+        *("OffsetFetch:10", "OffsetCommit:10", "ListOffsets:11", "Fetch:18"),
+    ]
     names = [f"{name}{kind}:{version}" for name, version in (api.split(":") for api in apis) for kind in _KINDS]
     assert set(names) - set(done.stdout.split()) == set()
