@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 # The same for every client that knows the setting; these are Java's defaults.
 FETCH_MAX_BYTES: Final = 52_428_800
@@ -14,7 +14,18 @@ FETCH_MIN_BYTES: Final = 1
 FETCH_MAX_WAIT_MS: Final = 500
 CHECK_CRCS: Final = True
 
-FETCH_SETTINGS: Final[dict[str, int | bool]] = {
+
+class FetchSettings(TypedDict):
+    """The options of clients that have Kafka's names in snake_case."""
+
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    check_crcs: bool
+
+
+FETCH_SETTINGS: Final[FetchSettings] = {
     "fetch_max_bytes": FETCH_MAX_BYTES,
     "max_partition_fetch_bytes": MAX_PARTITION_FETCH_BYTES,
     "fetch_min_bytes": FETCH_MIN_BYTES,

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ..job import (
-    CHECK_CRCS,
-    FETCH_MAX_BYTES,
-    FETCH_MAX_WAIT_MS,
-    FETCH_MIN_BYTES,
-    MAX_PARTITION_FETCH_BYTES,
-    Job,
-)
+from ..job import FETCH_SETTINGS, Job
 
 
 def consumer(job: Job) -> AIOKafkaConsumer:
     """A consumer in no group, to be entered; nothing is assigned yet."""
     return AIOKafkaConsumer(
         bootstrap_servers=job.bootstrap,
-        fetch_max_bytes=FETCH_MAX_BYTES,
-        max_partition_fetch_bytes=MAX_PARTITION_FETCH_BYTES,
-        fetch_min_bytes=FETCH_MIN_BYTES,
-        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
-        check_crcs=CHECK_CRCS,
         enable_auto_commit=False,
+        **FETCH_SETTINGS,
     )
 
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from kafka import KafkaConsumer, TopicPartition
 
-from ..job import (
-    CHECK_CRCS,
-    FETCH_MAX_BYTES,
-    FETCH_MAX_WAIT_MS,
-    FETCH_MIN_BYTES,
-    MAX_PARTITION_FETCH_BYTES,
-    Job,
-)
+from ..job import FETCH_SETTINGS, Job
 from ..stopwatch import Stopwatch
 from ..tally import Tally
 
@@ -21,12 +14,8 @@ def consume(job: Job, stopwatch: Stopwatch) -> Tally:
     partitions = [TopicPartition(job.topic, number) for number in range(job.partitions)]
     consumer = KafkaConsumer(
         bootstrap_servers=job.bootstrap,
-        fetch_max_bytes=FETCH_MAX_BYTES,
-        max_partition_fetch_bytes=MAX_PARTITION_FETCH_BYTES,
-        fetch_min_bytes=FETCH_MIN_BYTES,
-        fetch_max_wait_ms=FETCH_MAX_WAIT_MS,
-        check_crcs=CHECK_CRCS,
         enable_auto_commit=False,
+        **FETCH_SETTINGS,
     )
     try:
         consumer.partitions_for_topic(job.topic)
