@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Iterable, Mapping
 from random import Random
@@ -128,7 +129,10 @@ class Reading:
         self.changed.notify()  # a getmany() that waits in another task ends now
         try:
             if self.link.background.error is None:
-                with anyio.move_on_after(timeout):
+                # Within a scope that is cancelled already every await would end at once, and the group wait for a
+                # member that is gone. `Task.cancel()` cancels one await: the one that has brought us here.
+                is_cancelled = anyio.current_effective_deadline() == -math.inf
+                with anyio.move_on_after(timeout, shield=is_cancelled):
                     await self._leave(timeout, leave_group)
         finally:
             with anyio.CancelScope(shield=True):

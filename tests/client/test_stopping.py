@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import pytest
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
@@ -126,6 +127,41 @@ async def test_no_record_is_handed_out_once_stop_has_begun(cluster: Cluster) -> 
         await consumer.getmany(timeout_ms=0)
     hold.release()
     await stopping
+
+
+async def test_a_member_in_a_scope_that_is_cancelled_leaves_its_group_all_the_same(cluster: Cluster) -> None:
+    """As in a task group of anyio's: there each await of a stop() would end at once."""
+    told: list[str] = []
+
+    class Watching(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            if partitions:
+                told.append("revoked")
+
+    options: Any = {"group_id": "g", "auto_offset_reset": "earliest", "auto_commit_interval_ms": 60_000}
+    with anyio.CancelScope() as scope:
+        async with Consumer("t", bootstrap_servers=cluster.bootstrap, listener=Watching(), **options) as consumer:
+            await consumer.getmany(max_records=3)
+            await consumer.getmany(max_records=3)
+            seen = noted(cluster)
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert seen == ["OffsetCommit", "LeaveGroup"]
+    assert told == ["revoked"]
+    assert cluster.members("g") == []
+
+
+async def test_a_stop_that_is_given_less_time_by_a_scope_has_less(cluster: Cluster) -> None:
+    consumer = await reading(cluster, "t")
+    cluster.intercept(LeaveGroupRequest, drop())
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with anyio.move_on_after(0.2) as scope:
+        await consumer.stop()
+    assert scope.cancelled_caught
+    assert loop.time() - began < 10
 
 
 # The time
