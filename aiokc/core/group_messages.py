@@ -88,11 +88,11 @@ class ClassicGroup:
     def _subscription(self, effect: SendJoin, assignor: Assignor) -> bytes:
         try:
             user_data = assignor.user_data(effect.topics, effect.last_assignment)
+            return write_subscription(
+                MemberSubscription(effect.topics, effect.owned, effect.member.generation_id, user_data, self.rack_id)
+            )
         except Exception as error:  # an assignor may be anybody's code
             raise AssignmentFailed(f"assignor {assignor.name!r} has no user data: {error!r}") from error
-        return write_subscription(
-            MemberSubscription(effect.topics, effect.owned, effect.member.generation_id, user_data, self.rack_id)
-        )
 
     def sync_request(self, effect: SendSync) -> SyncGroupRequest:
         return SyncGroupRequest(

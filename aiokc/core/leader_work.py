@@ -21,10 +21,10 @@ def assign_group(assignor: Assignor, group: Group, protocol: RebalanceProtocol) 
         _check(group, assigned)
         if protocol is RebalanceProtocol.COOPERATIVE:
             _check_cooperative(group, assigned)
+        nothing = Assignment()
+        return {member_id: write_assignment(assigned.get(member_id, nothing)) for member_id in group.members}
     except Exception as error:  # an assignor may be anybody's code
         raise AssignmentFailed(f"assignor {assignor.name!r} failed: {error!r}") from error
-    nothing = Assignment()
-    return {member_id: write_assignment(assigned.get(member_id, nothing)) for member_id in group.members}
 
 
 def _as_assignment(value: Assignment | Iterable[TopicPartition]) -> Assignment:

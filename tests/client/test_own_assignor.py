@@ -122,6 +122,30 @@ async def test_an_assignor_that_raises_ends_the_membership_and_is_named(where: s
         assert isinstance(error.__cause__, LookupError)
 
 
+class Wordy(ByWeight):
+    """Takes a str for bytes, here or there."""
+
+    name = "wordy"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(1)
+        self._where = where
+
+    def user_data(self, topics: frozenset[str], last: Claim) -> bytes | None:
+        return "words" if self._where == "user_data" else None  # type: ignore[return-value]
+
+    def assign(self, group: Group) -> Mapping[str, Assignment | Iterable[TopicPartition]]:
+        return dict.fromkeys(group.members, Assignment((), "words"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", ["user_data", "assign"])
+async def test_user_data_that_is_no_bytes_is_the_assignors_failure_and_not_the_consumers(where: str) -> None:
+    async with Cluster(topics={TOPIC: 6}) as cluster, member(cluster, Wordy(where)) as one:
+        error = await one.failed()
+        assert isinstance(error, AssignmentFailed)
+        assert "assignor 'wordy'" in str(error)
+
+
 async def test_what_on_assignment_raises_is_raised_once_and_the_member_goes_on() -> None:
     async with Cluster(topics={TOPIC: 6}) as cluster, member(cluster, Broken("on_assignment")) as one:
         await one.assigned(6)
