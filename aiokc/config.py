@@ -20,6 +20,7 @@ IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, int]]]]
 
 _DEFAULT_PORT: Final = 9092
+_BESIDE_RECORDS: Final = 16 << 20  # what an answer may hold beside what fetch_max_bytes counts
 
 
 class ClientOptions(TypedDict, total=False):
@@ -78,7 +79,7 @@ class ClientConfig:
     default_api_timeout_ms how long one call of the public API may take, retries included
     resolve                async (host, port) -> [(host, port), ...]: takes the place of DNS for every address
     fetch_buffer_bytes     the most that fetched records may occupy, frames in flight included
-    max_response_bytes     the longest response frame that is accepted (default: fetch_max_bytes + 16 MiB)
+    max_response_bytes     the longest response frame that is accepted (0: fetch_max_bytes + 16 MiB)
     max_decompressed_batch_bytes   the longest that one record batch may decompress to
     client_rack            the rack that this client is in, as the brokers' broker.rack names it
     """
@@ -110,13 +111,11 @@ class ClientConfig:
     def __post_init__(self) -> None:
         _check_types(self)
         parse_addresses(self.bootstrap_servers)
-        if self.max_response_bytes == 0:
-            object.__setattr__(self, "max_response_bytes", self.fetch_max_bytes + (16 << 20))
         _at_least(self, 1, "request_timeout_ms", "default_api_timeout_ms", "socket_connection_setup_timeout_ms")
         _at_least(self, 1, "fetch_max_bytes", "max_partition_fetch_bytes", "fetch_buffer_bytes", "metadata_max_age_ms")
-        _at_least(self, 1, "max_decompressed_batch_bytes", "max_response_bytes", "connections_max_idle_ms")
+        _at_least(self, 1, "max_decompressed_batch_bytes", "connections_max_idle_ms")
         _at_least(self, 0, "retry_backoff_ms", "reconnect_backoff_ms", "fetch_min_bytes", "fetch_max_wait_ms")
-        _at_least(self, 0, "metadata_recovery_rebootstrap_trigger_ms")
+        _at_least(self, 0, "metadata_recovery_rebootstrap_trigger_ms", "max_response_bytes")
         _in_32_bits(self, "fetch_min_bytes", "fetch_max_wait_ms", "fetch_max_bytes", "max_partition_fetch_bytes")
         _at_least(self, self.retry_backoff_ms, "retry_backoff_max_ms")
         _at_least(self, self.reconnect_backoff_ms, "reconnect_backoff_max_ms")
@@ -132,6 +131,11 @@ class ClientConfig:
     def addresses(self) -> tuple[tuple[str, int], ...]:
         """The bootstrap addresses as (host, port)."""
         return parse_addresses(self.bootstrap_servers)
+
+    @property
+    def longest_response_bytes(self) -> int:
+        """The longest response frame that is accepted."""
+        return self.max_response_bytes or self.fetch_max_bytes + _BESIDE_RECORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +258,11 @@ def configured(cls: type[Config], config: Config | None, options: dict[str, Any]
 
     Raises ConfigError, with the nearest known name, for an option that there is not.
     """
+    if config is not None and not isinstance(config, cls):
+        raise ConfigError(
+            f"config must be a {cls.__name__}, not {type(config).__name__}: give options by keyword, such as "
+            "bootstrap_servers='host:port', or a mapping of them as **options"
+        )
     known = cls.__dataclass_fields__
     for name in options:
         if name not in known:
@@ -261,8 +270,22 @@ def configured(cls: type[Config], config: Config | None, options: dict[str, Any]
     return cls(**options) if config is None else replace(config, **options)
 
 
+# Options of other clients whose nearest name here means something else.
+_ELSEWHERE: Final[dict[str, str]] = {
+    "api_version": "it is agreed upon with each broker, leave it out",
+    "consumer_timeout_ms": "here that is timeout_ms of getmany()",
+    "enable_auto_offset_store": "here that is enable_auto_commit=False, and commit()",
+    "rebalance_timeout_ms": "here that is max_poll_interval_ms",
+    "socket_timeout_ms": "here that is request_timeout_ms",
+}
+
+
 def _suggestion(name: str, known: Iterable[str]) -> str:
     snake = name.replace(".", "_").replace("-", "_").lower()
+    if snake == "security_protocol" or snake.startswith(("ssl_", "sasl_")):
+        return ": there is no TLS and no SASL yet"
+    if snake in _ELSEWHERE:
+        return f": {_ELSEWHERE[snake]}"
     close = difflib.get_close_matches(snake, sorted(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -279,6 +302,16 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "OffsetResetPolicy": (str,),
     "OffsetResetPolicy | None": (str, type(None)),
     "IsolationLevel": (str,),
+}
+
+# The same to what it is called in messages, where that is not what it is called here.
+_CALLED: Final[dict[str, str]] = {
+    "str | Sequence[str]": "a string, or a list of strings",
+    "Sequence[str | Assignor]": "a list of names and aiokc.Assignor objects",
+    "Sequence[ConsumerInterceptor]": "a list of aiokc.ConsumerInterceptor objects",
+    "OffsetResetPolicy": "str",
+    "OffsetResetPolicy | None": "str | None",
+    "IsolationLevel": "str",
 }
 
 # The same to what an item of a list of it may be, and what that is called.
@@ -298,7 +331,8 @@ def _check_types(config: ClientConfig) -> None:
         allowed = _ALLOWED[annotation]
         is_bool_for_int = isinstance(value, bool) and allowed == (int,)
         if not isinstance(value, allowed) or is_bool_for_int:
-            raise ConfigError(f"{name} must be {annotation}, not {type(value).__name__} ({value!r})")
+            called = _CALLED.get(annotation, annotation)
+            raise ConfigError(f"{name} must be {called}, not {type(value).__name__} ({value!r})")
         if isinstance(value, list | tuple):
             _check_items(name, value, *_ITEMS.get(annotation, ((str,), "strings")))
 

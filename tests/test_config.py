@@ -100,7 +100,15 @@ def test_wrong_bootstrap_servers(given: str | list[str]) -> None:
         ({"partition_assignment_strategy": [Mine]}, "holds the class Mine: give an instance of it"),
         ({"bootstrap_servers": [1]}, "must hold strings only"),
         ({"bootstrap_servers": 9092}, "bootstrap_servers must be"),
+        ({"bootstrap_servers": None}, "bootstrap_servers must be a string, or a list of strings, not NoneType"),
         ({"resolve": "dns"}, "resolve must be an async function"),
+        ({"partition_assignment_strategy": "range"}, "must be a list of names and aiokc.Assignor objects, not str"),
+        ({"isolation_level": 1}, "isolation_level must be str, not int"),
+        ({"auto_offset_reset": 1}, "auto_offset_reset must be str, not int"),
+        ({"max_response_bytes": -1}, "max_response_bytes=-1 must be at least 0"),
+        ({"security_protocol": "SSL"}, "unknown option 'security_protocol': there is no TLS and no SASL yet"),
+        ({"sasl.mechanism": "PLAIN"}, "unknown option 'sasl.mechanism': there is no TLS and no SASL yet"),
+        ({"rebalance_timeout_ms": 1}, "unknown option 'rebalance_timeout_ms': here that is max_poll_interval_ms"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
@@ -114,3 +122,16 @@ def test_keywords_override_a_given_configuration() -> None:
         group_id="g", max_poll_records=8
     )
     assert configured(ConsumerConfig, config, {}) == config
+
+
+@pytest.mark.parametrize("given", ["localhost:9092", {"group_id": "g"}, ClientConfig()], ids=repr)
+def test_what_is_no_configuration_is_told_so(given: Any) -> None:
+    """As in Client("localhost:9092"), or Consumer(config={...}); what it holds, a password perhaps, is not repeated."""
+    with pytest.raises(ConfigError, match=f"config must be a ConsumerConfig, not {type(given).__name__}: give options"):
+        configured(ConsumerConfig, given, {})
+
+
+def test_what_follows_from_another_option_follows_it_when_that_is_replaced() -> None:
+    config = configured(ConsumerConfig, ConsumerConfig(), {"fetch_max_bytes": 200 << 20})
+    assert config.longest_response_bytes == (200 << 20) + (16 << 20)
+    assert configured(ConsumerConfig, config, {"max_response_bytes": 5000}).longest_response_bytes == 5000

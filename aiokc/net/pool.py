@@ -56,7 +56,7 @@ class Pool:
         self.buffers = FrameBuffers(int(config.fetch_buffer_bytes * _SPARE_SHARE))
         self._options = ConnectionOptions(
             client_id=config.client_id,
-            max_response_bytes=config.max_response_bytes,
+            max_response_bytes=config.longest_response_bytes,
             resolve=config.resolve,
             buffers=self.buffers,
         )
