@@ -2,39 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import index
-from typing import Final
+from typing import Any, Final, TypeGuard
 
 from ..errors import ConfigError
 from ..types import OffsetAndMetadata, TopicPartition
 
 _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
+_LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
 _NO_EPOCH: Final = -1  # as Kafka's protocol says it
 
 
 def is_topic_name(topic: object) -> bool:
     """Whether a broker can be asked for it. What else is wrong with a name the broker says."""
-    if type(topic) is not str or not topic.strip():
+    return is_text(topic) and bool(topic.strip())
+
+
+def is_text(text: object) -> TypeGuard[str]:
+    """Whether it can be sent as a string of Kafka's."""
+    if type(text) is not str:
         return False
     try:
-        topic.encode()
+        return len(text.encode()) <= _LONGEST_TEXT
     except UnicodeEncodeError:
         return False
-    return True
 
 
-def checked_partition(given: Iterable[object]) -> TopicPartition:
+def checked_partition(given: Any) -> TopicPartition:
     """Return ``given`` as a partition that may exist. Raises ConfigError."""
     try:
         topic, partition = given
-        number = index(partition)  # type: ignore[arg-type]
+        number = index(partition)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{given!r} is no partition: give TopicPartition(topic, number)") from error
     if not is_topic_name(topic) or not 0 <= number <= _MOST_32:
         raise ConfigError(f"{given!r} is no partition: give the topic's name, and a number from 0 on")
     return TopicPartition(str(topic), number)
+
+
+def checked_partitions(given: Iterable[Any]) -> list[TopicPartition]:
+    """Return these as partitions that may exist. Raises ConfigError."""
+    return [checked_partition(one) for one in given]
+
+
+def checked_timestamps(given: Mapping[Any, Any]) -> dict[TopicPartition, int]:
+    """Return what ListOffsets can be asked for. Raises ConfigError."""
+    return {checked_partition(tp): _timestamp(tp, timestamp) for tp, timestamp in given.items()}
+
+
+def _timestamp(tp: object, given: Any) -> int:
+    try:
+        number = index(given)
+    except TypeError:
+        number = _MOST_64 + 1
+    if abs(number) > _MOST_64:
+        raise ConfigError(f"{given!r} for {tp} is no timestamp: give milliseconds since the epoch, as an int")
+    return number
+
+
+def checked_offsets(given: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return what can be committed. Raises ConfigError."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"cannot commit {type(given).__name__}: give next offsets by partition, {{TopicPartition: int}}, or what "
+            "getmany() returned"
+        )
+    return {checked_partition(tp): _next_offset(tp, offset) for tp, offset in given.items()}
+
+
+def _next_offset(tp: TopicPartition, offset: object) -> OffsetAndMetadata:
+    if isinstance(offset, int) and not isinstance(offset, bool):
+        offset = OffsetAndMetadata(offset)
+    if not isinstance(offset, OffsetAndMetadata):
+        raise ConfigError(
+            f"cannot commit {type(offset).__name__} for {tp}: give the next offset to read, as int or "
+            "OffsetAndMetadata; what getmany() returned has them in next_offsets"
+        )
+    return checked_offset(f"cannot commit for {tp}", offset)
 
 
 def checked_offset(what: str, where: OffsetAndMetadata) -> OffsetAndMetadata:
@@ -43,6 +89,10 @@ def checked_offset(what: str, where: OffsetAndMetadata) -> OffsetAndMetadata:
         raise ConfigError(f"{what} offset {where.offset!r}: it must not be negative, and be an int of 64 bits")
     if where.leader_epoch not in (None, _NO_EPOCH) and not _is_int(where.leader_epoch, _MOST_32):
         raise ConfigError(f"{what} leader_epoch {where.leader_epoch!r}: it must be an int of 32 bits, or None")
+    if not (is_text(where.metadata) or where.metadata is None):
+        raise ConfigError(
+            f"{what} metadata of type {type(where.metadata).__name__}: it must be a str of 32 KiB at most"
+        )
     return where
 
 

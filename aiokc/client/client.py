@@ -19,6 +19,7 @@ from ..types import (
     TopicInfo,
     TopicPartition,
 )
+from .checked import checked_offsets, checked_partitions, checked_timestamps
 from .group_offsets import GroupOffsets
 from .link import ClusterLink
 from .range_reader import read_column_ranges, read_ranges
@@ -73,18 +74,20 @@ class Client:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first offset at or after each timestamp (ms, EARLIEST or LATEST); None where there is none.
 
-        LATEST is the next offset to be written that ``isolation_level`` lets be read. Raises UnknownTopic.
+        LATEST is the end: behind the last record that ``isolation_level`` lets be read. Raises UnknownTopic where a
+        topic or partition does not exist, after ``timeout_ms``: it may be about to appear.
         """
         self._link.check()
-        self._follow(tp.topic for tp in timestamps)
-        return await self._link.lister.list_offsets(timestamps, timeout=self._seconds(timeout_ms))
+        wanted = checked_timestamps(timestamps)
+        self._follow(tp.topic for tp in wanted)
+        return await self._link.lister.list_offsets(wanted, timeout=self._seconds(timeout_ms))
 
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what ``group_id`` has committed; None where it has nothing."""
         self._link.check()
-        wanted = list(partitions)
+        wanted = checked_partitions(partitions)
         self._follow(tp.topic for tp in wanted)
         group = self._group(group_id)
         return await group.fetch(wanted, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
@@ -98,10 +101,8 @@ class Client:
     ) -> None:
         """Store offsets for ``group_id``, from outside of it. Raises CommitFailed while the group has members."""
         self._link.check()
-        self._follow(tp.topic for tp in offsets)
-        wanted = {
-            tp: OffsetAndMetadata(offset) if isinstance(offset, int) else offset for tp, offset in offsets.items()
-        }
+        wanted = checked_offsets(offsets)
+        self._follow(tp.topic for tp in wanted)
         group = self._group(group_id)
         await group.commit(wanted, member=None, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
 

@@ -29,7 +29,7 @@ from ..types import (
     TopicPartition,
     V,
 )
-from .checked import checked_offset, checked_partition, is_topic_name
+from .checked import checked_offset, checked_partition, checked_partitions, checked_timestamps, is_text, is_topic_name
 from .column_collector import ColumnPoll
 from .commits_unwaited import OnCommitted
 from .poll import Poll
@@ -59,10 +59,12 @@ class Consumer(Generic[K, V]):
     With ``group_id=None`` a subscription means all partitions of its topics, and commit() and committed() raise
     UsageError.
 
-    One task at a time may be inside getmany, getone or the iterator (ConcurrentCall). All calls raise ConsumerClosed
-    outside start() ... stop(), and what ended the background, as itself, if something did. Every wait for the
-    network ends with RequestTimedOut after ``timeout_ms`` (default: default_api_timeout_ms). Only waiting for
-    records is unbounded by default; it counts as polling. A cancelled call loses nothing.
+    One task at a time may be inside getmany, getone or the iterator (ConcurrentCall). All calls that wait for
+    something, or commit, raise ConsumerClosed outside start() ... stop(), and what ended the background, as itself, if
+    something did. Every wait for the network ends after ``timeout_ms`` (default: default_api_timeout_ms) with
+    RequestTimedOut, or NoBrokersAvailable where any broker could have answered. Only waiting for records is unbounded
+    by default; it counts as polling. A cancelled call loses nothing. What is no partition, offset or timestamp raises
+    ConfigError.
     """
 
     def __init__(
@@ -130,6 +132,8 @@ class Consumer(Generic[K, V]):
         go, in the place of the former one. Raises UsageError after assign(), and where names follow a pattern or a
         pattern names, without unsubscribe() in between.
         """
+        if isinstance(listener, type):
+            raise ConfigError(f"listener is the class {listener.__name__}: give an instance of it")
         if listener is not None and not isinstance(listener, RebalanceListener):
             raise ConfigError(f"listener must be a RebalanceListener, not {type(listener).__name__}")
         if isinstance(topics, re.Pattern):
@@ -149,7 +153,7 @@ class Consumer(Generic[K, V]):
 
         With a group_id, offsets can still be committed. Raises UsageError after subscribe().
         """
-        wanted = [checked_partition(tp) for tp in partitions]
+        wanted = checked_partitions(partitions)
         if wanted:
             self._reading.assign(wanted)
         else:
@@ -169,6 +173,8 @@ class Consumer(Generic[K, V]):
         It happens in the background, and brokers log ``reason`` (KIP-800). Nothing happens while a rebalance is going
         on already, or before the consumer has joined. Raises UsageError without a group_id, or after assign().
         """
+        if reason is not None and not is_text(reason):
+            raise ConfigError(f"a reason must be a str of 32 KiB at most, not {type(reason).__name__}")
         self._reading.enforce_rebalance(reason or "the user enforced a rebalance")
 
     def subscription(self) -> frozenset[str]:
@@ -252,11 +258,11 @@ class Consumer(Generic[K, V]):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these until resume(). What is buffered stays; the group needs polls all the same."""
-        self._reading.pause(partitions, True)
+        self._reading.pause(checked_partitions(partitions), True)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of these again."""
-        self._reading.pause(partitions, False)
+        self._reading.pause(checked_partitions(partitions), False)
 
     def paused(self) -> frozenset[TopicPartition]:
         """The paused partitions."""
@@ -266,20 +272,22 @@ class Consumer(Generic[K, V]):
 
     async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record that will be returned, as soon as it is known."""
-        return (await self._reading.positions([partition], timeout=self._seconds(timeout_ms)))[partition]
+        tp = checked_partition(partition)
+        return (await self._reading.positions([tp], timeout=self._seconds(timeout_ms)))[tp]
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Go on reading at ``offset``; nothing of what was fetched before is returned any more."""
+        tp = checked_partition(partition)
         where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        self._reading.seek(partition, checked_offset(f"cannot seek {partition} to", where))
+        self._reading.seek(tp, checked_offset(f"cannot seek {tp} to", where))
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
         """Go on at the beginning of these (none given: of all assigned); the new positions are known on return."""
-        await self._reading.seek_by_time(partitions, EARLIEST, timeout=self._seconds(timeout_ms))
+        await self._reading.seek_by_time(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
 
     async def seek_to_end(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
         """Go on at the end of these (none given: of all assigned); the new positions are known on return."""
-        await self._reading.seek_by_time(partitions, LATEST, timeout=self._seconds(timeout_ms))
+        await self._reading.seek_by_time(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
 
     async def seek_to_committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
@@ -325,7 +333,7 @@ class Consumer(Generic[K, V]):
         self, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed for these (none given: for all assigned); None where it has nothing."""
-        wanted = partitions or tuple(self._reading.subscription.assigned)
+        wanted = checked_partitions(partitions) or list(self._reading.subscription.assigned)
         return await self._reading.committed(wanted, timeout=self._seconds(timeout_ms))
 
     def group_metadata(self) -> GroupMetadata:
@@ -345,7 +353,7 @@ class Consumer(Generic[K, V]):
         As of the last fetch, and without a request; None before that, or without a position. Raises UsageError where
         ``partition`` is not assigned.
         """
-        return self._reading.current_lag(partition)
+        return self._reading.current_lag(checked_partition(partition))
 
     def health(self) -> Health:
         """Whether it is well, at this moment: for a liveness probe, or a log line. Never raises, asks nobody."""
@@ -360,22 +368,27 @@ class Consumer(Generic[K, V]):
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the first offset that is still in the log of each partition. Positions stay as they are."""
-        return await self._reading.edges(partitions, EARLIEST, timeout=self._seconds(timeout_ms))
+        """Return the first offset that is still in the log of each partition. Positions stay as they are.
+
+        Like the next two, it raises UnknownTopic where one does not exist, after ``timeout_ms``: it may be about to
+        appear.
+        """
+        return await self._reading.edges(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset behind the last record that isolation_level lets be read. Positions stay as they are."""
-        return await self._reading.edges(partitions, LATEST, timeout=self._seconds(timeout_ms))
+        return await self._reading.edges(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first offset whose timestamp is at or after each of these (ms); None where there is none."""
-        if any(timestamp < 0 for timestamp in timestamps.values()):
+        wanted = checked_timestamps(timestamps)
+        if any(timestamp < 0 for timestamp in wanted.values()):
             raise ConfigError("offsets_for_times takes timestamps in ms since the epoch, not negative ones")
-        return await self._reading.list_offsets(timestamps, timeout=self._seconds(timeout_ms))
+        return await self._reading.list_offsets(wanted, timeout=self._seconds(timeout_ms))
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> frozenset[int]:
         """Return the partition numbers of ``topic``. Raises UnknownTopic."""

@@ -8,6 +8,7 @@ from typing import Any, Generic
 
 from ..core.fetch_buffer import Serving
 from ..types import ConsumerRecord, ConsumerRecords, K, RecordColumns, TopicPartition, V
+from .checked import checked_partition
 from .column_collector import ColumnPoll
 from .polling import SingleUser
 from .reading import Reading
@@ -55,7 +56,7 @@ class Poll(Generic[K, V]):
         reading, user, collector = self._reading, self._user, self._reading.collector
         reading.listener.refuse_inside("asking for records")
         self.run.close()
-        only = frozenset(partitions) or None
+        only = frozenset(map(checked_partition, partitions)) or None
         time = asyncio.get_running_loop().time
         deadline = None if timeout_ms is None else time() + timeout_ms / 1e3
         passed: ConsumerRecords[K | None, V | None] | None = None  # what interceptors left nothing of

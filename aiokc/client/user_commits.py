@@ -11,7 +11,7 @@ from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
 from ..errors import CommitFailed, ConfigError, KafkaError
 from ..types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPartition
-from .checked import checked_offset
+from .checked import checked_offsets
 from .commits_unwaited import OnCommitted, UnwaitedCommits
 from .coordinator import Coordinator
 
@@ -121,15 +121,4 @@ def _offsets(what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | Non
         return None
     if isinstance(what, ConsumerRecords | RecordColumns):
         return what.next_offsets
-    return {TopicPartition(*tp): _offset(tp, offset) for tp, offset in what.items()}
-
-
-def _offset(tp: TopicPartition, offset: object) -> OffsetAndMetadata:
-    if isinstance(offset, int) and not isinstance(offset, bool):
-        offset = OffsetAndMetadata(offset)
-    if not isinstance(offset, OffsetAndMetadata):
-        raise ConfigError(
-            f"cannot commit {type(offset).__name__} for {TopicPartition(*tp)}: give the next offset to read, as int or "
-            "OffsetAndMetadata, or the whole of what getmany() returned"
-        )
-    return checked_offset(f"cannot commit for {TopicPartition(*tp)}", offset)
+    return checked_offsets(what)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from aiokc import Consumer, OffsetAndMetadata, TopicPartition
+from aiokc import Client, Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
 from aiokc.errors import ConfigError
 from aiokc.testing import Cluster
 
@@ -38,8 +39,12 @@ def test_what_is_no_topic_is_not_subscribed_to(topic: Any) -> None:
 
 @pytest.mark.parametrize(
     "where",
-    [-1, 1 << 63, 1.5, "1", None, *(OffsetAndMetadata(0, "", epoch) for epoch in (1 << 31, -2, "1"))],  # type: ignore[arg-type]
-    ids=repr,
+    [
+        *(-1, 1 << 63, 1.5, "1", None),
+        *(OffsetAndMetadata(0, "", epoch) for epoch in (1 << 31, -2, "1")),  # type: ignore[arg-type]
+        *(OffsetAndMetadata(0, note) for note in (b"note", "\ud800", "x" * 32_768)),  # type: ignore[arg-type]
+    ],
+    ids=lambda where: repr(where)[:60],
 )
 @pytest.mark.parametrize(
     "call",
@@ -56,3 +61,66 @@ async def test_what_is_no_offset_is_neither_sought_nor_committed(
         assert (await consumer.getone()).value == b"0"
         await consumer.commit({T0: OffsetAndMetadata(1, "", -1)})
         assert consumer.health().running
+
+
+@pytest.mark.parametrize("given", [[T0], "t", 5, ("t", "0"), ("t", -1)], ids=repr)
+async def test_what_is_no_partition_is_told_so_by_whatever_takes_one(given: Any) -> None:
+    """Other clients take lists here: an unhashable type says nothing."""
+    async with Cluster(topics={"t": 1}) as cluster, listening(cluster) as consumer:
+        cluster.append("t", b"0")
+        consumer.assign([T0])
+        for plain in (consumer.pause, consumer.resume, consumer.current_lag, lambda tp: consumer.seek(tp, 0)):
+            with pytest.raises(ConfigError, match="is no partition"):
+                plain(given)
+        for waiting in (
+            consumer.getmany,
+            consumer.getmany_columns,
+            consumer.getone,
+            consumer.position,
+            consumer.committed,
+            consumer.seek_to_beginning,
+            consumer.seek_to_end,
+            consumer.seek_to_committed,
+            lambda tp: consumer.beginning_offsets([tp]),
+            lambda tp: consumer.end_offsets([tp]),
+        ):
+            with pytest.raises(ConfigError, match="is no partition"):
+                await waiting(given)
+        assert consumer.health().running
+        assert (await consumer.getone()).value == b"0"
+
+
+@pytest.mark.parametrize("when", [1.5e12, "0", None, 1 << 63, datetime(2026, 1, 1, tzinfo=UTC)], ids=repr)
+async def test_what_is_no_timestamp_is_told_so(when: Any) -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        listening(cluster) as consumer,
+        Client(bootstrap_servers=cluster.bootstrap) as client,
+    ):
+        with pytest.raises(ConfigError, match="is no timestamp: give milliseconds since the epoch"):
+            await consumer.offsets_for_times({T0: when})
+        with pytest.raises(ConfigError, match="is no timestamp: give milliseconds since the epoch"):
+            await client.list_offsets({T0: when})
+
+
+@pytest.mark.parametrize("offsets", [{T0: -1}, {T0: "1"}, {T0: (1, "note")}, {("t", "0"): 1}, [T0]], ids=repr)
+async def test_what_is_no_offset_is_not_committed_for_a_group_from_outside(offsets: Any) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, Client(bootstrap_servers=cluster.bootstrap) as client:
+        with pytest.raises(ConfigError):
+            await client.commit("g", offsets)
+        await client.commit("g", {("t", 0): 1})  # type: ignore[dict-item]
+        assert cluster.committed("g") == {T0: 1}
+
+
+async def test_what_is_no_reason_ends_no_membership() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, listening(cluster, "t") as consumer:
+        cluster.append("t", b"0")
+        await consumer.getone()
+        with pytest.raises(ConfigError, match="a reason must be a str"):
+            consumer.enforce_rebalance(5)  # type: ignore[arg-type]
+        assert consumer.health().running
+
+
+def test_a_listener_is_an_instance() -> None:
+    with pytest.raises(ConfigError, match="listener is the class RebalanceListener: give an instance of it"):
+        Consumer("t", listener=RebalanceListener)  # type: ignore[arg-type]
