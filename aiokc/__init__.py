@@ -1,4 +1,4 @@
-"""aiokc: an asyncio-native Kafka consumer. Public names; what is not here or in aiokc.errors is internal."""
+"""aiokc: an asyncio-native Kafka consumer. What is not here, in aiokc.errors or in aiokc.testing is internal."""
 
 from __future__ import annotations
 

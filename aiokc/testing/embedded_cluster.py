@@ -122,7 +122,8 @@ class Cluster(RunningBrokers):
     def append(self, topic: str, *values: bytes | NewRecord | None, partition: int = 0, codec: int = 0) -> int:
         """Write one batch of records as if a producer had, and return the offset of the first one.
 
-        Plain values get the time of now. For keys, headers and timestamps pass ``aiokc.records.NewRecord``.
+        Plain values get the time of now. For keys, headers and timestamps pass ``aiokc.testing.NewRecord``, whose
+        timestamp is -1, none, unless it is given.
         """
         now = self._state.now_ms()
         records = [one if isinstance(one, NewRecord) else NewRecord(one, timestamp=now) for one in values]
