@@ -16,7 +16,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parent.parent.parent
 
 _BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FOR_EVER: Final = ("while True:", "async for record in consumer", "awaitTermination()")
+_FOR_EVER: Final = ("while True:", "async for record in consumer", "awaitTermination()", "while not told_to_end")
 _CONSUMER: Final = """\
 import asyncio
 from aiokc import *
@@ -46,6 +46,11 @@ class Example:
     @property
     def runs_for_ever(self) -> bool:
         return any(loop in self.code for loop in _FOR_EVER)
+
+    @property
+    def ends_well(self) -> bool:
+        """Whether SIGTERM ends it as its author means it to end."""
+        return "signal.SIGTERM" in self.code
 
     def program(self, bootstrap: str, topic: str) -> str:
         """Return the block as a program that reads ``topic``."""

@@ -66,8 +66,8 @@ async def test_spark_example(example: Example, kafka: LocalKafka, topic: str, tm
 async def run(example: Example, bootstrap: str, topic: str, folder: Path, *, timeout: float) -> tuple[str, str]:
     """Run an example as its own process; return what it wrote to stdout and stderr.
 
-    One that reads for ever is interrupted (Ctrl-C) when it has printed all VALUES; any other must end by itself, with
-    exit code 0.
+    One that reads for ever is interrupted (Ctrl-C, or SIGTERM where it heeds that) when it has printed all VALUES; any
+    other must end by itself, with exit code 0.
     """
     program = folder / "example.py"
     program.write_text(example.program(bootstrap, topic))
@@ -80,13 +80,13 @@ async def run(example: Example, bootstrap: str, topic: str, folder: Path, *, tim
         async for line in process.stdout:
             printed += line.decode()
             if example.runs_for_ever and not interrupted and all(value in printed for value in VALUES):
-                process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGTERM if example.ends_well else signal.SIGINT)
                 interrupted = True
         said = (await complaints).decode()
         code = await process.wait()
     what = f"{example.name} ended with {code} after printing:\n{printed}\nand said:\n{said}"
-    if example.runs_for_ever:
-        assert interrupted, what
+    assert interrupted == example.runs_for_ever, what
+    if example.runs_for_ever and not example.ends_well:
         assert "KeyboardInterrupt" in said, what
     else:
         assert code == 0, what
