@@ -96,8 +96,11 @@ class ColumnPoll:
         self._builder = new_builder()
         self._rows, self._size = rows, size
 
-    async def read(self, only: Iterable[TopicPartition] | None) -> RecordColumns:
-        """Return what is there. From the last await to the return positions move, and nothing can be cancelled."""
+    async def read(self, only: Iterable[TopicPartition] | None, check: Callable[[], None]) -> RecordColumns:
+        """Return what is there. From the last await to the return positions move, and nothing can be cancelled.
+
+        ``check`` raises what comes before any record.
+        """
         columns = self._columns
         try:
             await columns.append(self._builder, self._rows, self._size, only)
@@ -105,6 +108,7 @@ class ColumnPoll:
                 columns.put_back()
                 self._builder = self._new_builder()
                 await columns.append(self._builder, self._rows, self._size, only)
+            check()
             arrow = self._builder.finish()
         except BaseException:
             columns.put_back()

@@ -61,6 +61,7 @@ class FetchCollector:
         self._counters = counters
         self._wake = wake
         self._take = PartitionBuffer.take
+        self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # their errors are due, and others had records
         self._opening: dict[int, asyncio.Future[Opened | None]] = {}
 
     def hand_out_typed(self) -> None:
@@ -186,18 +187,32 @@ class FetchCollector:
             if buffer.undecoded:
                 return
         self.buffer.served(buffer, position)
-        if buffer.error is not None and not buffer.ready and not buffer.undecoded:
+        if buffer.at_error:
             step.failed.append(buffer)
 
     def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:
-        """All partitions had their turn: return where what was handed out ends. Raises an error only if nothing was."""
+        """All partitions had their turn: return where what was handed out ends. Raises an error only if nothing was;
+        else ``raise_held_back`` does.
+        """
         if step.ends:
             self.has_taken, self._planner.user_waits = True, False
         if self._planner.short_of_room and self._planner.room_is_back:
             self._wake.notify()
         if not step.ends and step.failed:
             self._raise(step.failed[0])
+        for buffer in step.failed:
+            self._held_back[buffer.tp] = buffer
         return step.ends
+
+    def raise_held_back(self, only: Collection[TopicPartition] | None = None) -> None:
+        """Raise an error in whose place an earlier call has returned records of others: they may never end."""
+        for tp, buffer in list(self._held_back.items()):
+            position = self.subscription.get(tp, buffer.token)
+            if position is None or not self.buffer.is_current(buffer) or not buffer.at_error:
+                del self._held_back[tp]
+            elif position.fetchable and (only is None or tp in only):
+                del self._held_back[tp]
+                self._raise(buffer)
 
     def _raise(self, buffer: PartitionBuffer) -> None:
         error = buffer.error

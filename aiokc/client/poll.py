@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Generic
 
 from ..core.fetch_buffer import Serving
@@ -24,6 +25,7 @@ class Poll(Generic[K, V]):
     def __init__(self, reading: Reading, user: SingleUser) -> None:
         self._reading = reading
         self._user = user
+        self._has_returned = False  # records, so that errors may have had to wait
         self.run = RunOfRecords(reading, user)
 
     async def one(self, decode_ahead: int) -> ConsumerRecord[K | None, V | None]:
@@ -44,6 +46,13 @@ class Poll(Generic[K, V]):
     ) -> Coroutine[Any, Any, RecordColumns]:
         """Hand out columns of records."""
         return self._hand_out(partitions, timeout_ms, 0, 0, wanted)
+
+    def _raise_first(self, only: frozenset[TopicPartition] | None) -> None:
+        """Raise what comes before any record, and what had to wait for those of the call before."""
+        self._reading.before_records(only)
+        if self._has_returned:
+            self._has_returned = False
+            self._reading.raise_held_back(only)
 
     async def _hand_out(
         self,
@@ -67,22 +76,25 @@ class Poll(Generic[K, V]):
             while True:
                 if time() > user.turn_ends:
                     await user.give_way()
-                reading.before_records(only)
+                self._raise_first(only)
                 served: list[Serving] | None = []
                 if columns is not None:
-                    table = await columns.read(only)
+                    table = await columns.read(only, partial(reading.after_waiting, only))
                     if table:
+                        self._has_returned = True
                         return table
                 else:
                     if collector.decode_at_once(decode, most, only, user.turn_ends, served) is not None:
                         await collector.decode(decode, only, enough=most)
                         user.has_waited()
+                        reading.after_waiting(only)
                         served = None
                     if reading.deserializing is not None:
                         await reading.deserialize(most, only, deadline)
                         served = None
                     batch = collector.take(most, only, served)
                     if batch:
+                        self._has_returned = True
                         if reading.interceptors is None:
                             return batch
                         passed = batch = reading.intercept(batch, passed)

@@ -44,6 +44,7 @@ class Reading:
         self._config = config
         self.changed = Signal()
         self._stopping = False
+        self._complained_of = 0  # the version of the cluster's picture
         self.polls = PollRecord()
         self._read_committed = config.isolation_level == "read_committed"
         self.subscription = Subscription()
@@ -199,12 +200,15 @@ class Reading:
         error = self.finder.take_error(of_blocked=self.listener.is_inside())
         if error is not None:
             raise error
+        self._raise_topic_error()
+
+    def _raise_topic_error(self) -> None:
         cluster = self.link.metadata.cluster
         if cluster.errors:
             topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
-            topic_error = known_error(cluster, topics)
-            if topic_error is not None:
-                raise topic_error
+            error = known_error(cluster, topics)
+            if error is not None:
+                raise error
 
     # What is read
 
@@ -274,12 +278,27 @@ class Reading:
         if self._commits is not None:
             self._commits.unwaited.run_callbacks()
 
+    def after_waiting(self, only: frozenset[TopicPartition] | None) -> None:
+        """Raise what comes before any record and has happened while others had their turn."""
+        self.listener.raise_error()
+        self.check(only)
+
+    def raise_held_back(self, only: frozenset[TopicPartition] | None) -> None:
+        """Raise what an earlier call did not, since it had records to return."""
+        self.collector.raise_held_back(only)
+        error = self.finder.take_error(of_blocked=False)
+        if error is not None:
+            raise error
+        cluster = self.link.metadata.cluster
+        if cluster.errors and cluster.version != self._complained_of:
+            self._complained_of = cluster.version  # or every other call of a busy user would say so
+            self._raise_topic_error()
+
     async def deserialize(self, count: int, only: frozenset[TopicPartition] | None, deadline: float | None) -> None:
         """Have ``count`` decoded records deserialized, where the user wants that. Cancelling it loses nothing."""
         assert self.deserializing is not None
         await self.deserializing.run(count, only, deadline)
-        self.listener.raise_error()  # the user's code may have taken seconds: much may have happened meanwhile
-        self.check(only)
+        self.after_waiting(only)  # the user's code may have taken seconds
 
     def intercept(
         self, batch: ConsumerRecords[Any, Any], before: ConsumerRecords[Any, Any] | None

@@ -158,6 +158,11 @@ class PartitionBuffer:
         return not self.ready and not self.undecoded and self.error is None
 
     @property
+    def at_error(self) -> bool:
+        """Whether the error is what comes next: nothing is left before it."""
+        return self.error is not None and not self.ready and not self.undecoded
+
+    @property
     def at_run(self) -> bool:
         """Whether the next records are those of a run: ``append`` needs no batch to be opened."""
         return bool(self._unread) and isinstance(self._unread[0], Run)
