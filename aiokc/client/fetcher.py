@@ -304,8 +304,7 @@ class Fetcher:
     def _take_in(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
         """Do what the answer about one partition means; False: it is to be asked again, but not at once."""
         if answer.verdict in (Verdict.DATA, Verdict.FAIL):
-            self._store(answer, position, node_id)
-            return True
+            return self._store(answer, position, node_id)
         tp = answer.target.tp
         match answer.verdict:
             case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
@@ -335,18 +334,24 @@ class Fetcher:
             self._complain(broker, problem)
             self._back_off(plan)
 
-    def _store(self, answer: Answer, position: PartitionPosition, node_id: int) -> None:
-        data = answer.data
-        if data.preferred_read_replica not in (-1, node_id):
+    def _store(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+        """Keep what came; False: nothing can come, before the metadata tell of the replica that the leader names."""
+        data, tp = answer.data, answer.target.tp
+        is_led_on = data.preferred_read_replica not in (-1, node_id)
+        is_known = is_led_on and self._metadata.cluster.has_replica(tp, data.preferred_read_replica)
+        if is_known:
             until = asyncio.get_running_loop().time() + self._config.metadata_max_age_ms / 1e3
-            logger.debug("%s is fetched from broker %d from now on", answer.target.tp, data.preferred_read_replica)
-            self._subscription.read_from(answer.target.tp, data.preferred_read_replica, until)
+            logger.debug("%s is fetched from broker %d from now on", tp, data.preferred_read_replica)
+            self._subscription.read_from(tp, data.preferred_read_replica, until)
+        elif is_led_on:  # the leader would say so again, at once, and give no records
+            self._metadata.request_update()
         if answer.verdict is Verdict.DATA:
             position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
             if not data.records:
-                return
+                return is_known or not is_led_on
             self.counters.bytes += len(data.records)
         self._buffer.add(answer.fetched(node_id), position)
+        return True
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log what will be tried again, once in a while for each broker and partition."""

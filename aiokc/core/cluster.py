@@ -42,6 +42,13 @@ class Cluster:
             return None
         return self.brokers.get(partition.leader)
 
+    def has_replica(self, tp: TopicPartition, node_id: int) -> bool:
+        """Whether that broker is there, and has a replica of ``tp`` that is online."""
+        partition = self.partition(tp)
+        if partition is None or node_id not in self.brokers or node_id in partition.offline_replicas:
+            return False
+        return not partition.replicas or node_id in partition.replicas
+
     def leader_epoch(self, tp: TopicPartition) -> int:
         """The newest leader epoch seen for ``tp``; -1 where none is known (brokers before 2.1)."""
         partition = self.partition(tp)

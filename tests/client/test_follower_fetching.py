@@ -139,6 +139,32 @@ async def test_a_follower_that_is_gone_is_left_for_the_leader() -> None:
         assert await values(consumer, 1) == [b"2"]
 
 
+async def test_a_follower_that_came_back_is_read_as_soon_as_the_metadata_know_of_it() -> None:
+    """The leader knows first, and gives no records any more: it is not asked again and again meanwhile."""
+    async with Cluster(brokers=3, racks=RACKS, topics={"t": 1}) as cluster:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+        cluster.take_down(follower)
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap,
+            auto_offset_reset="earliest",
+            client_rack=RACKS[follower - 1],
+            fetch_max_wait_ms=50,
+        )
+        consumer.assign([T0])
+        async with consumer:
+            cluster.append("t", b"first")
+            assert await values(consumer, 1) == [b"first"]
+            at_leader = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == leader)
+            at_follower = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == follower)
+            cluster.bring_up(follower)
+            await caught(at_follower, 1)
+            assert at_leader.hits <= 20
+            cluster.append("t", b"1")
+            assert await values(consumer, 1) == [b"1"]
+
+
 async def test_the_leader_moves_while_the_follower_is_read() -> None:
     async with from_the_follower() as (cluster, consumer, leader, follower):
         cluster.move_leader("t", to=next(node for node in (1, 2, 3) if node not in (leader, follower)))
