@@ -41,12 +41,16 @@ _CONSUMER: Final = -1  # replica_id: not a broker that replicates
 
 
 class _Asked(NamedTuple):
-    """The claim, the offset up to which its records are at hand, their last epoch, and the leader's epoch."""
+    """The claim, the offset up to which its records are at hand, their last epoch, and the leader's epoch.
+
+    ``is_read``: a record of that epoch was read; else they may all be older.
+    """
 
     token: int
     offset: int
     epoch: int
     leader_epoch: int
+    is_read: bool
 
 
 #: Called with a claim whose position lies behind the point up to which the log is what was read; None: not known.
@@ -89,6 +93,7 @@ class PositionValidator:
         self._backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
         self._backoffs: dict[int, Backoff] = {}
         self._leaderless = self._backoff()
+        self._behind: dict[TopicPartition, tuple[int, float]] = {}  # claims, and since when the metadata are older
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
 
     async def run(self) -> None:
@@ -104,22 +109,35 @@ class PositionValidator:
         subscription, cluster = self._subscription, self._metadata.cluster
         claims = subscription.in_state(PositionState.AWAIT_VALIDATION, now)
         asked: dict[TopicPartition, _Asked] = {}
+        behind: list[TopicPartition] = []
         for tp, token in claims.items():
-            offset, epoch = self._buffer.frontier(tp, subscription[tp])
+            offset, epoch, is_read = self._buffer.frontier(tp, subscription[tp])
             leader_epoch = cluster.leader_epoch(tp)
             if epoch is None or leader_epoch < 0:
                 self._go_on([tp], leader_epoch)  # there is nothing to compare
+            elif epoch <= leader_epoch or not self._may_be_old(tp, token, now):
+                asked[tp] = _Asked(token, offset, epoch, leader_epoch, is_read)
             else:
-                asked[tp] = _Asked(token, offset, epoch, leader_epoch)
+                behind.append(tp)
         by_leader = group_by_leader(cluster, {tp: one.epoch for tp, one in asked.items()})
         for node_id, part in by_leader.items():
             subscription.retry_later(part, now + self._timeout)  # sooner, if the answer is an error
             tasks.start_soon(self._ask, node_id, {tp: asked[tp] for tp in part})
-        if without_leader := [tp for tp in asked if cluster.leader(tp) is None]:
+        if without_leader := behind + [tp for tp in asked if cluster.leader(tp) is None]:
             self._metadata.request_update()
             subscription.retry_later(without_leader, now + self._leaderless.next())
         elif asked:
             self._leaderless.reset()
+
+    def _may_be_old(self, tp: TopicPartition, token: int, now: float) -> bool:
+        """Whether the metadata, which know only of leaders before the one that wrote what was read, may be out of date.
+
+        A broker that was deposed, and has not heard of it, would call all that came after it unknown: no reset may come
+        of that. Where no newer leader is heard of for so long, there is none: the log was restored, say.
+        """
+        known, since = self._behind.get(tp, (token, now))
+        self._behind[tp] = token, since if known == token else now
+        return now - self._behind[tp][1] < self._timeout
 
     async def _ask(self, node_id: int, asked: dict[TopicPartition, _Asked]) -> None:
         try:
@@ -164,7 +182,10 @@ class PositionValidator:
     def _compare(self, tp: TopicPartition, asked: _Asked, end: EpochEndOffset) -> None:
         position = self._subscription[tp]
         is_unknown = _UNDEFINED in (end.leader_epoch, end.end_offset)
-        if not is_unknown and end.leader_epoch == asked.epoch and end.end_offset >= asked.offset:
+        # ListOffsets names the epoch of the leader that it asked. Where that one wrote nothing before the next one was
+        # elected, no log knows of its epoch, and none has lost anything.
+        is_same = end.leader_epoch == asked.epoch or not asked.is_read
+        if not is_unknown and is_same and end.end_offset >= asked.offset:
             return self._go_on([tp], asked.leader_epoch)
         if asked.offset > position.position:
             # What was fetched ahead is gone; whether the position is as well, the next question tells.

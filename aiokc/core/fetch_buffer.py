@@ -69,18 +69,18 @@ class FetchBuffer:
 
     def fail(self, tp: TopicPartition, position: PartitionPosition, error: KafkaError) -> None:
         """Put ``error`` behind whatever is buffered of this claim."""
-        offset, _ = self.frontier(tp, position)
+        offset, _, _ = self.frontier(tp, position)
         self.add(Fetched(tp, position.token, offset, memoryview(b""), error=error), position)
 
-    def frontier(self, tp: TopicPartition, position: PartitionPosition) -> tuple[int, int | None]:
-        """The next offset to ask for, and the leader epoch of the last record before it.
+    def frontier(self, tp: TopicPartition, position: PartitionPosition) -> tuple[int, int | None, bool]:
+        """The next offset to ask for, the leader epoch of the last record before it, and whether that was read.
 
         That is behind what is buffered for this claim, else the position.
         """
         buffer = self._partitions.get(tp)
         if buffer is not None and buffer.token == position.token:
-            return buffer.end, buffer.epoch
-        return position.position, position.leader_epoch
+            return buffer.end, buffer.epoch, position.epoch_is_read or buffer.end > position.position
+        return position.position, position.leader_epoch, position.epoch_is_read
 
     def holds(self, tp: TopicPartition) -> bool:
         buffer = self._partitions.get(tp)

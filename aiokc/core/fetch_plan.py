@@ -8,7 +8,7 @@ from itertools import islice
 from uuid import UUID
 
 from ..config import ClientConfig
-from ..types import PartitionInfo, TopicPartition
+from ..types import TopicPartition
 from ..wire.messages.fetch import FetchRequest
 from .cluster import Cluster
 from .fetch_buffer import FetchBuffer
@@ -178,25 +178,24 @@ class FetchPlanner:
         if topic is None or info is None or leader is None or leader not in self._cluster.brokers:
             self.without_leader[tp] = None
             return None, None
-        offset, last_epoch = self._buffer.frontier(tp, position)
+        offset, last_epoch, is_read = self._buffer.frontier(tp, position)
         if position.until is not None and offset >= position.until:
             return None, None
         topic_id = topic.topic_id
         if not self._is_same_log(tp, position, topic_id, info.leader_epoch, last_epoch):
             return None, None
         epoch = -1 if info.leader_epoch is None else info.leader_epoch
-        node_id = leader if position.read_replica is None else self._replica(position, info, now) or leader
-        if node_id != leader or last_epoch is None:
-            last_epoch = -1  # a follower that lags has not heard of that epoch yet, which is no divergence
+        node_id = leader if position.read_replica is None else self._replica(tp, position, now) or leader
+        if node_id != leader or last_epoch is None or not is_read:
+            # A follower that lags has not heard of that epoch yet, and of one that got no record nobody has: neither is
+            # a divergence.
+            last_epoch = -1
         return node_id, FetchTarget(tp, position.token, offset, epoch, last_epoch, topic_id)
 
-    def _replica(self, position: PartitionPosition, info: PartitionInfo, now: float) -> int | None:
+    def _replica(self, tp: TopicPartition, position: PartitionPosition, now: float) -> int | None:
         """The closer replica that the leader named, as long as that holds and the replica is there (KIP-392)."""
         replica = position.read_replica
-        if replica is None:
-            return None
-        is_there = replica in self._cluster.brokers and replica not in info.offline_replicas
-        if position.read_replica_until <= now or not is_there or (info.replicas and replica not in info.replicas):
+        if replica is not None and (position.read_replica_until <= now or not self._cluster.has_replica(tp, replica)):
             position.read_replica = None
         return position.read_replica
 

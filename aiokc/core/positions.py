@@ -30,8 +30,10 @@ class PartitionPosition:
     out. While the user holds records (``held``) the two go separate ways, a seek included: only what he is done with
     may be committed. ``until`` is the first offset that is not wanted.
 
-    ``leader_epoch`` is that of the last record before ``position``, ``checked_epoch`` that of the leader whose log is
-    known to hold that record, ``topic_id`` the topic that the position is one of (KIP-516): None where not known.
+    ``leader_epoch`` is that of the last record before ``position``, if that was read (``epoch_is_read``); else what
+    ListOffsets, a commit or the user said, and that record may be older: a leader that never wrote has an epoch, too.
+    ``checked_epoch`` is that of the leader whose log is known to hold that record, ``topic_id`` the topic that the
+    position is one of (KIP-516): None where not known.
     ``lost`` says of a reset that the log did not hold the position, and nobody asked for it. ``read_replica`` is the
     broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392).
     """
@@ -40,6 +42,7 @@ class PartitionPosition:
     state: PositionState = PositionState.INITIALIZING
     position: int = -1
     leader_epoch: int | None = None
+    epoch_is_read: bool = False
     checked_epoch: int | None = None
     topic_id: UUID | None = None
     read_replica: int | None = None
@@ -76,6 +79,7 @@ class PartitionPosition:
         self.state = PositionState.FETCHING
         self.position = position
         self.leader_epoch = leader_epoch
+        self.epoch_is_read = False
         self.checked_epoch = None
         self.topic_id = None
         self.reset_timestamp = None
@@ -97,7 +101,7 @@ class PartitionPosition:
         self.held = True
         self.position = position
         if leader_epoch is not None:
-            self.leader_epoch = leader_epoch
+            self.leader_epoch, self.epoch_is_read = leader_epoch, True
 
     def skip_to(self, position: int, leader_epoch: int | None) -> None:
         """Pass offsets that hold no record for the user (control records, aborted ones, compacted ones).
@@ -106,7 +110,7 @@ class PartitionPosition:
         """
         self.position = position
         if leader_epoch is not None:
-            self.leader_epoch = leader_epoch
+            self.leader_epoch, self.epoch_is_read = leader_epoch, True
         if not self.held:
             self.release()
 

@@ -13,7 +13,9 @@ from aiokc.client.consumer import Consumer as ConsumerType
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, LogTruncated, OffsetOutOfRange
 from aiokc.testing import Cluster
+from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold
+from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
 
@@ -147,6 +149,84 @@ async def test_a_committed_epoch_is_compared_before_the_first_fetch() -> None:
             assert caught.value.safe_offsets == {ZERO: 2}
             consumer.seek(ZERO, OffsetAndMetadata(4, leader_epoch=1))
             assert await values(consumer, 1) == [b"z"]
+
+
+@versions
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+async def test_the_epoch_of_a_leader_that_wrote_nothing_is_no_truncation(reset: str, version: str) -> None:
+    """ListOffsets names the epoch of the leader that it asks. No record has it, so the next leader's log does not know
+    it: as in a rolling restart, where a quiet partition has two leaders one after the other.
+    """
+    async with Cluster(brokers=3, topics={"t": 1}, as_version=version) as cluster:
+        write(cluster, b"0", b"1")
+        cluster.move_leader("t")
+        async with reading(cluster, ZERO, auto_offset_reset=reset) as consumer:
+            await consumer.seek_to_end()
+            compared = cluster.intercept(OffsetForLeaderEpochRequest, lambda exchange: None)
+            cluster.move_leader("t")
+            write(cluster, b"2")
+            assert await values(consumer, 1) == [b"2"]
+            assert compared.hits >= 1
+            cluster.move_leader("t")
+            write(cluster, b"3")
+            assert await values(consumer, 1) == [b"3"]
+
+
+async def test_a_commit_under_a_leader_that_wrote_nothing_is_read_on_from() -> None:
+    """It carries the epoch that ListOffsets gave, whichever client made it."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        for _ in range(2):
+            cluster.move_leader("t")
+        write(cluster, b"2")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(2, leader_epoch=1))
+            assert await values(consumer, 1) == [b"2"]
+
+
+async def test_a_leader_from_before_a_commit_is_not_asked_about_it() -> None:
+    """O10: its broker has not heard yet that it was deposed, nor has the one that the metadata come from. It would call
+    the epoch of the commit unknown, which means in a leader that the log was truncated.
+    """
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        partition = cluster._partition("t", 0)
+        leader, epoch = partition.leader, partition.leader_epoch
+        cluster.move_leader("t")
+        write(cluster, b"2", b"3")
+
+        async def yesterday(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            for topic in response.topics:
+                topic.partitions[0].leader_id, topic.partitions[0].leader_epoch = leader, epoch
+            return response
+
+        async def deposed(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            for topic in response.topics:
+                for end in topic.partitions:
+                    end.error_code, end.leader_epoch, end.end_offset = ErrorCode.NONE, -1, -1
+            return response
+
+        old = cluster.intercept(MetadataRequest, yesterday)
+        cluster.intercept(OffsetForLeaderEpochRequest, deposed, where=lambda exchange: exchange.broker == leader)
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(3, leader_epoch=1))
+            waiting = asyncio.create_task(values(consumer, 1))
+            async with asyncio.timeout(10):
+                await old.caught(3)
+            old.cancel()
+            assert await waiting == [b"3"]
+
+
+async def test_an_epoch_that_no_leader_ever_had_holds_nothing_up_for_ever() -> None:
+    """The log was restored from somewhere else, say, and its epochs began anew; the commits were kept."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        async with reading(cluster, ZERO, auto_offset_reset="none", request_timeout_ms=200) as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(1, leader_epoch=7))
+            with pytest.raises(LogTruncated):
+                await values(consumer, 1)
 
 
 async def test_a_seek_while_the_leader_is_asked_wins() -> None:

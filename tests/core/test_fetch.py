@@ -354,7 +354,7 @@ def test_a_marker_of_a_newer_epoch_belongs_to_the_position_behind_it() -> None:
         ControlType.COMMIT, producer_id=5, producer_epoch=0, base_offset=3, timestamp=0, leader_epoch=2
     )
     add(buffer, subscription, A0, 0, batch(0, 3, leader_epoch=1) + marker + batch(4, 1, leader_epoch=2))
-    assert buffer.frontier(A0, subscription[A0]) == (5, 2)
+    assert buffer.frontier(A0, subscription[A0]) == (5, 2, True)
     (part,) = (part for part, _ in buffer.servable(subscription))
     part.decode(3)
     assert (len(part.take(2)[0]), part.taken_epoch) == (2, 1)
