@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from random import Random
 
 from ..config import ClientConfig
-from ..core.cluster import Cluster
 from ..error_codes import ErrorCode
 from ..errors import ConsumerClosed, KafkaError, UsageError, broker_error
 from ..net.pool import Pool
@@ -121,12 +120,3 @@ class ClusterLink:
             if not error.retriable or loop.time() + pause >= patience:
                 raise error
             await asyncio.sleep(pause)
-
-
-def known_error(cluster: Cluster, topics: Iterable[str]) -> Exception | None:
-    """The first error of these topics that only the user can cure (authorization, an invalid name)."""
-    for topic in sorted(topics):
-        code = cluster.errors.get(topic)
-        if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            return broker_error(code, f"topic {topic!r}")
-    return None

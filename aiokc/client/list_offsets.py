@@ -12,7 +12,7 @@ import anyio
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
-from ..core.cluster import Cluster
+from ..core.cluster import Cluster, known_error
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, ConnectionFailed, KafkaError, RequestTimedOut, broker_error
 from ..net.pool import Pool
@@ -65,8 +65,10 @@ class OffsetLister:
         """Return the offset for each timestamp (EARLIEST, LATEST, or ms); None where no record is that young.
 
         Retries, with refreshed metadata, until ``timeout``; then raises RequestTimedOut with the last cause, or
-        UnknownTopic where the cluster says that a partition does not exist. Other error codes raise BrokerError.
+        UnknownTopic where the cluster says that a partition does not exist. Other error codes raise BrokerError, those
+        of a topic (AuthorizationFailed, an invalid name) as soon as metadata that are newer than the call say so.
         """
+        version = self._metadata.cluster.version
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         backoff = Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
@@ -80,6 +82,10 @@ class OffsetLister:
             if len(found) < len(asked):
                 self._metadata.request_update()
                 await self._metadata.changed.wait(min(backoff.next(), max(0.0, deadline - loop.time())))
+                if self._metadata.cluster.version > version:
+                    error = known_error(self._metadata.cluster, {tp.topic for tp in left if tp not in found})
+                    if error is not None:
+                        raise error
         return found
 
     async def _ask_leaders(self, left: Asked, timeout: float, found: Found, causes: list[Exception]) -> None:

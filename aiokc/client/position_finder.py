@@ -68,6 +68,7 @@ class PositionFinder:
         self._backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._absent: frozenset[TopicPartition] = frozenset()
 
     async def run(self) -> None:
         """Look up positions for ever; what fails is tried again after a growing pause.
@@ -141,6 +142,7 @@ class PositionFinder:
                 tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: claims[tp] for tp in part})
             if without_leader := [tp for tp in claims if self._metadata.cluster.leader(tp) is None]:
                 self._metadata.request_missing()
+                self._complain_of_absent(without_leader, now)
                 subscription.retry_later(without_leader, now + leaderless.next())
             elif claims:
                 leaderless.reset()
@@ -148,6 +150,22 @@ class PositionFinder:
                 await self._next(now)
             else:
                 await asyncio.sleep(0)
+
+    def _complain_of_absent(self, partitions: Iterable[TopicPartition], now: float) -> None:
+        """Say so where a partition was assigned by hand that its topic does not have: that may be a slip.
+
+        Not the first time: the metadata may be older than the partition.
+        """
+        topics = {} if self._subscription.by_topics else self._metadata.cluster.topics
+        seen, self._absent = (
+            self._absent,
+            frozenset(tp for tp in partitions if tp.topic in topics and self._metadata.cluster.partition(tp) is None),
+        )
+        for tp in sorted(seen & self._absent):
+            held_back = self._complaints.admit(str(tp), now)
+            if held_back is not None:
+                count = len(topics[tp.topic].partitions)
+                logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
 
     async def _look_up_timestamps(self, node_id: int, asked: Mapping[TopicPartition, int], claims: Claims) -> None:
         epochs = {tp: self._metadata.cluster.leader_epoch(tp) for tp in asked}

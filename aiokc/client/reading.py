@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from ..config import ConsumerConfig
+from ..core.cluster import known_error
 from ..core.offset_reset import OffsetReset
 from ..core.subscription import Mode, Subscription
 from ..core.topic_pattern import TopicPattern
@@ -23,7 +24,7 @@ from .coordinator import Coordinator
 from .deserializing import Deserializing
 from .fetcher import Fetcher
 from .intercepting import Interceptors
-from .link import ClusterLink, known_error
+from .link import ClusterLink
 from .observing import PollRecord, health, metrics
 from .pattern_topics import PatternTopics
 from .position_finder import PositionFinder

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ..error_codes import ErrorCode
+from ..errors import BrokerError, broker_error
 from ..types import Broker, PartitionInfo, TopicInfo, TopicPartition
 from ..wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
@@ -195,3 +196,12 @@ def _partition(topic: str, item: MetadataResponsePartition) -> PartitionInfo:
         replicas if item.isr_nodes == item.replica_nodes else tuple(item.isr_nodes),
         tuple(item.offline_replicas),
     )
+
+
+def known_error(cluster: Cluster, topics: Iterable[str]) -> BrokerError | None:
+    """Return the first error of these topics that only the user can cure (authorization, an invalid name)."""
+    for topic in sorted(topics):
+        code = cluster.errors.get(topic)
+        if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):
+            return broker_error(code, f"topic {topic!r}")
+    return None

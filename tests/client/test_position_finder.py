@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import LATEST, Client, Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import AuthorizationFailed, RequestTimedOut, UsageError
+from aiokc.errors import AuthorizationFailed, BrokerError, RequestTimedOut, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import drop
@@ -107,3 +107,51 @@ async def test_a_seek_of_several_moves_none_where_one_is_not_assigned() -> None:
             with pytest.raises(UsageError, match="t-1 is not assigned"):
                 await consumer.seek_to_beginning(ZERO, ONE)
             assert await consumer.position(ZERO) == 1
+
+
+def test_a_partition_that_its_topic_does_not_have_is_waited_for_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A slip in a number would else look like a topic in which nothing happens."""
+
+    async def story(cluster: Cluster) -> None:
+        async with reading(cluster, ZERO, ONE) as consumer:
+            assert await consumer.getmany(timeout_ms=5_000) == {}
+            cluster.add_partitions("t", 2)
+            cluster.append("t", b"1", partition=1)
+            assert (await consumer.getone()).value == b"1"
+
+    virtually(story, brokers=1, topics={"t": 1})
+    warnings = [record.getMessage() for record in caplog.records if record.name == "aiokc.offsets"]
+    assert warnings == ["t-1 does not exist: its topic has 1 partitions; looking again until it does"]
+
+
+async def test_offsets_of_a_topic_that_cannot_be_are_no_question_of_time() -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        Client(bootstrap_servers=cluster.bootstrap) as client,
+        reading(cluster, ZERO) as consumer,
+        asyncio.timeout(20),
+    ):
+        with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION: topic 'a b'"):
+            await consumer.end_offsets([TopicPartition("a b", 0)])
+        with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION: topic 'a b'"):
+            await client.list_offsets({TopicPartition("a b", 0): LATEST})
+
+
+async def test_offsets_of_a_topic_that_may_not_be_seen_are_asked_for_once_more_by_the_next_call() -> None:
+    async def forbid(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.topics:
+            topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+        return response
+
+    async with Cluster(topics={"t": 1}) as cluster, Client(bootstrap_servers=cluster.bootstrap) as client:
+        forbidden = cluster.intercept(MetadataRequest, forbid)
+        async with asyncio.timeout(20):
+            with pytest.raises(AuthorizationFailed, match="topic 't'"):
+                await client.list_offsets({ZERO: LATEST})
+            forbidden.cancel()
+            found = (await client.list_offsets({ZERO: LATEST}))[ZERO]
+        assert found is not None
+        assert found.offset == 0
