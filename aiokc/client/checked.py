@@ -62,6 +62,37 @@ def _timestamp(tp: object, given: Any) -> int:
     return number
 
 
+def checked_ranges(given: Mapping[Any, Any]) -> dict[TopicPartition, tuple[int, int]]:
+    """Return ranges of offsets that can be read. Raises ConfigError."""
+    return {checked_partition(tp): _range(tp, bounds) for tp, bounds in given.items()}
+
+
+def _range(tp: object, given: Any) -> tuple[int, int]:
+    try:
+        start, until = map(index, given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{tp}: {given!r} is no range of offsets: give (from, until), two ints") from error
+    if not 0 <= start <= until <= _MOST_64:
+        raise ConfigError(f"{tp}: ({start}, {until}) is no range of offsets; 0 <= from <= until must hold")
+    return start, until
+
+
+def checked_topics(given: Iterable[Any]) -> list[str]:
+    """Return these as names that a broker can be asked for. Raises ConfigError."""
+    wanted = list(given)
+    for name in wanted:
+        if not is_topic_name(name):
+            raise ConfigError(f"{name!r} is no topic: give its name, a string that is not empty")
+    return wanted
+
+
+def checked_group(given: object) -> str:
+    """Return ``given`` as the id of a group that may exist. Raises ConfigError."""
+    if not is_text(given) or not given:
+        raise ConfigError(f"{given!r} is no group: give its group_id, a string that is not empty")
+    return given
+
+
 def checked_offsets(given: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return what can be committed. Raises ConfigError."""
     if not isinstance(given, Mapping):

@@ -19,7 +19,14 @@ from ..types import (
     TopicInfo,
     TopicPartition,
 )
-from .checked import checked_offsets, checked_partitions, checked_timestamps
+from .checked import (
+    checked_group,
+    checked_offsets,
+    checked_partitions,
+    checked_ranges,
+    checked_timestamps,
+    checked_topics,
+)
 from .group_offsets import GroupOffsets
 from .link import ClusterLink
 from .range_reader import read_column_ranges, read_ranges
@@ -67,7 +74,8 @@ class Client:
         Raises UnknownTopic where one does not exist, AuthorizationFailed where it may not be seen.
         """
         self._link.check()
-        return await self._link.topics(names, timeout=self._seconds(timeout_ms))
+        wanted = None if names is None else checked_topics([names] if isinstance(names, str) else names)
+        return await self._link.topics(wanted, timeout=self._seconds(timeout_ms))
 
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
@@ -115,8 +123,9 @@ class Client:
         range's start was deleted, and RequestTimedOut after ``timeout_ms`` without progress.
         """
         self._link.check()
-        self._follow(tp.topic for tp in ranges)
-        return read_ranges(self._link, ranges, timeout=self._seconds(timeout_ms))
+        wanted = checked_ranges(ranges)
+        self._follow(tp.topic for tp in wanted)
+        return read_ranges(self._link, wanted, timeout=self._seconds(timeout_ms))
 
     def read_columns(
         self,
@@ -138,16 +147,17 @@ class Client:
         if not 64 << 10 <= batch_bytes <= 1 << 30:
             raise ConfigError(f"batch_bytes={batch_bytes} must be between 64 KiB and 1 GiB")
         builder = new_builder(checked_columns(columns), timestamp_unit)
-        self._follow(tp.topic for tp in ranges)
+        wanted = checked_ranges(ranges)
+        self._follow(tp.topic for tp in wanted)
         return read_column_ranges(
-            self._link, ranges, builder=builder, batch_bytes=batch_bytes, timeout=self._seconds(timeout_ms)
+            self._link, wanted, builder=builder, batch_bytes=batch_bytes, timeout=self._seconds(timeout_ms)
         )
 
     def _follow(self, topics: Iterable[str]) -> None:
         self._link.metadata.follow((self._link.metadata.followed or frozenset()) | frozenset(topics))
 
     def _group(self, group_id: str) -> GroupOffsets:
-        group = self._groups.get(group_id)
+        group = self._groups.get(checked_group(group_id))
         if group is None:
             link = self._link
             group = GroupOffsets(

@@ -29,7 +29,15 @@ from ..types import (
     TopicPartition,
     V,
 )
-from .checked import checked_offset, checked_partition, checked_partitions, checked_timestamps, is_text, is_topic_name
+from .checked import (
+    checked_offset,
+    checked_partition,
+    checked_partitions,
+    checked_timestamps,
+    checked_topics,
+    is_text,
+    is_topic_name,
+)
 from .column_collector import ColumnPoll
 from .commits_unwaited import OnCommitted
 from .poll import Poll
@@ -393,7 +401,7 @@ class Consumer(Generic[K, V]):
     async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> frozenset[int]:
         """Return the partition numbers of ``topic``. Raises UnknownTopic."""
         self._reading.check()
-        topics = await self._reading.link.topics([topic], timeout=self._seconds(timeout_ms))
+        topics = await self._reading.link.topics(checked_topics([topic]), timeout=self._seconds(timeout_ms))
         return frozenset(topics[topic].partitions)
 
     async def list_topics(self, *, timeout_ms: int | None = None) -> dict[str, TopicInfo]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 
 from ..core.subscription import Subscription
-from ..errors import ConfigError, KafkaError, RequestTimedOut
+from ..errors import KafkaError, RequestTimedOut
 from ..records import ColumnBuilder
 from ..types import BatchEnd, PartitionRecords, RecordColumns, TopicPartition
 from .column_collector import ColumnCollector
@@ -78,7 +78,7 @@ class _RangeReading:
 
     def __init__(self, link: ClusterLink, ranges: Ranges, timeout: float) -> None:
         self._link = link
-        self._ranges = checked(ranges)
+        self._ranges = ranges
         self._timeout = timeout
         self._subscription = subscription = Subscription()
         subscription.assign(tp for tp, (start, until) in ranges.items() if start < until)
@@ -166,11 +166,3 @@ class _RangeReading:
         error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}")
         error.__cause__ = self._link.metadata.error
         return error
-
-
-def checked(ranges: Ranges) -> Ranges:
-    """Raise ConfigError for a range that can't be one."""
-    for tp, (start, until) in ranges.items():
-        if not 0 <= start <= until:
-            raise ConfigError(f"{tp}: ({start}, {until}) is no range of offsets; 0 <= from <= until must hold")
-    return ranges

@@ -112,6 +112,35 @@ async def test_what_is_no_offset_is_not_committed_for_a_group_from_outside(offse
         assert cluster.committed("g") == {T0: 1}
 
 
+@pytest.mark.parametrize("given", ["", " ", 5, None], ids=repr)
+async def test_what_is_no_topic_or_group_is_not_asked_for(given: Any) -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        listening(cluster) as consumer,
+        Client(bootstrap_servers=cluster.bootstrap) as client,
+    ):
+        with pytest.raises(ConfigError, match="is no topic: give its name"):
+            await consumer.partitions_for_topic(given)
+        with pytest.raises(ConfigError, match="is no topic: give its name"):
+            await client.topics([given])
+        assert list(await client.topics("t")) == ["t"], "one name is as good as a list of it, as in subscribe()"
+        if given != " ":
+            with pytest.raises(ConfigError, match="is no group: give its group_id"):
+                await client.committed(given, [T0])
+            with pytest.raises(ConfigError, match="is no group: give its group_id"):
+                await client.commit(given, {T0: 1})
+
+
+@pytest.mark.parametrize("bounds", [5, (0,), (0, 1.5), ("0", "1"), (2, 1), (-1, 1), (0, 1 << 63), None], ids=repr)
+async def test_what_is_no_range_is_not_read(bounds: Any) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, Client(bootstrap_servers=cluster.bootstrap) as client:
+        for read in (client.read, client.read_columns):
+            with pytest.raises(ConfigError, match="is no range of offsets"):
+                read({T0: bounds})
+        cluster.append("t", b"0")
+        assert [part.next_offset async for part in client.read({("t", 0): (0, 1)})] == [1]  # type: ignore[dict-item]
+
+
 async def test_what_is_no_reason_ends_no_membership() -> None:
     async with Cluster(topics={"t": 1}) as cluster, listening(cluster, "t") as consumer:
         cluster.append("t", b"0")
