@@ -141,7 +141,7 @@ class Consumer(Generic[K, V]):
         pattern names, without unsubscribe() in between.
         """
         if isinstance(listener, type):
-            raise ConfigError(f"listener is the class {listener.__name__}: give an instance of it")
+            raise ConfigError(f"listener must be a RebalanceListener: give an instance of {listener.__name__}")
         if listener is not None and not isinstance(listener, RebalanceListener):
             raise ConfigError(f"listener must be a RebalanceListener, not {type(listener).__name__}")
         if isinstance(topics, re.Pattern):

@@ -151,5 +151,5 @@ async def test_what_is_no_reason_ends_no_membership() -> None:
 
 
 def test_a_listener_is_an_instance() -> None:
-    with pytest.raises(ConfigError, match="listener is the class RebalanceListener: give an instance of it"):
+    with pytest.raises(ConfigError, match="must be a RebalanceListener: give an instance of RebalanceListener"):
         Consumer("t", listener=RebalanceListener)  # type: ignore[arg-type]
