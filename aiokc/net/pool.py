@@ -13,8 +13,6 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ClientConfig
-from ..core.backoff import Backoff
-from ..core.node_choice import candidates, least_loaded
 from ..core.pipeline import api_name
 from ..core.rate_limit import RateLimit, and_more
 from ..errors import (
@@ -29,6 +27,7 @@ from ..wire import FrameBuffers, Request, Response
 from .connect import connect
 from .connection import Connection, ConnectionOptions, Route
 from .node import Attempt, Node, Purpose
+from .nodes import Nodes
 
 __all__ = ["Pool", "Purpose"]
 
@@ -51,7 +50,6 @@ class Pool:
 
     def __init__(self, config: ClientConfig, *, random: Random) -> None:
         self._config = config
-        self._random = random
         #: What long frames are received into: whoever is done with one may give its buffer back here.
         self.buffers = FrameBuffers(int(config.fetch_buffer_bytes * _SPARE_SHARE))
         self._options = ConnectionOptions(
@@ -60,12 +58,7 @@ class Pool:
             resolve=config.resolve,
             buffers=self.buffers,
         )
-        # Bootstrap servers get negative ids, as in the Java client; no broker has one.
-        self._bootstrap = {
-            -1 - index: self._new_node(Broker(-1 - index, host, port))
-            for index, (host, port) in enumerate(config.addresses)
-        }
-        self._brokers: dict[int, Node] = {}
+        self._nodes = Nodes(config, random)
         # In the order in which they were made: what is done to all of them is done in the same order in every run.
         self._connections: dict[Connection, Node] = {}
         self._attempts: dict[Attempt, None] = {}
@@ -122,31 +115,17 @@ class Pool:
         bootstrap servers close as soon as nothing is in flight on them. Those to a bootstrap server at the address of a
         broker that is new here become that broker's.
         """
-        for node_id, node in list(self._brokers.items()):
-            wanted = brokers.get(node_id)
-            if wanted is None or (wanted.host, wanted.port) != node.address:
-                del self._brokers[node_id]
-                node.retire()
-        for broker in brokers.values():
-            self.introduce(broker)
-        if self._brokers:
-            for node in self._bootstrap.values():
-                node.retire()
+        for node in self._nodes.set_brokers(brokers):
+            self._adopted(node)
 
     def introduce(self, broker: Broker) -> None:
         """Let a broker be asked by its id that no metadata have named yet; to one that is known, nothing happens."""
-        if broker.node_id in self._brokers:
-            return
-        node = self._brokers[broker.node_id] = self._new_node(broker)
-        for bootstrap in self._bootstrap.values():
-            if bootstrap.address == node.address:
-                node.adopt(bootstrap)
-                self._connections |= dict.fromkeys(node.connections.values(), node)
+        node = self._nodes.introduce(broker)
+        if node is not None:
+            self._adopted(node)
 
-    def _new_node(self, broker: Broker) -> Node:
-        config = self._config
-        backoff = Backoff(config.reconnect_backoff_ms / 1e3, config.reconnect_backoff_max_ms / 1e3, self._random)
-        return Node(broker, backoff)
+    def _adopted(self, node: Node) -> None:
+        self._connections |= dict.fromkeys(node.connections.values(), node)
 
     # Requests
 
@@ -186,7 +165,7 @@ class Pool:
         connection = await self.connection(node_id, purpose, timeout=timeout)
         request = make(connection.usable_version(request_type, max_version))
         response = await connection.request(request, timeout=deadline - self._now(), max_version=max_version)
-        if (node := self._brokers.get(node_id)) is not None:
+        if (node := self._nodes.find(node_id)) is not None:
             node.answered()
         return response
 
@@ -197,14 +176,11 @@ class Pool:
         """
         deadline = self._now() + timeout
         while True:
-            node = self._brokers.get(node_id)
-            if node is None:
-                known = ", ".join(map(str, sorted(self._brokers))) or "none"
-                raise ConnectionFailed(f"broker {node_id} is not in the cluster's metadata (known: {known})")
+            node = self._nodes[node_id]
             outcome = await self._reach(node, purpose, deadline)
             if isinstance(outcome, Connection):
                 return outcome
-            if self._brokers.get(node_id) is node:
+            if self._nodes.is_current(node):
                 # A copy for each: several may have waited for this attempt, and a traceback is written into each.
                 failure = copy(outcome)
                 raise failure from outcome.__cause__
@@ -212,7 +188,7 @@ class Pool:
 
     def prompt_connection(self, node_id: int) -> Connection | None:
         """Return a connection to this broker on which no Fetch is held back; None: there is none, none is made."""
-        node = self._brokers.get(node_id)
+        node = self._nodes.find(node_id)
         if node is None:
             return None
         fetching = node.connection(Purpose.FETCH)
@@ -220,7 +196,7 @@ class Pool:
 
     def route(self, node_id: int) -> Route | None:
         """Return the way by which this broker was last connected to; None if it never was, or has moved since."""
-        node = self._brokers.get(node_id)
+        node = self._nodes.find(node_id)
         return None if node is None else node.route
 
     @property
@@ -266,24 +242,17 @@ class Pool:
 
     def _least_loaded(self, tried: set[int]) -> Node | None:
         now = self._now()
-        brokers = [node.view() for node in self._brokers.values()]
-        bootstrap = [node.view() for node in self._bootstrap.values()]
-        for views in (brokers, bootstrap):
-            self._random.shuffle(views)  # so that not every client asks the first one
         trigger = self._config.metadata_recovery_rebootstrap_trigger_ms / 1e3
         overdue = self._unanswered_since is not None and now - self._unanswered_since >= trigger
-        chosen = least_loaded(candidates(brokers, bootstrap, overdue=overdue), tried, now=now)
-        if chosen is None:
-            return None
-        return self._bootstrap[chosen] if chosen < 0 else self._brokers[chosen]
+        return self._nodes.least_loaded(tried, now=now, overdue=overdue)
 
     @property
     def error(self) -> KafkaError | None:
         """Why a broker is not reached at the moment; None where all that were tried are."""
-        return next((node.error for node in (self._brokers or self._bootstrap).values() if node.error), None)
+        return self._nodes.error
 
     def _no_brokers(self, api: str, timeout: float, errors: Mapping[Node, KafkaError]) -> NoBrokersAvailable:
-        nodes = dict.fromkeys([*errors, *(self._brokers or self._bootstrap).values()])
+        nodes = dict.fromkeys([*errors, *self._nodes.best_known])
         said = "; ".join(str(errors.get(node) or node.error or f"{node.name}: not reached") for node in nodes)
         failure = NoBrokersAvailable(f"no broker answered {api} within {timeout:.3g} s: {said}")
         failure.__cause__ = [*errors.values()][-1] if errors else None
@@ -295,7 +264,7 @@ class Pool:
         """Return a usable connection, or why there is none: because of one failed attempt, or the deadline."""
         while (connection := node.connection(purpose)) is None:
             self._check_open()
-            if not self._is_current(node):
+            if not self._nodes.is_current(node):
                 return ConnectionFailed(f"{node.name} has moved, or is gone, according to the metadata")
             if self._now() >= deadline:
                 last = f"; before that: {node.error}" if node.error is not None else ""
@@ -381,10 +350,6 @@ class Pool:
         return oldest + limit
 
     # Small things
-
-    def _is_current(self, node: Node) -> bool:
-        node_id = node.broker.node_id
-        return node_id < 0 or self._brokers.get(node_id) is node
 
     def _check_open(self) -> None:
         if self._closing.is_set() or self._stopped.is_set():

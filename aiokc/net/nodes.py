@@ -1,0 +1,104 @@
+"""The brokers that a client knows: those of the newest metadata, and the bootstrap servers that lead to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from random import Random
+
+from ..config import ClientConfig
+from ..core.backoff import Backoff
+from ..core.node_choice import candidates, least_loaded
+from ..errors import ConnectionFailed, KafkaError
+from ..types import Broker
+from .node import Node
+
+
+class Nodes:
+    """Who can be asked, by node id. Bootstrap servers get negative ids, as in the Java client; no broker has one."""
+
+    def __init__(self, config: ClientConfig, random: Random) -> None:
+        self._config = config
+        self._random = random
+        self._bootstrap = {
+            -1 - index: self._new_node(Broker(-1 - index, host, port))
+            for index, (host, port) in enumerate(config.addresses)
+        }
+        self._brokers: dict[int, Node] = {}
+
+    def _new_node(self, broker: Broker) -> Node:
+        config = self._config
+        backoff = Backoff(config.reconnect_backoff_ms / 1e3, config.reconnect_backoff_max_ms / 1e3, self._random)
+        return Node(broker, backoff)
+
+    # The cluster
+
+    def set_brokers(self, brokers: Mapping[int, Broker]) -> list[Node]:
+        """Take over the addresses of the newest metadata, and return the nodes that are new.
+
+        A broker that moved is another node; the old one, those that are gone, and bootstrap servers close their
+        connections as soon as nothing is in flight on them.
+        """
+        for node_id, node in list(self._brokers.items()):
+            wanted = brokers.get(node_id)
+            if wanted is None or (wanted.host, wanted.port) != node.address:
+                del self._brokers[node_id]
+                node.retire()
+        new = [node for broker in brokers.values() if (node := self.introduce(broker)) is not None]
+        if self._brokers:
+            for node in self._bootstrap.values():
+                node.retire()
+        return new
+
+    def introduce(self, broker: Broker) -> Node | None:
+        """Return a node for this broker; None if it has one.
+
+        The connections to a bootstrap server at the same address are the new node's: they lead to this broker.
+        """
+        if broker.node_id in self._brokers:
+            return None
+        node = self._brokers[broker.node_id] = self._new_node(broker)
+        for bootstrap in self._bootstrap.values():
+            if bootstrap.address == node.address:
+                node.adopt(bootstrap)
+        return node
+
+    # One of them
+
+    def find(self, node_id: int) -> Node | None:
+        """Return the broker, if the newest metadata name it."""
+        return self._brokers.get(node_id)
+
+    def __getitem__(self, node_id: int) -> Node:
+        node = self._brokers.get(node_id)
+        if node is None:
+            known = ", ".join(map(str, sorted(self._brokers))) or "none"
+            raise ConnectionFailed(f"broker {node_id} is not in the cluster's metadata (known: {known})")
+        return node
+
+    def is_current(self, node: Node) -> bool:
+        """Whether ``node`` is still where its broker is, or a bootstrap server."""
+        node_id = node.broker.node_id
+        return node_id < 0 or self._brokers.get(node_id) is node
+
+    # Any of them
+
+    def least_loaded(self, tried: Set[int], *, now: float, overdue: bool) -> Node | None:
+        """Return whom to ask next what any broker can answer; None if all were ``tried``. See ``candidates``."""
+        brokers = [node.view() for node in self._brokers.values()]
+        bootstrap = [node.view() for node in self._bootstrap.values()]
+        for views in (brokers, bootstrap):
+            self._random.shuffle(views)  # so that not every client asks the first one
+        chosen = least_loaded(candidates(brokers, bootstrap, overdue=overdue), tried, now=now)
+        if chosen is None:
+            return None
+        return self._bootstrap[chosen] if chosen < 0 else self._brokers[chosen]
+
+    @property
+    def best_known(self) -> list[Node]:
+        """The brokers; before any metadata, the bootstrap servers."""
+        return list((self._brokers or self._bootstrap).values())
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why one of them is not reached at the moment; None where all that were tried are."""
+        return next((node.error for node in self.best_known if node.error), None)
