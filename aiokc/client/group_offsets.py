@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from itertools import islice
 from random import Random
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
@@ -32,6 +33,10 @@ from .coordinator_lookup import CoordinatorLookup
 from .turns import Turn, Turns
 
 prepare(OffsetFetchRequest, OffsetCommitRequest)
+
+# More partitions than this are asked about, or committed, by several requests, one after the other: neither to write
+# one nor to read its answer holds the loop for long.
+_AT_ONCE: Final = 1_000
 
 T = TypeVar("T")
 FindTopicId: TypeAlias = Callable[[str], UUID | None]
@@ -110,18 +115,22 @@ class GroupOffsets:
         ``retry``. Raises CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and
         whatever ``before_each_attempt`` raises. After an error, some of the offsets may be stored.
         """
-        deadline = asyncio.get_running_loop().time() + timeout
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         remaining: dict[TopicPartition, OffsetAndMetadata] = {}
 
         async def attempt(left: float) -> None:
-            if before_each_attempt is not None:
-                before_each_attempt()
-            codes = await self._send_commit(remaining, member, left, topic_ids)
-            for tp in [tp for tp in remaining if codes[tp] == ErrorCode.NONE]:
-                del remaining[tp]
-                self._stored_by[tp] = mine.order
-            if remaining:
-                raise self._commit_error(member, {tp: codes[tp] for tp in remaining})
+            until = loop.time() + left
+            while remaining:
+                if before_each_attempt is not None:
+                    before_each_attempt()
+                portion = dict(islice(remaining.items(), _AT_ONCE))
+                codes = await self._send_commit(portion, member, until - loop.time(), topic_ids)
+                for tp in [tp for tp in portion if codes[tp] == ErrorCode.NONE]:
+                    del remaining[tp], portion[tp]
+                    self._stored_by[tp] = mine.order
+                if portion:
+                    raise self._commit_error(member, {tp: codes[tp] for tp in portion})
 
         async with self._turn(deadline, timeout, turn) as mine:
             wanted = offsets() if callable(offsets) else offsets
@@ -145,13 +154,19 @@ class GroupOffsets:
         for: it is not "nothing". ``member`` is asked before each attempt, and matters to KIP-848 groups alone.
         Raises RequestTimedOut after ``timeout`` with the last reason, AuthorizationFailed, BrokerError.
         """
-        deadline = asyncio.get_running_loop().time() + timeout
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         wanted = list(dict.fromkeys(partitions))
         if not wanted:
             return {}
 
         async def attempt(left: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
-            return await self._send_fetch(wanted, member(), left, topic_ids)
+            until = loop.time() + left
+            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+            for begin in range(0, len(wanted), _AT_ONCE):
+                portion = wanted[begin : begin + _AT_ONCE]
+                found |= await self._send_fetch(portion, member(), until - loop.time(), topic_ids)
+            return found
 
         return await self._retried(attempt, deadline, f"fetch of the offsets of group {self._group_id!r}")
 

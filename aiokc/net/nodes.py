@@ -38,15 +38,15 @@ class Nodes:
         A broker that moved is another node; the old one, those that are gone, and bootstrap servers close their
         connections as soon as nothing is in flight on them.
         """
-        for node_id, node in list(self._brokers.items()):
+        for node_id, known in list(self._brokers.items()):
             wanted = brokers.get(node_id)
-            if wanted is None or (wanted.host, wanted.port) != node.address:
+            if wanted is None or (wanted.host, wanted.port) != known.address:
                 del self._brokers[node_id]
-                node.retire()
+                known.retire()
         new = [node for broker in brokers.values() if (node := self.introduce(broker)) is not None]
         if self._brokers:
-            for node in self._bootstrap.values():
-                node.retire()
+            for server in self._bootstrap.values():
+                server.retire()
         return new
 
     def introduce(self, broker: Broker) -> Node | None:

@@ -280,7 +280,43 @@ async def test_a_check_before_each_attempt_ends_the_retries() -> None:
         assert len(script.of(OffsetCommitRequest)) == 3
 
 
+async def test_many_partitions_are_committed_in_portions_and_only_a_refused_one_again() -> None:
+    """Neither to write a request nor to read its answer holds the loop for long."""
+    wanted = {TopicPartition("t", number): at(number) for number in range(2_500)}
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        script.instead(OffsetCommitRequest, ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        assert await offsets.commit(wanted, member=MEMBER, timeout=10.0, topic_ids=topic_id) == wanted
+        assert script.committed == {tp: tp.partition for tp in wanted}
+        sent = [[part.partition_index for part in r.topics[0].partitions] for r in script.of(OffsetCommitRequest)]
+        assert [len(numbers) for numbers in sent] == [1_000, 1_000, 1_000, 500]
+        assert sent[1] == sent[2]
+
+
+async def test_a_membership_that_ends_between_two_portions_ends_the_commit() -> None:
+    wanted = {TopicPartition("t", number): at(number) for number in range(2_500)}
+    async with scripted_group() as script, offsets_of(script) as offsets:
+
+        def check() -> None:
+            if script.of(OffsetCommitRequest):
+                raise CommitFailed(ErrorCode.ILLEGAL_GENERATION, "over")
+
+        with pytest.raises(CommitFailed, match="over"):
+            await offsets.commit(wanted, member=MEMBER, timeout=10.0, before_each_attempt=check)
+        assert len(script.of(OffsetCommitRequest)) == 1
+
+
 # Fetching
+
+
+async def test_many_partitions_are_asked_about_in_portions() -> None:
+    partitions = [TopicPartition("t", number) for number in range(1_001)]
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        script.committed[partitions[0]] = 5
+        script.committed[partitions[-1]] = 6
+        found = await offsets.fetch(partitions, timeout=10.0, topic_ids=topic_id)
+        assert list(found) == partitions
+        assert {tp: offset for tp, offset in found.items() if offset} == {partitions[0]: at(5), partitions[-1]: at(6)}
+        assert len(script.of(OffsetFetchRequest)) == 2
 
 
 @pytest.mark.parametrize("version", range(1, 11))
