@@ -13,6 +13,7 @@ from ..net.pool import Pool
 from ..types import TopicInfo
 from .list_offsets import OffsetLister
 from .metadata import Metadata
+from .start_order import start_order
 from .supervisor import Driver, Supervisor
 
 # A topic that was created a moment ago is not known to every broker yet: how long to believe that it may appear.
@@ -70,9 +71,11 @@ class ClusterLink:
             await self._begun.wait()  # somebody else is starting it, and has a deadline
             return self.check()
         self._loop = asyncio.get_running_loop()
-        self.background.start([self._keep_connections, self.metadata.run, *drivers])
+        deadline = self._loop.time() + timeout
         try:
-            await self.metadata.first(timeout)
+            async with start_order().turn():
+                self.background.start([self._keep_connections, self.metadata.run, *drivers])
+                await self.metadata.first(max(0.0, deadline - self._loop.time()))
         except BaseException as error:
             was_stopped = self.stopped
             await self.stop()

@@ -1,0 +1,119 @@
+"""Clients that start in one event loop: who begins when, and that nobody waits for the broker of another one."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from aiokc import Consumer
+from aiokc.client.start_order import StartOrder, start_order
+from aiokc.errors import NoBrokersAvailable
+from aiokc.testing import Cluster
+from aiokc.testing.exchange import Exchange
+from aiokc.testing.faults import drop
+from aiokc.testing.virtual_loop import VirtualLoop
+from aiokc.wire.messages.discovery import ApiVersionsRequest, MetadataRequest
+from aiokc.wire.messages.group import JoinGroupRequest
+
+from .virtually import virtually
+
+HEAD_START = 0.005
+
+
+def begun(takes: list[float]) -> list[float]:
+    """When each start began, of so many that were asked for at once and take so long, in virtual seconds."""
+    found: list[float] = []
+
+    async def start(order: StartOrder, seconds: float) -> None:
+        async with order.turn():
+            found.append(loop.time() - since)
+            await asyncio.sleep(seconds)
+
+    async def main() -> None:
+        order = start_order()
+        await asyncio.gather(*(start(order, seconds) for seconds in takes))
+
+    loop = VirtualLoop(Random(1))
+    since = loop.time()
+    try:
+        loop.run_until_complete(main())
+        assert loop.errors == []
+    finally:
+        loop.end()
+    return found
+
+
+def test_each_begins_when_the_one_before_it_has_started() -> None:
+    assert begun([0.001, 0.002, 0.001]) == pytest.approx([0.0, 0.001, 0.003], abs=1e-4)
+
+
+def test_one_that_takes_long_delays_each_of_the_others_by_the_head_start_only() -> None:
+    expected = [0.0, HEAD_START, 2 * HEAD_START, 2 * HEAD_START + 0.001]
+    assert begun([60.0, 60.0, 0.001, 60.0]) == pytest.approx(expected, abs=1e-4)
+
+
+async def test_who_is_cancelled_in_line_or_under_way_holds_up_nobody() -> None:
+    order = StartOrder()
+    holds = asyncio.Event()
+
+    async def start() -> None:
+        async with order.turn():
+            holds.set()
+            await asyncio.get_running_loop().create_future()
+
+    under_way = asyncio.create_task(start())
+    await holds.wait()
+    in_line = [asyncio.create_task(start()) for _ in range(2)]
+    await asyncio.sleep(0)
+    for task in (in_line[0], in_line[1], under_way):
+        task.cancel()
+    await asyncio.wait([under_way, *in_line])
+    async with asyncio.timeout(10), order.turn():
+        pass
+
+
+async def test_each_loop_has_an_order_of_its_own() -> None:
+    async def order() -> StartOrder:
+        return start_order()
+
+    assert start_order() is start_order()
+    assert await asyncio.to_thread(asyncio.run, order()) is not start_order()
+
+
+async def test_the_first_of_many_joins_before_the_last_has_begun() -> None:
+    """Where all take their steps side by side, the first JoinGroup comes after everybody's Metadata."""
+    seen: list[str] = []
+
+    async def note(exchange: Exchange) -> None:
+        seen.append(type(exchange.request).__name__)
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.intercept(MetadataRequest, note)
+        cluster.intercept(JoinGroupRequest, note)
+        consumers = [Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g") for _ in range(30)]
+        await asyncio.gather(*(consumer.start() for consumer in consumers))
+        await asyncio.gather(*(consumer.stop() for consumer in consumers))
+    last = max(index for index, name in enumerate(seen) if name == "MetadataRequest")
+    assert seen.count("MetadataRequest") >= 30
+    assert seen.index("JoinGroupRequest") < last
+
+
+def test_brokers_that_are_silent_keep_no_other_client_from_starting() -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        async with Cluster(brokers=1) as silent:
+            silent.intercept(ApiVersionsRequest, drop())
+            stuck = [Consumer(bootstrap_servers=silent.bootstrap) for _ in range(20)]
+            starts = [loop.create_task(consumer.start(timeout_ms=3_000)) for consumer in stuck]
+            begin = loop.time()
+            async with Consumer(bootstrap_servers=cluster.bootstrap):
+                assert loop.time() - begin < 30 * HEAD_START
+            begin = loop.time()
+            for start in starts:
+                with pytest.raises(NoBrokersAvailable):
+                    await start
+            assert loop.time() - begin < 3.1
+
+    virtually(story)
