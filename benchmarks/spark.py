@@ -79,6 +79,7 @@ def run(options: argparse.Namespace) -> Results:
                 reads=[read.name for read in chosen],
                 partitions=options.partitions if slots == max(options.slots) else [],
                 triggers=options.triggers,
+                trigger_rounds=options.trigger_rounds,
                 idle=options.idle if slots == max(options.slots) else 0,
             )
             found += _session(job)
@@ -169,6 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--queries", type=names, default=["batch", "availableNow"], metavar="A,B", help="batch, availableNow")
     add("--partitions", type=numbers, default=list(PARTITIONS), metavar="N,M", help="of micro-batches (default: all)")
     add("--triggers", type=int, default=10, help="micro-batches per round (default: %(default)s)")
+    add("--trigger-rounds", type=int, default=2, help="rounds with micro-batches (default: %(default)s)")
     add("--idle", type=float, default=6, help="seconds without records, 0: leave it out (default: %(default)s)")
     add("--write-readme", action="store_true", help="put the tables into benchmarks/README.md")
     add("--read", type=Path, metavar="FILE", help="measure nothing: show, or publish, this file of an earlier run")

@@ -48,7 +48,10 @@ class Incomplete(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that one session is to measure. ``triggers`` is how many micro-batches count, ``idle`` is in seconds."""
+    """All that one session is to measure.
+
+    ``triggers`` micro-batches count in each of the first ``trigger_rounds`` rounds; ``idle`` is in seconds.
+    """
 
     bootstrap: str
     slots: int
@@ -57,6 +60,7 @@ class Job:
     reads: list[str]
     partitions: list[int]
     triggers: int
+    trigger_rounds: int
     idle: float
 
 
@@ -89,7 +93,7 @@ def measure(job: Job, spark: SparkSession, folder: Path) -> Iterator[Found]:
             for source in _turned(SOURCES, number):
                 found = _read(spark, source, job.bootstrap, cases[read.topic], read, folder)
                 yield Found(read.name, job.slots, source, number, *found)
-        for partitions in job.partitions:
+        for partitions in job.partitions if number <= job.trigger_rounds else ():
             for name in _turned(tuple(VARIANTS), number):
                 found = triggers(spark, VARIANTS[name], job.bootstrap, partitions, job.triggers, folder)
                 yield Found(f"{partitions} partitions", job.slots, name, number, *found)
@@ -114,7 +118,7 @@ def _read(
     spark: SparkSession, source: str, bootstrap: str, case: Case, read: Read, folder: Path
 ) -> tuple[float, float, int]:
     given, is_stream = options(source, bootstrap, case), read.query == STREAM
-    first = _executions(spark).executionsList().size()
+    last = max(_executions(spark), default=-1)
     cpu, began = usages(), time.perf_counter()
     frame = load(spark, source, given, read.columns, stream=is_stream)
     if is_stream:
@@ -126,7 +130,7 @@ def _read(
     else:
         frame.write.format("noop").mode("overwrite").save()
     seconds, used = time.perf_counter() - began, seconds_between(cpu, usages())
-    rows = _rows_of_stream(query) if is_stream else _rows_of_batch(spark, first)
+    rows = _rows_of_stream(query) if is_stream else _rows_of_batch(spark, last)
     if rows != case.records:
         raise Incomplete(f"{read.name} from {source} read {rows} rows, not {case.records}")
     return seconds, used, rows
@@ -136,19 +140,26 @@ def _rows_of_stream(query: StreamingQuery) -> int:
     return sum(progress.numInputRows for progress in query.recentProgress)
 
 
-def _executions(spark: SparkSession) -> Any:
-    """Return what Spark's SQL tab would show, one entry per query."""
+def _status(spark: SparkSession) -> Any:
+    """Return what knows of all queries that Spark's SQL tab would show, by now."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     return spark._jsparkSession.sharedState().statusStore()
 
 
-def _rows_of_batch(spark: SparkSession, first: int) -> int:
-    """Return what Spark has counted in the queries from the ``first`` one on; 0 where its counts differ."""
-    store = _executions(spark)
-    executions = store.executionsList()
+def _executions(spark: SparkSession) -> dict[int, Any]:
+    """Return those queries by number. Only the newest thousand are kept, so that their count says nothing."""
+    executions = _status(spark).executionsList()
+    found = map(executions.apply, range(executions.size()))
+    return {execution.executionId(): execution for execution in found}
+
+
+def _rows_of_batch(spark: SparkSession, last: int) -> int:
+    """Return what Spark has counted in the queries after the ``last`` one; 0 where its counts differ."""
     counts = set()
-    for execution in map(executions.apply, range(first, executions.size())):
-        values, metrics = store.executionMetrics(execution.executionId()), execution.metrics()
+    for number, execution in _executions(spark).items():
+        if number <= last:
+            continue
+        values, metrics = _status(spark).executionMetrics(number), execution.metrics()
         for metric in map(metrics.apply, range(metrics.size())):
             value = values.get(metric.accumulatorId())
             if metric.name() == "number of output rows" and value.isDefined():

@@ -87,7 +87,7 @@ def test_a_session_that_fails_is_no_result(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(spark, "sys", argparse.Namespace(executable="false", stderr=sys.stderr))
 
     with pytest.raises(RuntimeError, match="the session of 2 slots ended with code 1"):
-        list(spark._session(Job("127.0.0.1:1", 2, 1, {}, [], [], 1, 0)))
+        list(spark._session(Job("127.0.0.1:1", 2, 1, {}, [], [], 1, 0, 0)))
 
 
 def test_cpu_time_goes_along_with_processes_that_end() -> None:
