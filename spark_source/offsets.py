@@ -59,7 +59,7 @@ def from_json(origin: str, document: object, *, least: int) -> Offsets:
         for partition, offset in parts.items():
             if not (partition.isascii() and partition.isdigit()):
                 raise ConfigError(f"{origin}: {partition!r} of topic {topic!r} is no partition number")
-            if isinstance(offset, bool) or not isinstance(offset, int) or offset < least:
+            if isinstance(offset, bool) or not isinstance(offset, int) or not least <= offset < 1 << 63:
                 raise ConfigError(f"{origin}: {offset!r} is no offset for {topic}-{partition} (least: {least})")
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets

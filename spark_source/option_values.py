@@ -9,14 +9,26 @@ from typing import Any, Final
 
 from aiokc.errors import ConfigError
 
+_LONGEST: Final = 20  # the digits of 64 bits, and a sign
 # Spark's own units of time (JavaUtils.timeStringAsMs); a bare number is in milliseconds.
-_MILLISECONDS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_MICROSECONDS: Final = {
+    "us": 1,
+    "ms": 1_000,
+    "": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
 
 
 def integer(option: str, text: str) -> int:
     """Return a whole number. Raises ConfigError."""
     if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
         raise ConfigError(f"option '{option}' must be a whole number, not {text!r}")
+    if len(text.strip()) > _LONGEST or not -(1 << 63) <= int(text) < 1 << 63:
+        raise ConfigError(f"option '{option}' must fit into 64 bits: {text.strip()[:_LONGEST]} does not")
     return int(text)
 
 
@@ -46,10 +58,10 @@ def one_of(option: str, values: tuple[str, ...], text: str) -> str:
 
 def milliseconds(option: str, text: str) -> int:
     """Return a time span written as Spark's are: "15m", "30s", "500ms", "1500". Raises ConfigError."""
-    found = re.fullmatch(r"([0-9]+)([a-z]*)", text.strip().lower())
-    if found is None or (found[2] or "ms") not in _MILLISECONDS:
+    found = re.fullmatch(r"([0-9]{1,18})([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _MICROSECONDS:
         raise ConfigError(f"option '{option}' must be a time span like 500ms, 30s, 15m or 1h, not {text!r}")
-    return int(found[1]) * _MILLISECONDS[found[2] or "ms"]
+    return int(found[1]) * _MICROSECONDS[found[2]] // 1000
 
 
 def json_object(option: str, example: str, text: str) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -140,13 +140,15 @@ def _said(bound: AtOffset) -> list[int | None]:
     return [bound.at, bound.otherwise] if isinstance(bound.at, int) else [*bound.at.values(), bound.otherwise]
 
 
-def _check_names(given: Iterable[str]) -> None:
+def _check_names(given: Mapping[str, str]) -> None:
     supported = {name.lower() for name in SUPPORTED} | client_options.CLIENT_OPTIONS.keys()
     for name in given:
         if name in client_options.REFUSED:
             raise ConfigError(f"option '{name}' {client_options.REFUSED[name]}")
         if name in supported:
             continue
+        if name == "kafka.security.protocol" and given[name].strip().upper() == "PLAINTEXT":
+            continue  # which is what there is
         if re.match(r"kafka\.(security|sasl|ssl)\.", name):
             raise ConfigError(f"option '{name}' is not supported by the aiokc source yet: TLS and SASL are to come")
         if name.startswith("kafka."):

@@ -21,8 +21,8 @@ STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 class TopicChoice:
     """What one of the options `assign`, `subscribe` and `subscribePattern` says.
 
-    ``topics`` are the names to look up, or None where ``pattern`` (as Python writes it) decides; ``partitions`` is None
-    where all partitions of a topic are meant.
+    ``topics`` are the names to look up, or None where ``pattern`` (as Python writes it) decides: as in Spark's own
+    source it may match any part of a name. ``partitions`` is None where all partitions of a topic are meant.
     """
 
     option: str
@@ -34,7 +34,7 @@ class TopicChoice:
         """Return whether partitions of this topic are to be read."""
         if self.topics is not None:
             return topic in self.topics
-        return re.fullmatch(self.pattern or "", topic) is not None
+        return re.search(self.pattern or "", topic) is not None
 
     def wants(self, tp: TopicPartition) -> bool:
         """Return whether this partition is to be read."""

@@ -72,6 +72,7 @@ SAME_ROWS: Final = (
     Case("all of a topic", {}),
     Case("topics, with headers", {"subscribe": "{a}, {b}", "includeHeaders": "true"}),
     Case("a pattern", {"subscribePattern": "{a}|(?<other>{b}.*)", "kafka.client.id": "c"}, base={}),
+    Case("a pattern that only a part of the name matches", {"subscribePattern": "^(?={a}$)b"}, base={}),
     Case("some partitions", {"assign": '{"{a}":[0,2],"{b}":[0]}'}, base={}),
     Case("offsets", {"startingOffsets": FROM_2, "endingOffsets": TO_6}),
     Case("one time", {"startingTimestamp": str(START_MS + 1_500), "endingTimestamp": str(START_MS + 5_000)}),

@@ -60,6 +60,7 @@ def test_options_of_the_kafka_client_under_their_java_names() -> None:
             "kafka.fetch.max.bytes": "1000000",
             "kafka.max.partition.fetch.bytes": "65536",
             "kafka.check.crcs": "false",
+            "kafka.security.protocol": "plaintext",
         }
     ).client
 
@@ -113,11 +114,14 @@ def test_partitions_and_patterns() -> None:
     assert assigned.topics == ("events", "orders")
     assert assigned.partitions == frozenset({E0, E1, TopicPartition("orders", 3)})
     assert (assigned.wants(E1), assigned.wants(E2)) == (True, False)
-    assert [matching.wants_topic(topic) for topic in ("events-2026", "events-2026b", "events")] == [True, False, False]
+    topics = ("events-2026", "old-events-2026b", "events")
+    assert [matching.wants_topic(topic) for topic in topics] == [True, True, False]
+    whole = parse_choice({"subscribepattern": "^events-20..$"})
+    assert [whole.wants_topic(topic) for topic in topics] == [True, False, False]
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("15m", 900_000), ("2min", 120_000), ("30S", 30_000), ("7", 7), ("1d", 864e5)]
+    ("text", "ms"), [("15m", 900_000), ("2min", 120_000), ("30S", 30_000), ("7", 7), ("1d", 864e5), ("2500us", 2)]
 )
 def test_spans_of_time_are_written_as_sparks_are(text: str, ms: int) -> None:
     assert parse_options(GIVEN | {"minOffsetsPerTrigger": "9", "maxTriggerDelay": text}).max_trigger_delay_ms == ms
@@ -148,6 +152,7 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"zzz": "1"}, "unknown option 'zzz'; there are: kafka.bootstrap.servers, assign, subscribe"),
         ({"kafka.resolve": "x"}, "unknown option 'kafka.resolve'"),
         ({"kafka.security.protocol": "SSL"}, "TLS and SASL"),
+        ({"kafka.security.protocol": "SASL_PLAINTEXT"}, "TLS and SASL"),
         ({"kafka.request.timeout.ms": "soon"}, "'kafka.request.timeout.ms' must be a whole number, not 'soon'"),
         ({"kafka.request.timeout.ms": "0"}, "kafka.request.timeout.ms=0 must be at least 1"),
         ({"kafka.isolation.level": "x"}, "kafka.isolation.level='x' must be one of 'read_uncommitted'"),
@@ -165,6 +170,8 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"startingOffsets": "latest", "startingOffsetsDefault": "latest"}, "no meaning with startingOffsets=latest"),
         ({"startingTimestamp": "5", "startingOffsetsDefault": "latest"}, "no meaning with 'startingTimestamp'"),
         ({"startingTimestamp": "-5"}, "'startingTimestamp' must be at least 0"),
+        ({"startingTimestamp": "9" * 19}, "'startingTimestamp' must fit into 64 bits: 9{19} does not"),
+        ({"endingOffsetsByTimestamp": '{"events":{"0":5}}', "endingOffsetsDefault": "earliest"}, "one of latest, not"),
         ({"startingOffsetsByTimestamp": "5"}, "'startingOffsetsByTimestamp': '5' is no JSON object like"),
         ({"startingOffsetsByTimestampStrategy": "latest"}, "has no meaning without 'startingTimestamp'"),
         (
@@ -183,6 +190,7 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"startingOffsets": '{"events":3}'}, "topic 'events' must hold"),
         ({"startingOffsets": '{"events":{"x":3}}'}, "'x' of topic 'events' is no partition number"),
         ({"startingOffsets": '{"events":{"0":-3}}'}, "-3 is no offset for events-0"),
+        ({"startingOffsets": '{"events":{"0":9223372036854775808}}'}, "9223372036854775808 is no offset for events-0"),
         ({"startingOffsets": '{"events":{"0":true}}'}, "True is no offset for events-0"),
         ({"startingOffsets": '{"events":{"0":1.5}}'}, "1.5 is no offset for events-0"),
     ],
