@@ -62,7 +62,7 @@ def parse_bound(side: Side, given: Mapping[str, str]) -> Bound | None:
     Where several are given the order is that of Spark's own source: one time for all, times, offsets.
     """
     one_time, times, offsets = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
-    default = _default(f"{side}OffsetsDefault", given)
+    default = _default(side, given)
     no_match = _no_match(side, given, is_timed=any(name.lower() in given for name in (one_time, times)))
     if (text := given.get(one_time.lower())) is not None:
         if default is not None:
@@ -99,9 +99,11 @@ def _offsets(option: str, text: str, default: int | None, given: Mapping[str, st
     return AtOffset(option, from_json(f"option '{option}'", document, least=EARLIEST), default)
 
 
-def _default(option: str, given: Mapping[str, str]) -> int | None:
+def _default(side: Side, given: Mapping[str, str]) -> int | None:
+    option = f"{side}OffsetsDefault"
     text = given.get(option.lower())
-    return None if text is None else _NAMED[one_of(option, ("earliest", "latest"), text)]
+    words = ("earliest", "latest") if side == "starting" else ("latest",)
+    return None if text is None else _NAMED[one_of(option, words, text)]
 
 
 def _no_match(side: Side, given: Mapping[str, str], *, is_timed: bool) -> int | None:
@@ -114,6 +116,15 @@ def _no_match(side: Side, given: Mapping[str, str], *, is_timed: bool) -> int | 
             f"option '{option}' has no meaning without 'startingTimestamp' or 'startingOffsetsByTimestamp'"
         )
     return LATEST if one_of(option, ("error", "latest"), text or "error") == "latest" else None
+
+
+def is_fixed(bound: Bound) -> bool:
+    """Return whether ``bound`` says the same offsets whenever it is asked, as far as retention lets it."""
+    if isinstance(bound, AtCommitted) or LATEST in (bound.at, bound.otherwise):
+        return False
+    if isinstance(bound, AtTime):
+        return bound.no_match is None
+    return isinstance(bound.at, int) or LATEST not in bound.at.values()
 
 
 def overruled(side: Side, given: Mapping[str, str]) -> list[str]:
@@ -139,6 +150,6 @@ def spread(bound: AtOffset | AtTime, partitions: Iterable[TopicPartition]) -> Of
         raise ConfigError(
             f"{bound.option} leaves out {', '.join(map(str, missing))}: name every partition"
             f"{' (-2: earliest, -1: latest)' if isinstance(bound, AtOffset) else ''}, or say what the others do in "
-            f"'{default}' (earliest, latest)"
+            f"'{default}' ({'earliest, latest' if default.startswith('starting') else 'latest'})"
         )
     return {tp: bound.at.get(tp, bound.otherwise or LATEST) for tp in wanted}

@@ -85,6 +85,8 @@ class AiokcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _input_partitions(tasks(self._plan.ranges(start, end), self._options))
 
     def commit(self, end: dict[str, Any]) -> None:
+        # Spark tells every source of the query, whichever of them the next batch has records of.
+        self._plan.batch_begins()
         self._commit_back.finished(end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ from aiokc import TopicPartition
 from aiokc.errors import ConfigError
 
 from . import offsets
+from .bounds import is_fixed
 from .data_loss import DataLoss, report, within
 from .driver import Cluster
 from .offsets import OffsetJson, Offsets
@@ -44,7 +45,7 @@ class StreamPlan:
         self._view = TopicsView(options, cluster, clock=clock, sleep=sleep)
         self._initial: Offsets | None = None
         self._targets: Offsets | None = None
-        self._not_before = clock()
+        self._asked = self._not_before = clock()
         self._ends: Offsets | None = None
         self._last_batch = -math.inf  # the first one after a start never waits for minOffsetsPerTrigger
 
@@ -72,7 +73,9 @@ class StreamPlan:
         new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
         is_first = offsets.ANCHOR not in start and reached == self._initial
         is_idle = not is_first and not new and ends == reached
-        if not is_idle and not is_first and min_offsets is not None:
+        # A topic that was made anew is told of once: a batch that says where it goes on after a loss is not held back.
+        is_whole = begins == reached and all(ends[tp] >= position for tp, position in reached.items())
+        if is_whole and not is_idle and not is_first and min_offsets is not None:
             is_idle = self._are_too_few(begins | new, ends, min_offsets)
         self._keep_pace_from_here(is_idle=is_idle)
         if not is_idle:
@@ -81,6 +84,10 @@ class StreamPlan:
             ends = offsets.admit(begins | new, ends, max_offsets)
         return start if is_idle else offsets.to_json(ends, begins | new if is_first else new)
 
+    def batch_begins(self) -> None:
+        """Hear that the query has work, be it from another source only: it must not wait for this one to idle."""
+        self._not_before = min(self._not_before, self._asked + _BUSY_SECONDS)
+
     def known_ends(self) -> OffsetJson | None:
         """Return the ends of the logs as they were last heard of; None before that."""
         return None if self._ends is None else offsets.to_json(self._ends)
@@ -88,9 +95,10 @@ class StreamPlan:
     def ranges(self, start: OffsetJson, end: OffsetJson) -> dict[TopicPartition, tuple[int, int]]:
         """Return the offsets to read for the batch from ``start`` to ``end``, empty ranges left out.
 
-        Raises DataLoss where the logs do not hold them.
+        Raises DataLoss where the logs do not hold them, ConfigError where nobody knows where the batch began.
         """
         begins, ends = offsets.positions(start) | offsets.anchor(end), offsets.positions(end)
+        self._check_start_is_known(start, end)
         # Spark's own source, whose checkpoint this may be, writes no anchor for new partitions.
         begins |= self._view.earliest(ends.keys() - begins.keys())
         wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
@@ -101,6 +109,20 @@ class StreamPlan:
         if bound is None:
             raise ConfigError("startingOffsets was not decided; options.for_stream() does it")
         return resolve(bound, self._view, self._view.ends() if self._targets is None else self._targets)
+
+    def _check_start_is_known(self, start: OffsetJson, end: OffsetJson) -> None:
+        """Raise ConfigError for a batch 0 that Spark's own source has planned, if it may have begun elsewhere."""
+        if self._initial is None or self._options.starting is None or is_fixed(self._options.starting):
+            return
+        if offsets.ANCHOR in start or offsets.ANCHOR in end or offsets.positions(start) != self._initial:
+            return
+        if offsets.positions(end):
+            raise ConfigError(
+                "batch 0 of this checkpoint was planned by format('kafka') and is not finished. Where it began is in a "
+                f"file that only that source can look for, and {self._options.starting.option} may say something else "
+                "now: let format('kafka') finish that batch, or give the offsets in the checkpoint's file sources/0/0 "
+                "as startingOffsets"
+            )
 
     def _are_too_few(self, begins: Offsets, ends: Offsets, min_offsets: int) -> bool:
         waited = self._clock() - self._last_batch
@@ -115,16 +137,17 @@ class StreamPlan:
 
     def _keep_pace_from_here(self, *, is_idle: bool) -> None:
         idle = min(_IDLE_SECONDS * max(1, self._view.leaders()), _MOST_IDLE_SECONDS)
-        self._not_before = self._clock() + (idle if is_idle else _BUSY_SECONDS)
+        self._asked = self._clock()
+        self._not_before = self._asked + (idle if is_idle else _BUSY_SECONDS)
 
     def _ends_behind(self, reached: Offsets) -> Offsets:
         if self._targets is not None:
-            self._targets = self._view.confirmed_ends(self._targets, reached)
-            return self._targets
-        self._ends = self._view.confirmed_ends(self._view.ends(), reached)
+            ends = self._targets = self._view.confirmed_ends(self._targets, reached)
+        else:
+            ends = self._ends = self._view.confirmed_ends(self._view.ends(), reached)
         if self._options.fail_on_data_loss:
             self._view.check_all_exist(besides=reached)
-        return self._ends
+        return ends
 
     def _without_lost(self, reached: Offsets, ends: Mapping[TopicPartition, int]) -> Offsets:
         """Return ``reached`` without partitions that are not what they were; raise DataLoss if there are such."""
@@ -151,8 +174,10 @@ class StreamPlan:
         """Return where partitions start that were not there before: at their earliest record."""
         starts = self._view.earliest(new)
         known = {tp.topic for tp in begins}
+        # A topic that has been added to `subscribe` may be an old one. One that a pattern finds is new.
+        is_new = self._options.choice.topics is None
         for tp, start in sorted(starts.items()):
-            if start > 0 and tp.topic in known:
+            if start > 0 and (is_new or tp.topic in known):
                 what = "the first records of this new partition were deleted before they could be read"
                 loss = DataLoss(tp, what, wanted=(0, None), available=(start, ends[tp]))
                 report(loss, fail=self._options.fail_on_data_loss)

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from pyspark.errors import PySparkException
@@ -18,20 +19,22 @@ from aiokc.errors import UsageError
 from aiokc.testing.kafka import LocalKafka
 from spark_source.checkpoint import take_back
 from spark_source.offsets import ANCHOR
-from tests.producing import Stored, produce
+from tests.producing import Message, Stored, produce
 
 from .file_sink import write_to, written_in
 from .session import ROOT
 
 pytestmark = pytest.mark.timeout(180)
 
+Run: TypeAlias = Callable[..., Counter[Stored]]
+
 
 @pytest.fixture
-def run(spark: SparkSession, options: Mapping[str, str], tmp_path: Path) -> Callable[[str], Counter[Stored]]:
+def run(spark: SparkSession, options: Mapping[str, str], tmp_path: Path) -> Run:
     """Read what there is with one of the sources, from the one checkpoint; return what the sink holds then."""
 
-    def read(source: str) -> Counter[Stored]:
-        rows = spark.readStream.format(source).options(**options, startingOffsets="earliest").load()
+    def read(source: str, starting: str = "earliest") -> Counter[Stored]:
+        rows = spark.readStream.format(source).options(**options, startingOffsets=starting).load()
         writer = rows.writeStream.foreachBatch(write_to(tmp_path / "sink"))
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         assert query.awaitTermination(90)
@@ -47,9 +50,7 @@ def take_back_by_command(checkpoint: Path) -> str:
 
 @pytest.mark.spark
 @pytest.mark.kafka
-def test_from_the_built_in_source_to_aiokc_and_back(
-    kafka: LocalKafka, topic: str, run: Callable[[str], Counter[Stored]], tmp_path: Path
-) -> None:
+def test_from_the_built_in_source_to_aiokc_and_back(kafka: LocalKafka, topic: str, run: Run, tmp_path: Path) -> None:
     stored: list[Stored] = []
     for source in ("kafka", "aiokc", "kafka"):
         stored += produce(kafka.bootstrap, topic, [b"x"] * 10)
@@ -62,7 +63,7 @@ def test_from_the_built_in_source_to_aiokc_and_back(
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_a_query_that_aiokc_began_goes_back_by_a_command(
-    kafka: LocalKafka, topic: str, run: Callable[[str], Counter[Stored]], tmp_path: Path
+    kafka: LocalKafka, topic: str, run: Run, tmp_path: Path
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
     stored = produce(kafka.bootstrap, topic, [b"x"] * 10)
@@ -81,6 +82,27 @@ def test_a_query_that_aiokc_began_goes_back_by_a_command(
     ]
     assert run("kafka") == Counter(stored)
     assert take_back_by_command(checkpoint) == "nothing to do: no entry has an anchor\n"
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.long
+def test_a_batch_0_that_the_built_in_source_has_not_finished(
+    kafka: LocalKafka, topic: str, run: Run, tmp_path: Path
+) -> None:
+    """Where it began is in a file that no source written in Python can look for."""
+    checkpoint, by_time = tmp_path / "checkpoint", json.dumps({topic: {"0": -2, "1": -1, "2": -1}})
+    stored = produce(kafka.bootstrap, topic, [Message(b"x", partition=part) for part in (0, 1, 2)])
+    run("kafka", by_time)
+    shutil.rmtree(checkpoint / "commits")  # as if it had died in its first batch
+    shutil.rmtree(tmp_path / "sink")
+    later = produce(kafka.bootstrap, topic, [Message(b"x", partition=part) for part in (0, 1, 2)])
+
+    with pytest.raises(PySparkException, match=r"planned by format\('kafka'\) and is not finished.*sources/0/0"):
+        run("aiokc", by_time)
+    began = (checkpoint / "sources/0/0").read_text().splitlines()[-1]
+
+    assert run("aiokc", began) == Counter([stored[0], *later])
 
 
 def entry(folder: Path, number: int, *lines: str) -> Path:

@@ -189,6 +189,40 @@ def test_the_checkpoint_of_sparks_own_source_has_no_anchor() -> None:
     assert cluster.plan().ranges({"a": {"0": 2}}, {"a": {"0": 5, "1": 4}}) == {A0: (2, 5), A1: (1, 4)}
 
 
+@pytest.mark.parametrize(
+    "bound",
+    [
+        AtOffset("startingOffsets", LATEST),
+        AtOffset("startingOffsets", {A0: 5, A1: LATEST}),
+        AtTime("startingTimestamp", 1_000, no_match=LATEST),
+        AtCommitted("startingOffsets", "g", otherwise=EARLIEST),
+    ],
+)
+def test_where_sparks_own_source_began_a_batch_0_is_not_guessed(bound: Bound) -> None:
+    cluster = PlayedCluster({A0: (0, 5), A1: (1, 4)})
+    plan = cluster.plan(starting=bound)
+    start = stored(plan.initial())
+
+    with pytest.raises(
+        ConfigError, match=r"batch 0 .*planned by format\('kafka'\).*finish that batch, or .*sources/0/0"
+    ):
+        plan.ranges(start, {"a": {"0": 5, "1": 4}})
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        FROM_EARLIEST,
+        AtOffset("startingOffsets", {A0: 0, A1: EARLIEST}),
+        AtTime("startingTimestamp", 0),
+    ],
+)
+def test_where_sparks_own_source_began_a_batch_0_may_be_known(bound: Bound) -> None:
+    plan = PlayedCluster({A0: (0, 9), A1: (1, 9)}).plan(starting=bound)
+
+    assert plan.ranges(stored(plan.initial()), {"a": {"0": 5, "1": 4}}) == {A0: (0, 5), A1: (1, 4)}
+
+
 def test_an_idle_stream_asks_less_than_five_times_a_second() -> None:
     cluster = PlayedCluster({A0: (0, 5)})
     plan = cluster.plan()
@@ -333,6 +367,21 @@ def test_the_more_leaders_the_slower_an_idle_stream_asks() -> None:
     assert cluster.now - began == pytest.approx(0.75)
 
 
+def test_a_query_that_has_work_from_another_source_does_not_wait_for_an_idle_one() -> None:
+    cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(8)})
+    cluster.brokers = 3
+    plan = cluster.plan()
+    end = plan.latest(plan.initial())
+    plan.latest(end)
+    began = cluster.now
+
+    for _ in range(20):
+        plan.batch_begins()
+        assert plan.latest(end) is end
+
+    assert cluster.now - began == pytest.approx(20 * 0.05)
+
+
 def test_available_now_reads_to_where_the_logs_ended_when_it_began() -> None:
     cluster = PlayedCluster({A0: (0, 5)})
     plan = cluster.plan(starting=FROM_EARLIEST)
@@ -450,6 +499,33 @@ def test_with_fail_on_data_loss_false_it_is_told_once_and_the_stream_goes_on(
     assert not caplog.records
 
 
+def test_what_is_left_after_a_loss_does_not_wait_for_more() -> None:
+    """What is known of the topic that was made anew would be forgotten meanwhile, and its first records passed over."""
+    cluster = PlayedCluster({A0: (0, 50)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(fail_on_data_loss=False)
+    end = stored(plan.latest(plan.initial(), None, 100))
+    cluster.sleep(10)
+    recreated(cluster)
+
+    after = stored(plan.latest(end, None, 100))
+
+    assert after == {"a": {"0": 70}, ANCHOR: {"a": {"0": 0}}}
+    assert plan.ranges(end, after) == {A0: (0, 70)}
+
+
+def test_a_topic_that_a_pattern_finds_too_late() -> None:
+    cluster = PlayedCluster({A0: (0, 5)})
+    by_pattern = TopicChoice("subscribePattern", None, "[ab]")
+    end = stored(cluster.plan(choice=by_pattern).latest({"a": {"0": 5}}))
+    cluster.logs[B0] = (40, 50)
+
+    with pytest.raises(DataLoss, match=r"topic 'b', partition 0: the first records.*offset 0 on; available: 40 to 50"):
+        cluster.plan(choice=by_pattern).latest(end)
+    lenient = cluster.plan(choice=by_pattern, fail_on_data_loss=False).latest(end)
+    assert stored(lenient) == {"a": {"0": 5}, "b": {"0": 50}, ANCHOR: {"b": {"0": 40}}}
+
+
 def test_records_deleted_before_a_planned_batch_was_read() -> None:
     cluster = PlayedCluster({A0: (30, 50), A1: (0, 9)})
     start, end = {"a": {"0": 20, "1": 0}}, {"a": {"0": 40, "1": 9}}
@@ -488,8 +564,12 @@ def test_a_topic_that_no_longer_is_subscribed_or_does_not_exist() -> None:
         cluster.plan().latest({"a": {"0": 5}, "b": {"0": 5}})
     with pytest.raises(ConfigError, match="'subscribe': no topic 'c' on the cluster at localhost:9092: create it"):
         cluster.plan(choice=subscribe("a", "c")).initial()
-    with pytest.raises(ConfigError, match="'subscribe': no topic 'c'"):
-        cluster.plan(choice=subscribe("a", "c")).latest({"a": {"0": 5}})
+    for is_frozen in (False, True):
+        plan = cluster.plan(choice=subscribe("a", "c"))
+        if is_frozen:
+            plan.freeze()
+        with pytest.raises(ConfigError, match="'subscribe': no topic 'c'"):
+            plan.latest({"a": {"0": 5}})
 
 
 def test_batch_from_the_earliest_to_the_latest() -> None:
