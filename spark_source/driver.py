@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
 from aiokc import EARLIEST, LATEST, Client, ClientConfig, KafkaError, TopicInfo, TopicPartition
-from aiokc.errors import UnknownTopic
+from aiokc.errors import RequestTimedOut, UnknownTopic
 
 from .loop_thread import LoopThread
 
@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 # The client keeps its own deadlines; this much later the call ends even if it does not.
 _GRACE: Final = 5.0
+# A partition that is unknown may be one of a topic that was created just now. After this time it is one that is gone.
+_PATIENCE_MS: Final = 5_000
 # A commit is for lag tools: no batch waits for it longer than this.
 _COMMIT_MS: Final = 1_000
 _STOP_TIMEOUT: Final = 5.0
@@ -75,7 +77,7 @@ class DriverCluster:
 
     def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
         wanted = None if names is None else list(names)
-        return self._retried("asking for the topics", lambda client: _topics(client, wanted))
+        return self._retried("asking for the topics", lambda client: topics(client, wanted))
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return self._retried("listing offsets", lambda client: list_offsets(client, timestamps))
@@ -140,13 +142,14 @@ class DriverCluster:
         return self._client
 
 
-async def _topics(client: Client, names: list[str] | None) -> dict[str, TopicInfo]:
+async def topics(client: Client, names: list[str] | None, *, timeout_ms: int | None = None) -> dict[str, TopicInfo]:
+    """Return those of these topics that exist; None: all that may be seen."""
     if names is not None:
         try:
-            return await client.topics(names)
+            return await client.topics(names, timeout_ms=timeout_ms)
         except UnknownTopic:
             pass  # one of them: see which are there
-    everything = await client.topics()
+    everything = await client.topics(timeout_ms=timeout_ms)
     return everything if names is None else {name: everything[name] for name in names if name in everything}
 
 
@@ -161,10 +164,16 @@ async def _committed(client: Client, group_id: str, wanted: list[TopicPartition]
 
 
 async def list_offsets(client: Client, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the offset of EARLIEST or LATEST, for each partition."""
+    """Return the offset of EARLIEST or LATEST, for each partition; raise UnknownTopic if one is gone."""
     if not timestamps:
         return {}
-    found = await client.list_offsets(timestamps)
+    whole = client.config.default_api_timeout_ms
+    try:
+        found = await client.list_offsets(timestamps, timeout_ms=min(_PATIENCE_MS, whole))
+    except RequestTimedOut:  # so all are there, as far as the brokers know
+        if whole <= _PATIENCE_MS:
+            raise
+        found = await client.list_offsets(timestamps, timeout_ms=whole - _PATIENCE_MS)
     return {tp: at.offset for tp, at in found.items() if at is not None}
 
 

@@ -18,10 +18,10 @@ from typing import Final
 import pyarrow as pa
 
 from aiokc import Client, ClientConfig, KafkaError, RecordColumns, TopicPartition
-from aiokc.errors import OffsetOutOfRange, UnknownTopic
+from aiokc.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
 
-from .data_loss import within
-from .driver import log_ranges
+from .data_loss import DataLoss, report, within
+from .driver import log_ranges, topics
 from .handoff import Handoff
 from .loop_thread import LoopThread
 from .options import SourceOptions
@@ -38,6 +38,8 @@ _BATCH_BYTES: Final = 4 << 20
 # Batches that Spark has not taken yet; the client's own fetch_buffer_bytes come on top.
 _QUEUE_BYTES: Final = 16 << 20
 _STOP_TIMEOUT: Final = 5.0
+# How long a task that is about to fail looks whether its topics are still there.
+_LOOK_MS: Final = 10_000
 _UNSETTLED_READS: Final = 2
 
 
@@ -169,12 +171,9 @@ class _TaskRead:
                     for tp, end in batch.next_offsets.items():
                         ranges[tp] = end.offset, ranges[tp][1]
                 return  # every range is passed, also where its last offsets hold no record
-            except (OffsetOutOfRange, UnknownTopic):
+            except (OffsetOutOfRange, UnknownTopic, RequestTimedOut) as error:
                 unread = {tp: (start, until) for tp, (start, until) in ranges.items() if start < until}
-                left = await _what_is_left(client, self._options, unread)
-                if left == unread:
-                    raise  # the logs do hold it: then this is not about data loss
-                ranges = left
+                ranges = await _what_is_left(client, self._options, unread, error)
 
     async def _hand_over(self, batch: RecordColumns) -> None:
         loop = asyncio.get_running_loop()
@@ -198,14 +197,31 @@ def rounds(task: Task) -> list[dict[TopicPartition, tuple[int, int]]]:
 
 
 async def _what_is_left(
-    client: Client, options: SourceOptions, wanted: Mapping[TopicPartition, tuple[int, int]]
+    client: Client,
+    options: SourceOptions,
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    error: KafkaError,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the parts of ``wanted`` that the logs still hold. Raises DataLoss if that is not all of it."""
-    left: dict[TopicPartition, tuple[int, int]] = {}
-    for tp, needed in wanted.items():
-        try:
-            available = (await log_ranges(client, [tp])).get(tp)
-        except UnknownTopic:
-            available = None
-        left[tp] = within(tp, needed, available, fail=options.fail_on_data_loss)
-    return {tp: (start, until) for tp, (start, until) in left.items() if start < until}
+    """Return the parts of ``wanted`` that the logs still hold, after ``error`` had come in their place.
+
+    Raises DataLoss if that is not all of it, and ``error`` if it is: then that is not about data loss.
+    """
+    fail = options.fail_on_data_loss
+    try:
+        there = await topics(client, sorted({tp.topic for tp in wanted}), timeout_ms=_LOOK_MS)
+    except KafkaError:
+        raise error from error.__cause__  # the brokers are what there is to worry about
+    existing = [tp for tp in wanted if tp.topic in there and tp.partition in there[tp.topic].partitions]
+    if isinstance(error, RequestTimedOut):
+        available = {tp: wanted[tp] for tp in existing}  # for all that is known: only who is gone can't be waited for
+    else:
+        available = await log_ranges(client, existing)
+    exchanged = available.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())
+    for tp in sorted(exchanged):
+        what = "its log was cut, or its topic deleted and created again, while it was read"
+        report(DataLoss(tp, what, wanted=wanted[tp], available=available[tp]), fail=fail)
+    left = {tp: within(tp, wanted[tp], available.get(tp), fail=fail) for tp in wanted if tp not in exchanged}
+    left = {tp: (start, until) for tp, (start, until) in left.items() if start < until}
+    if left == wanted:
+        raise error
+    return left

@@ -160,9 +160,14 @@ class _RangeReading:
     def _stuck(self) -> RequestTimedOut:
         where = "; ".join(
             f"{tp} at offset {position.position} of the range's end {position.until}"
-            f" (its log ends at {'unknown' if position.high_watermark is None else position.high_watermark})"
+            f" (its log ends at {'unknown' if position.high_watermark is None else position.high_watermark};"
+            f" {self._led_by(tp)})"
             for tp, position in sorted(self._subscription.assigned.items())
         )
         error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}")
-        error.__cause__ = self._link.metadata.error
+        error.__cause__ = self._link.metadata.error or self._link.pool.error
         return error
+
+    def _led_by(self, tp: TopicPartition) -> str:
+        leader = self._link.metadata.cluster.leader(tp)
+        return "no broker leads it now" if leader is None else f"broker {leader.node_id} leads it"

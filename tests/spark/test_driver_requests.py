@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from aiokc import EARLIEST, ClientConfig, ErrorCode, TopicPartition
-from aiokc.errors import BrokerError
+from aiokc.errors import BrokerError, UnknownTopic
 from aiokc.testing import Cluster
 from aiokc.testing.api_keys import ApiKey
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import drop
+from spark_source import driver
 from spark_source.bounds import AtOffset
 from spark_source.commit_back import CommitBack
 from spark_source.driver import DriverCluster
@@ -113,6 +115,26 @@ def test_a_planning_call_is_repeated_as_the_options_say() -> None:
 
             assert silent.hits == 2
             assert driver.clock.now - slept == 2.0
+
+
+def test_a_topic_that_was_deleted_holds_nobody_up_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_PATIENCE_MS", 300)
+    with (
+        Cluster(topics={"events": 1, "other": 1}).in_thread() as cluster,
+        DriverCluster(ClientConfig(bootstrap_servers=cluster.bootstrap)) as calls,
+    ):
+        both = dict.fromkeys([TopicPartition("events", 0), TopicPartition("other", 0)], EARLIEST)
+        assert calls.list_offsets(both) == dict.fromkeys(both, 0)
+        cluster.delete_topic("events")
+        began = time.monotonic()
+
+        with pytest.raises(UnknownTopic, match="'events'"):
+            calls.list_offsets(both)
+
+        assert time.monotonic() - began < 30
+        slow = cluster.intercept(ApiKey.LIST_OFFSETS, drop(), times=1)
+        assert calls.list_offsets({TopicPartition("other", 0): EARLIEST}) == {TopicPartition("other", 0): 0}
+        assert slow.hits == 1
 
 
 def test_offsets_are_committed_once_and_failures_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
