@@ -141,6 +141,11 @@ def _said(bound: AtOffset) -> list[int | None]:
 
 
 def _check_names(given: Mapping[str, str]) -> None:
+    if "provider" in given:  # what Spark's catalog says of a table when it creates one
+        raise ConfigError(
+            "a table of Spark's catalog can't be USING aiokc: Spark does not give its options to a source that is "
+            "written in Python when it is read; use CREATE TEMPORARY VIEW ... USING aiokc OPTIONS (...)"
+        )
     supported = {name.lower() for name in SUPPORTED} | client_options.CLIENT_OPTIONS.keys()
     for name in given:
         if name in client_options.REFUSED:

@@ -130,6 +130,8 @@ def test_found_by_name_in_sql_too(
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW records USING AIOKC OPTIONS ({given})")
 
     assert spark.sql("SELECT count(*) FROM records").collect()[0][0] == 3
+    with pytest.raises(PySparkException, match="a table of Spark's catalog can't be USING aiokc"):
+        spark.sql(f"CREATE TABLE kept USING AIOKC OPTIONS ({given})")
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,7 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset'; did you mean 'startingOffsets'"),
         ({"kafka.request.timeout": "1"}, "did you mean 'kafka.request.timeout.ms'"),
         ({"kafka.qqq": "1"}, "of a Kafka client's options there are: .*kafka.request.timeout.ms"),
+        ({"provider": "aiokc", "option.subscribe": "events"}, "can't be USING aiokc.* use CREATE TEMPORARY VIEW"),
         ({"zzz": "1"}, "unknown option 'zzz'; there are: kafka.bootstrap.servers, assign, subscribe"),
         ({"kafka.resolve": "x"}, "unknown option 'kafka.resolve'"),
         ({"kafka.security.protocol": "SSL"}, "TLS and SASL"),
