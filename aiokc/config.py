@@ -273,7 +273,7 @@ def configured(cls: type[Config], config: Config | None, options: dict[str, Any]
 # Options of other clients whose nearest name here means something else.
 _ELSEWHERE: Final[dict[str, str]] = {
     "api_version": "it is agreed upon with each broker, leave it out",
-    "consumer_timeout_ms": "here that is timeout_ms of getmany()",
+    "consumer_timeout_ms": "leave it out, and give getmany() a timeout_ms where it is to wait no longer",
     "enable_auto_offset_store": "here that is enable_auto_commit=False, and commit()",
     "rebalance_timeout_ms": "here that is max_poll_interval_ms",
     "socket_timeout_ms": "here that is request_timeout_ms",
