@@ -86,7 +86,8 @@ class Cluster(RunningBrokers):
     ) -> None:
         """Create a topic, three replicas of each partition where there are so many brokers.
 
-        ``config`` may hold max.message.bytes, message.timestamp.type and min.insync.replicas.
+        ``config`` may hold max.message.bytes, message.timestamp.type and min.insync.replicas. Where the topic exists,
+        because a client has asked for it say, that is an error.
         """
         self._state.create_topic(name, partitions, replication_factor, config)
 

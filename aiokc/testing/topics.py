@@ -117,6 +117,9 @@ class Topics:
         self.by_id: dict[UUID, Topic] = {}
 
     def add(self, topic: Topic) -> None:
+        """Raises Refusal where there is one of that name: what is in it must not be gone without a word."""
+        if topic.name in self.by_name:
+            raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         self.by_name[topic.name] = self.by_id[topic.topic_id] = topic
 
     def remove(self, name: str) -> None:

@@ -13,6 +13,7 @@ from aiokc.testing import Cluster
 from aiokc.testing.api_keys import ApiKey
 from aiokc.testing.apis import REQUESTS
 from aiokc.testing.messages.describing import DescribeClusterRequest
+from aiokc.testing.refusal import Refusal
 from aiokc.wire import encode_request
 from aiokc.wire.messages.discovery import (
     ApiVersionsRequest,
@@ -227,3 +228,12 @@ async def test_an_error_of_an_interceptor_is_not_lost() -> None:
 def test_a_local_kafka_does_not_pay_for_the_cluster() -> None:
     code = "import sys, aiokc.testing.kafka; sys.exit('aiokc.testing.embedded_cluster' in sys.modules)"
     assert run_to_end([sys.executable, "-c", code], seconds=50).returncode == 0
+
+
+async def test_a_topic_that_exists_is_not_made_anew_without_a_word() -> None:
+    """A client that asked first has created it, with brokers' own settings: a test that goes on would test another."""
+    async with Cluster(topics={"events": 2}) as cluster:
+        cluster.append("events", b"kept")
+        with pytest.raises(Refusal, match="Topic 'events' already exists"):
+            cluster.create_topic("events", 6)
+        assert [record.value for record in cluster.records("events")] == [b"kept"]
