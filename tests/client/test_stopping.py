@@ -19,6 +19,7 @@ from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
+from tests.net.scripted import ticks
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.every_kafka]
 
@@ -92,7 +93,7 @@ async def test_stop_asks_for_no_more_records(cluster: Cluster) -> None:
     fetcher = consumer._reading.fetcher
     async with asyncio.timeout(20):
         while fetcher._busy:
-            await fetcher.wake.wait()
+            await ticks(1)
     later: list[bool] = []
     cluster.intercept(FetchRequest, lambda exchange: later.append(bool(exchange.request.topics)))
     hold.release()

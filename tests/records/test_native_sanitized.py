@@ -28,7 +28,7 @@ def sanitized_copy(folder: Path) -> Sanitized:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("batches", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("batches", [1_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     copy = sanitized_copy(tmp_path)
     copy.build()
