@@ -214,6 +214,7 @@ class VirtualTransport(asyncio.Transport):
                 filled = min(len(buffer), len(rest))
                 buffer[:filled] = rest[:filled]
                 protocol.buffer_updated(filled)
+                buffer.release()  # as in asyncio: what is behind it may be resized now
                 rest = rest[filled:]
         else:
             protocol.data_received(segment)

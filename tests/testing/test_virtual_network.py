@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from aiokc.errors import RequestTimedOut
+from aiokc.net.transport import FrameTransport
 from aiokc.testing.virtual_loop import VirtualLoop
 from tests.net.scripted import about, ask, connected, running_pool, serve_plainly, serving
 
@@ -229,6 +230,36 @@ def test_requests_travel_over_it(loop: VirtualLoop) -> None:
         async with serving(serve_plainly) as server, connected(server) as connection:
             answer = await connection.request(about("events"), timeout=10)
             assert answer.cluster_id == "events"
+
+    loop.run_until_complete(main())
+
+
+def test_a_long_frame_may_come_in_one_segment(loop: VirtualLoop) -> None:
+    """Its buffer grows, which it could not while anybody held a view of it."""
+
+    async def main() -> None:
+        loop.network.segment_bytes = 4 << 20
+        sent = Random(3).randbytes(3 << 20)
+        frames: list[bytes] = []
+        came = asyncio.Event()
+
+        def on_frame(frame: memoryview) -> None:
+            frames.append(bytes(frame))
+            came.set()
+
+        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(len(sent).to_bytes(4, "big") + sent)
+            await reader.read()
+            writer.close()
+
+        port = await listening(talk)
+        transport, _ = await loop.create_connection(
+            lambda: FrameTransport(8 << 20, on_frame, lambda error: None), "localhost", port
+        )
+        async with asyncio.timeout(10):
+            await came.wait()
+        assert frames == [sent]
+        transport.close()
 
     loop.run_until_complete(main())
 
