@@ -60,7 +60,10 @@ class Results:
 
 
 def run(options: argparse.Namespace) -> Results:
-    """Measure everything, one session after the other. Raises RuntimeError where one of them fails."""
+    """Measure everything, one session after the other.
+
+    Raises RuntimeError where one of them fails; results/spark-broken-off.json has what there was by then.
+    """
     about = environment([CLIENTS["aiokc"]], local_broker=not os.environ.get("AIOKC_BOOTSTRAP"))
     jars = [Path(jar).stem for jar in spark_kafka_jars().split(",")]
     about["Spark"] = f"PySpark {pyspark.__version__}, pyarrow {pyarrow.__version__}, built-in source: {jars[0]}"
@@ -82,7 +85,11 @@ def run(options: argparse.Namespace) -> Results:
                 trigger_rounds=options.trigger_rounds,
                 idle=options.idle if slots == max(options.slots) else 0,
             )
-            found += _session(job)
+            try:
+                found += _session(job)
+            except RuntimeError:  # what it had found by then has taken its time, too
+                Results(about, cases, found).write(FOLDER / "results" / "spark-broken-off.json")
+                raise
     about["load average after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
     about["rounds"] = str(options.rounds)
     about["records"] = ", ".join(f"{name} {case.records:,}" for name, case in cases.items())

@@ -172,7 +172,8 @@ def triggers(
 ) -> tuple[float, float, int]:
     """Return the median addBatch of some micro-batches, in s; CPU seconds meanwhile, and their rows.
 
-    Only batches with all the records that were written at a time count: some see the half of them.
+    Only batches with all the records that were written at a time count: some see the half of them. Where a batch takes
+    12 s, that may leave a single one.
     """
     topic, records = f"triggers-{uuid.uuid4().hex}", max(partitions, LEAST_RECORDS)
     if variant.source == "prebuilt":
@@ -188,6 +189,8 @@ def triggers(
         began = time.monotonic()
         while len(whole) < _WARM_UP + (_ENOUGH if time.monotonic() - began > _ENOUGH_SECONDS else wanted):
             if time.monotonic() - began > _TIMEOUT:
+                if len(whole) > _WARM_UP:
+                    break
                 raise Incomplete(f"{variant.name}, {partitions} partitions: {len(whole)} batches in {_TIMEOUT} s")
             if variant.source == "prebuilt":
                 query.awaitTermination(1)
