@@ -155,11 +155,11 @@ def _executions(spark: SparkSession) -> dict[int, Any]:
 
 def _rows_of_batch(spark: SparkSession, last: int) -> int:
     """Return what Spark has counted in the queries after the ``last`` one; 0 where its counts differ."""
-    counts = set()
+    counts, store = set(), _status(spark)
     for number, execution in _executions(spark).items():
         if number <= last:
             continue
-        values, metrics = _status(spark).executionMetrics(number), execution.metrics()
+        values, metrics = store.executionMetrics(number), execution.metrics()
         for metric in map(metrics.apply, range(metrics.size())):
             value = values.get(metric.accumulatorId())
             if metric.name() == "number of output rows" and value.isDefined():

@@ -17,9 +17,10 @@ from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.wire.messages.discovery import MetadataRequest
-from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
+from aiokc.wire.messages.fetch import FetchRequest
 
 from .listening import Noting
+from .refused_fetches import refuse_the_second
 from .test_pattern import refreshed
 
 pytestmark = pytest.mark.timeout(60)
@@ -34,16 +35,6 @@ def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> Co
     )
     consumer.assign(partitions)
     return consumer
-
-
-async def refuse_the_second(exchange: Exchange) -> Any:
-    response = await exchange.handle()
-    assert isinstance(response, FetchResponse)
-    for topic in response.responses:
-        for partition in topic.partitions:
-            if partition.partition_index == 1:
-                partition.error_code, partition.records = ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
-    return response
 
 
 async def some(consumer: ConsumerType) -> list[int]:

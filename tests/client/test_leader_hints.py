@@ -9,13 +9,14 @@ import pytest
 
 from aiokc import Consumer, PartitionInfo, TopicPartition
 from aiokc.client.consumer import Consumer as ConsumerType
-from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold, throttle
 from aiokc.wire.messages.discovery import MetadataRequest
-from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
+from aiokc.wire.messages.fetch import FetchRequest
+
+from .refused_fetches import refuse_the_second
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -114,16 +115,7 @@ async def test_an_error_of_one_partition_waits_behind_all_records() -> None:
         cluster.append("t", b"0", b"1", b"2")
         cluster.append("t", b"x", partition=1)
 
-        async def refuse(exchange: Exchange) -> Any:
-            response = await exchange.handle()
-            assert isinstance(response, FetchResponse)
-            for topic in response.responses:
-                for partition in topic.partitions:
-                    if partition.partition_index == 1:
-                        partition.error_code, partition.records = ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
-            return response
-
-        refused = cluster.intercept(FetchRequest, refuse)
+        refused = cluster.intercept(FetchRequest, refuse_the_second)
         async with reading(cluster, T0, T1) as consumer:
             assert [record.value for record in (await consumer.getmany())[T0]] == [b"0", b"1", b"2"]
             with pytest.raises(AuthorizationFailed, match="t-1"):

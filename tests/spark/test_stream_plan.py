@@ -354,12 +354,18 @@ def test_assigned_partitions_only() -> None:
         cluster.plan(choice=assigned).latest({"a": {"0": 5, "1": 9}})
 
 
-def test_the_more_leaders_the_slower_an_idle_stream_asks() -> None:
+def idle_on_three_leaders() -> tuple[PlayedCluster, StreamPlan, OffsetJson]:
+    """A cluster, the plan of a stream that has read all of it, and asked once more, and where that is."""
     cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(8)})
     cluster.brokers = 3
     plan = cluster.plan()
     end = plan.latest(plan.initial())
     plan.latest(end)
+    return cluster, plan, end
+
+
+def test_the_more_leaders_the_slower_an_idle_stream_asks() -> None:
+    cluster, plan, end = idle_on_three_leaders()
     began = cluster.now
 
     plan.latest(end)
@@ -368,11 +374,7 @@ def test_the_more_leaders_the_slower_an_idle_stream_asks() -> None:
 
 
 def test_a_query_that_has_work_from_another_source_does_not_wait_for_an_idle_one() -> None:
-    cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(8)})
-    cluster.brokers = 3
-    plan = cluster.plan()
-    end = plan.latest(plan.initial())
-    plan.latest(end)
+    cluster, plan, end = idle_on_three_leaders()
     began = cluster.now
 
     for _ in range(20):
