@@ -10,13 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from .batch_plan import batch_ranges
@@ -47,8 +40,11 @@ class AiokcBatchReader(DataSourceReader):
         return _read(self._options, self._columns, partition)
 
 
-class AiokcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics in micro-batches that can be repeated: each is a range of offsets per partition."""
+class StreamReader(DataSourceStreamReader):
+    """Reads topics in micro-batches that can be repeated: each is a range of offsets per partition.
+
+    How Spark asks for the end of the next one depends on its release, and is left to the classes that derive from this.
+    """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._columns = options, columns_of(schema)
@@ -56,30 +52,10 @@ class AiokcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan = StreamPlan(options, self._cluster)
         self._commit_back = CommitBack(options, self._cluster)
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's names here and below)
-        self._plan.freeze()
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names here and below)
         start = self._plan.initial()
         self._commit_back.began(start)
         return start
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # Spark has no limit that says both; latestOffset() looks at the options for itself.
-        if self._options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self._options.max_offsets_per_trigger)
-        if self._options.min_offsets_per_trigger is not None:
-            return ReadMinRows(self._options.min_offsets_per_trigger)
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        self._commit_back.finished(start)
-        if isinstance(limit, ReadAllAvailable):  # no limit in the options, or trigger(once=True)
-            return self._plan.latest(start)
-        return self._plan.latest(start, self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger)
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return self._plan.known_ends()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return _input_partitions(tasks(self._plan.ranges(start, end), self._options))
@@ -104,6 +80,7 @@ def _input_partitions(planned: Sequence[Task]) -> list[InputPartition]:
     return [InputPartition(task) for task in planned]
 
 
-def _read(options: SourceOptions, columns: Sequence[str], partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    task = partition.value
-    return iter(()) if task is None else read_task(options, columns, task)  # None: Spark's "no partitions"
+def _read(options: SourceOptions, columns: Sequence[str], partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    if partition is None or partition.value is None:  # Spark's "no partitions", before 4.2 and since
+        return iter(())
+    return read_task(options, columns, partition.value)

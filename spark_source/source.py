@@ -23,7 +23,6 @@ class AiokcDataSource(DataSource):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        _check_version(pyspark.__version__)
         from .options import parse_options
 
         super().__init__(dict(options))
@@ -46,11 +45,15 @@ class AiokcDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from .options import for_stream
-        from .reader import AiokcStreamReader
+
+        if _spark_release() < (4, 2):
+            from .older_spark import UnlimitedStreamReader
+
+            return UnlimitedStreamReader(for_stream(self._parsed), schema)
+        from .stream_reader import AiokcStreamReader
 
         return AiokcStreamReader(for_stream(self._parsed), schema)
 
 
-def _check_version(version: str) -> None:
-    if tuple(int(part) for part in version.split(".")[:2]) < (4, 2):
-        raise RuntimeError(f"format 'aiokc' needs Spark 4.2 or newer, for its read limits; this is {version}")
+def _spark_release() -> tuple[int, ...]:
+    return tuple(int(part) for part in pyspark.__version__.split(".")[:2])

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from spark_source import AiokcDataSource
 from spark_source.options import SourceOptions, for_stream
-from spark_source.reader import AiokcStreamReader
+from spark_source.stream_reader import AiokcStreamReader
 
 
 @dataclass(frozen=True)

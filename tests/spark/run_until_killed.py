@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from spark_source import AiokcDataSource
 from spark_source.options import SourceOptions, for_stream, parse_options
-from spark_source.reader import AiokcStreamReader
+from spark_source.stream_reader import AiokcStreamReader
 from tests.producing import produce
 
 from .file_sink import write_to

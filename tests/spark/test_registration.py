@@ -11,7 +11,6 @@ from pyspark.sql import SparkSession
 
 import spark_source
 from aiokc.testing.kafka import LocalKafka
-from spark_source.source import _check_version
 from tests.producing import produce
 
 from .session import ROOT
@@ -40,17 +39,6 @@ def test_without_the_data_source_api_there_is_a_warning_and_no_error() -> None:
 
     assert done.returncode == 0, done.stderr
     assert "format 'aiokc' is not available" in done.stderr
-
-
-@pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])
-def test_newer_sparks_are_served(version: str) -> None:
-    _check_version(version)
-
-
-@pytest.mark.parametrize("version", ["3.5.1", "4.1.4"])
-def test_older_sparks_are_told_so(version: str) -> None:
-    with pytest.raises(RuntimeError, match=f"needs Spark 4.2 or newer.*this is {version}"):
-        _check_version(version)
 
 
 @pytest.mark.spark

@@ -1,0 +1,44 @@
+"""Streaming queries on Spark 4.0 and 4.1, whose Python sources hear neither of read limits nor of where a batch begins.
+
+What needs that is refused by name. Spark makes trigger(availableNow=True) one batch there, which ends where the topics
+ended when it was planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from aiokc.errors import ConfigError
+
+from .options import SourceOptions
+from .reader import StreamReader
+
+_NEEDS_LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+
+
+class UnlimitedStreamReader(StreamReader):
+    """Reads a stream in batches of all there is."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        for option in _NEEDS_LIMITS:
+            if option in options.given:
+                raise ConfigError(f"{option} needs Spark 4.2 or newer: before it, a Python source hears of no limit")
+        super().__init__(options, schema)
+        self._reached: dict[str, Any] | None = None
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802 (Spark's name, as it was)
+        if self._reached is None:  # a new query: Spark asks for its first end before it asks for its start
+            self._reached = self.initialOffset()
+        self._commit_back.finished(self._reached)
+        return self._plan.latest(self._reached)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        # After a restart Spark plans an empty batch at the newest offset of the checkpoint, before all else: "so that
+        # sources know". It asks for the next end only when the batch that it planned last is finished.
+        planned = super().partitions(start, end)
+        self._reached = end
+        return planned
