@@ -11,7 +11,7 @@ from .deserializer import AsyncDeserializer, Deserializer
 from .error_codes import ErrorCode
 from .errors import KafkaError
 from .interceptor import ConsumerInterceptor
-from .observation import Health, Latency, Metrics
+from .observation import Health, Latency, Metrics, ReadMetrics
 from .types import (
     CREATE_TIME,
     EARLIEST,
@@ -68,6 +68,7 @@ __all__ = [
     "PartitionRecords",
     "RawRecord",
     "RawRecords",
+    "ReadMetrics",
     "RebalanceListener",
     "RebalanceProtocol",
     "RecordColumns",

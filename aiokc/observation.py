@@ -85,3 +85,17 @@ class Metrics:
     commits: Latency
     failed_commits: int
     lag: Mapping[TopicPartition, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadMetrics:
+    """What a client has fetched for ``read`` and ``read_columns`` since it was made; counters only grow.
+
+    bytes                   what was fetched, compressed as it came
+    fetches                 answered Fetch requests; with what the broker waited for data
+    failed_fetches          those without an answer
+    """
+
+    bytes: int
+    fetches: Latency
+    failed_fetches: int

@@ -145,14 +145,16 @@ class _TaskRead:
         loop = asyncio.get_running_loop()
         began = loop.time()
         client = await self._runtime.client()
+        fetches = client.metrics().fetches.count
         for ranges in rounds(task):
             await self._read(client, ranges)
         _logger.info(
-            "task done: %s: %d records, %d bytes in %d Arrow batches, waited for Spark %.0f ms of %.0f ms",
+            "task done: %s: %d records, %d bytes in %d Arrow batches, %d fetches, waited for Spark %.0f ms of %.0f ms",
             ", ".join(f"{part.partition} [{part.start}, {part.until})" for part in task),
             self._records,
             self._bytes,
             self._batches,
+            client.metrics().fetches.count - fetches,
             self._waited * 1e3,
             (loop.time() - began) * 1e3,
         )

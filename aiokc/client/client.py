@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import Any, Unpack, cast
 
 from ..config import ClientConfig, ClientOptions, configured
+from ..core.counters import FetchCounters
 from ..errors import ConfigError
+from ..observation import ReadMetrics
 from ..records import checked_columns, new_builder
 from ..records.columns import TimestampUnit
 from ..types import (
@@ -48,6 +50,7 @@ class Client:
         self.config = configured(ClientConfig, config, cast(dict[str, Any], options))
         self._link = ClusterLink(self.config, Random())
         self._groups: dict[str, GroupOffsets] = {}
+        self._fetched = FetchCounters()
 
     async def start(self, *, timeout_ms: int | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``."""
@@ -125,7 +128,7 @@ class Client:
         self._link.check()
         wanted = checked_ranges(ranges)
         self._follow(tp.topic for tp in wanted)
-        return read_ranges(self._link, wanted, timeout=self._seconds(timeout_ms))
+        return read_ranges(self._link, wanted, timeout=self._seconds(timeout_ms), counters=self._fetched)
 
     def read_columns(
         self,
@@ -150,7 +153,19 @@ class Client:
         wanted = checked_ranges(ranges)
         self._follow(tp.topic for tp in wanted)
         return read_column_ranges(
-            self._link, wanted, builder=builder, batch_bytes=batch_bytes, timeout=self._seconds(timeout_ms)
+            self._link,
+            wanted,
+            builder=builder,
+            batch_bytes=batch_bytes,
+            timeout=self._seconds(timeout_ms),
+            counters=self._fetched,
+        )
+
+    def metrics(self) -> ReadMetrics:
+        """What was fetched for all reads since it was made. Asks nobody."""
+        fetches = self._fetched.fetches
+        return ReadMetrics(
+            bytes=self._fetched.bytes, fetches=fetches.answered.snapshot(), failed_fetches=fetches.failed
         )
 
     def _follow(self, topics: Iterable[str]) -> None:

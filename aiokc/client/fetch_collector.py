@@ -76,8 +76,12 @@ class FetchCollector:
         """
         time = asyncio.get_running_loop().time
         while (buffer := self.decode_at_once(count, enough or count, only, time() + SLICE_SECONDS)) is not None:
-            if not await self.open_large(buffer):
-                await asyncio.sleep(0)
+            await self.give_way(buffer)
+
+    async def give_way(self, buffer: PartitionBuffer) -> None:
+        """Let others run where ``decode_at_once`` had to wait: until its large batch is open, else for a moment."""
+        if not await self.open_large(buffer):
+            await asyncio.sleep(0)
 
     def decode_at_once(
         self,

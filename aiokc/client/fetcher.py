@@ -77,12 +77,13 @@ class Fetcher:
         *,
         reset: OffsetReset | None = None,
         sessions: bool = True,
+        counters: FetchCounters | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.arrived = Signal()
         self.lost = Signal()
         self.wake = Signal()
-        self.counters = FetchCounters()
+        self.counters = counters or FetchCounters()
         self._config = config
         self._pool = pool
         self._metadata = metadata
@@ -313,7 +314,7 @@ class Fetcher:
                 self._subscription.read_from(tp, None)
                 self._metadata.request_update()
             case Verdict.OUT_OF_RANGE:
-                return self._lost.out_of_range(answer, position)
+                return self._lost.out_of_range(answer, position, node_id)
             case Verdict.DIVERGING:
                 self._subscription.await_validation(tp)
             case Verdict.REFRESH | Verdict.RETRY:

@@ -84,7 +84,9 @@ class Poll(Generic[K, V]):
                         self._has_returned = True
                         return table
                 else:
-                    if collector.decode_at_once(decode, most, only, user.turn_ends, served) is not None:
+                    waits_at = collector.decode_at_once(decode, most, only, user.turn_ends, served)
+                    if waits_at is not None:
+                        await collector.give_way(waits_at)
                         await collector.decode(decode, only, enough=most)
                         user.has_waited()
                         reading.after_waiting(only)

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 
+from ..core.counters import FetchCounters
 from ..core.subscription import Subscription
 from ..errors import KafkaError, RequestTimedOut
 from ..records import ColumnBuilder
 from ..types import BatchEnd, PartitionRecords, RecordColumns, TopicPartition
 from .column_collector import ColumnCollector
+from .fetch_collector import SLICE_SECONDS
 from .fetcher import Fetcher
 from .link import ClusterLink
 from .supervisor import Supervisor
@@ -22,14 +24,17 @@ _ALL_ROWS = 1 << 31
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
-async def read_ranges(link: ClusterLink, ranges: Ranges, *, timeout: float) -> AsyncIterator[PartitionRecords]:
+async def read_ranges(
+    link: ClusterLink, ranges: Ranges, *, timeout: float, counters: FetchCounters
+) -> AsyncIterator[PartitionRecords]:
     """Yield the records of ``{partition: (from, until)}``, each partition's in order.
 
     A range ends by position: offsets at its end that hold no record (control records, aborted or compacted ones) end
-    it as well. Raises OffsetOutOfRange where the log does not hold a range's start any more, RequestTimedOut, naming
-    where it stands, after ``timeout`` seconds without progress, and ConsumerClosed when the link is stopped meanwhile.
+    it as well. What is fetched for it is counted. Raises OffsetOutOfRange where the log does not hold a range's start
+    any more, RequestTimedOut, naming where it stands, after ``timeout`` seconds without progress, and ConsumerClosed
+    when the link is stopped meanwhile.
     """
-    async with _RangeReading(link, ranges, timeout) as reading:
+    async with _RangeReading(link, ranges, timeout, counters) as reading:
         collector = reading.fetcher.collector
         while reading.unfinished:
             reading.check()
@@ -44,14 +49,20 @@ async def read_ranges(link: ClusterLink, ranges: Ranges, *, timeout: float) -> A
 
 
 async def read_column_ranges(
-    link: ClusterLink, ranges: Ranges, *, builder: ColumnBuilder, batch_bytes: int, timeout: float
+    link: ClusterLink,
+    ranges: Ranges,
+    *,
+    builder: ColumnBuilder,
+    batch_bytes: int,
+    timeout: float,
+    counters: FetchCounters,
 ) -> AsyncIterator[RecordColumns]:
     """Yield the records of these ranges as batches of columns, each of ``batch_bytes`` or one record more.
 
     The last one may be smaller. Everything else is as with ``read_ranges``; what was read before an error is yielded
     before it is raised.
     """
-    async with _RangeReading(link, ranges, timeout) as reading:
+    async with _RangeReading(link, ranges, timeout, counters) as reading:
         collector = ColumnCollector(reading.fetcher.collector)
         ends: dict[TopicPartition, BatchEnd] = {}
         try:
@@ -76,7 +87,7 @@ async def read_column_ranges(
 class _RangeReading:
     """A fetcher of its own for these ranges, what is left of them, and when that became less."""
 
-    def __init__(self, link: ClusterLink, ranges: Ranges, timeout: float) -> None:
+    def __init__(self, link: ClusterLink, ranges: Ranges, timeout: float, counters: FetchCounters) -> None:
         self._link = link
         self._ranges = ranges
         self._timeout = timeout
@@ -86,9 +97,12 @@ class _RangeReading:
             subscription.seek(tp, ranges[tp][0])
             subscription.read_until(tp, ranges[tp][1])
         # A broker keeps a session for minutes, and has a thousand: short reads must not use up those of consumers.
-        self.fetcher = Fetcher(link.config, link.pool, link.metadata, subscription, link.random, sessions=False)
+        self.fetcher = Fetcher(
+            link.config, link.pool, link.metadata, subscription, link.random, sessions=False, counters=counters
+        )
         self._background = Supervisor("aiokc range reader")
         self._last_progress = 0.0
+        self._turn_ends = 0.0
         self._stood = self._positions()
         self._told = self._positions()
 
@@ -133,7 +147,13 @@ class _RangeReading:
         self._last_progress = asyncio.get_running_loop().time()
 
     async def next(self) -> None:
-        """Give up the ranges that are finished; where nothing has moved, wait for more. Raises RequestTimedOut."""
+        """Give up the ranges that are finished; where nothing has moved, wait for more. Raises RequestTimedOut.
+
+        Lets others run at least every 2 ms, however much is there, and however fast the caller takes it.
+        """
+        if asyncio.get_running_loop().time() > self._turn_ends:
+            await asyncio.sleep(0)
+            self._turn_ends = asyncio.get_running_loop().time() + SLICE_SECONDS
         stands = self._positions()
         has_moved, self._stood = stands != self._stood, stands
         if has_moved:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from aiokc import Client, RecordColumns, TopicPartition
+from aiokc import Client, ErrorCode, RecordColumns, TopicPartition
 from aiokc.errors import ConfigError, CorruptRecord, OffsetOutOfRange, RequestTimedOut
 from aiokc.records import COLUMNS, Codec, ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import ApiKey, Cluster
@@ -172,7 +172,7 @@ async def test_what_is_before_an_error_comes_first() -> None:
         async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
             reading = client.read_columns({ZERO: (0, 2), ONE: (0, 2)}, columns=["value"])
             assert pa.record_batch(await anext(reading)).to_pydict() == {"value": [b"0", b"1", b"2"]}
-            with pytest.raises(CorruptRecord, match="t-1 at offset 1"):
+            with pytest.raises(CorruptRecord, match="t-1 at offset 1, from broker 1: "):
                 await anext(reading)
 
 
@@ -214,6 +214,31 @@ async def test_a_reading_that_is_given_up_leaves_nothing_running() -> None:
                 await waiting
             names = {task.get_name() for task in asyncio.all_tasks()}
             assert not any("range reader" in name or "fetcher" in name.lower() for name in names), names
+
+
+async def test_what_all_reads_have_fetched_is_counted() -> None:
+    asked: list[Exchange] = []
+
+    def looked_at(exchange: Exchange) -> bool:
+        asked.append(exchange)
+        return False
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", *[b"x" * 100] * 10)
+        cluster.intercept(ApiKey.FETCH, ErrorCode.NONE, where=looked_at)
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            before = client.metrics()
+            async for _ in client.read_columns({ZERO: (0, 10)}):
+                pass
+            between = client.metrics()
+            async for _ in client.read({ZERO: (5, 10)}):
+                pass
+            after = client.metrics()
+
+    assert (before.bytes, before.fetches.count) == (0, 0)
+    assert 0 < between.fetches.count < after.fetches.count == len(asked)
+    assert 1_000 < between.bytes < after.bytes
+    assert after.failed_fetches == 0
 
 
 async def test_wrong_arguments() -> None:

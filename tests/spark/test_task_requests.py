@@ -64,7 +64,8 @@ class Asked:
             self.fetches.append((exchange.broker, sorted(named)))
 
 
-def test_all_ranges_of_a_task_on_one_broker_are_one_request() -> None:
+def test_all_ranges_of_a_task_on_one_broker_are_one_request(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "spark_source.worker")
     with Cluster(brokers=2, topics={"events": 6}).in_thread() as cluster:
         for part in range(6):
             cluster.append("events", *[b"x"] * 3, partition=part)
@@ -81,6 +82,7 @@ def test_all_ranges_of_a_task_on_one_broker_are_one_request() -> None:
 
         assert sorted(asked.fetches) == sorted(led.items())
         assert asked.seen == {"Fetch": 2}, "connections and metadata are there already"
+        assert " 2 fetches, " in caplog.messages[-1]
 
 
 def test_a_task_leaves_no_fetch_session_at_the_brokers() -> None:
