@@ -45,6 +45,11 @@ OLD_VERSIONS = from aiokc.testing.kafka_jars import OLD_VERSIONS; print(*OLD_VER
 OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)'); do echo "== tests on Kafka $$version" && \
 	$(VENV_PYTHON) -m pytest -q --kafka $$version || exit 1; done)
 
+# And on older Sparks.
+OLD_SPARKS = from tests.spark_releases import OLD_SPARKS; print(*OLD_SPARKS)
+OLDER_SPARKS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_SPARKS)'); do echo "== tests on PySpark $$version" && \
+	$(VENV_PYTHON) -m pytest -q --spark $$version tests/spark || exit 1; done)
+
 .PHONY: help setup jars demo lint test test-long simulate fuzz bench bench-rebalance bench-spark kafka clean
 
 help:
@@ -81,6 +86,7 @@ test: lint jars
 test-long: lint jars
 	@echo "== tests, the long ones too" && $(VENV_PYTHON) -m pytest --hypothesis-profile thorough $(ARGS)
 	@$(OLD_KAFKAS)
+	@$(OLDER_SPARKS)
 	@$(OTHER_DECODER)
 
 simulate: $(READY)

@@ -95,7 +95,9 @@ class MalformedResponse(KafkaError):
 
 
 class RecordError(KafkaError):
-    """The stored bytes of one partition cannot be read at ``offset``."""
+    """The stored bytes of one partition cannot be read at ``offset``. ``broker`` sent them; -1 where nobody knows."""
+
+    broker: int = -1
 
     def __init__(self, message: str, *, topic: str = "", partition: int = -1, offset: int = -1) -> None:
         super().__init__(message)
@@ -105,7 +107,8 @@ class RecordError(KafkaError):
         text = super().__str__()
         if not self.topic:
             return text
-        return f"{self.topic}-{self.partition} at offset {self.offset}: {text}"
+        sent = f", from broker {self.broker}" if self.broker >= 0 else ""
+        return f"{self.topic}-{self.partition} at offset {self.offset}{sent}: {text}"
 
 
 class CorruptRecord(RecordError):
@@ -171,15 +174,16 @@ class BrokerError(KafkaError):
 
 
 class OffsetOutOfRange(BrokerError):
-    """Positions that their logs do not hold (any more); ``offsets`` names them."""
+    """Positions that their logs do not hold (any more): ``offsets``. ``found`` says who says so, and what there is."""
 
-    def __init__(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self.offsets = dict(offsets)
+    def __init__(self, offsets: Mapping[TopicPartition, int], found: str = "") -> None:
+        self.offsets, self.found = dict(offsets), found
         names = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in sorted(self.offsets.items()))
         super().__init__(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{names}: deleted by retention, or never written; seek() to an existing offset, "
-            "or set offset_out_of_range_reset to 'earliest' or 'latest'",
+            f"{names}: deleted by retention, or never written{found and f' ({found})'}; go on from an existing offset: "
+            "a Consumer by seek(), or by itself where offset_out_of_range_reset is 'earliest' or 'latest'; a Client by "
+            "another range",
         )
 
 

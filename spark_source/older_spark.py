@@ -17,7 +17,7 @@ from aiokc.errors import ConfigError
 from .options import SourceOptions
 from .reader import StreamReader
 
-_NEEDS_LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_NEEDS_LIMITS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")
 
 
 class UnlimitedStreamReader(StreamReader):

@@ -15,6 +15,8 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .reader import StreamReader
+
 
 class AiokcDataSource(DataSource):
     """Kafka topics as rows: the columns, options and offsets of Spark's own Kafka source, read by aiokc.
@@ -46,14 +48,15 @@ class AiokcDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from .options import for_stream
 
-        if _spark_release() < (4, 2):
-            from .older_spark import UnlimitedStreamReader
-
-            return UnlimitedStreamReader(for_stream(self._parsed), schema)
-        from .stream_reader import AiokcStreamReader
-
-        return AiokcStreamReader(for_stream(self._parsed), schema)
+        return stream_reader(pyspark.__version__)(for_stream(self._parsed), schema)
 
 
-def _spark_release() -> tuple[int, ...]:
-    return tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+def stream_reader(spark: str) -> type[StreamReader]:
+    """Return the class that reads streams for this version of Spark."""
+    if tuple(int(part) for part in spark.split(".")[:2]) < (4, 2):
+        from .older_spark import UnlimitedStreamReader
+
+        return UnlimitedStreamReader
+    from .stream_reader import AiokcStreamReader
+
+    return AiokcStreamReader

@@ -20,7 +20,7 @@ from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs
 from aiokc.testing.kafka_jars import KAFKA_VERSION, OLD_VERSIONS, home, release
 from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 
-from . import examples
+from . import examples, spark_releases
 from .hang_guard import HangGuard, insist
 
 ROOT = Path(__file__).parent.parent
@@ -49,6 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "limit_again", "seconds after which a test that its time limit has not ended hears of it again", default="20"
     )
     parser.addini("hang_grace", "seconds after its time limit in which a test has to end", default="120")
+    of_spark = "the release of PySpark to run the tests marked every_spark on (default: all, on the installed one)"
+    parser.addoption("--spark", choices=spark_releases.OLD_SPARKS, help=of_spark)
     parser.addoption("--kafka", choices=[KAFKA_VERSION, *OLD_VERSIONS], default=KAFKA_VERSION, help=text)
 
 
@@ -79,6 +81,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell's background job ignores Ctrl-C, and so would all processes that tests start, and then interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("--spark"):
+        spark_releases.put_first(config.getoption("--spark"))
+        config.addinivalue_line("filterwarnings", "ignore::ResourceWarning")  # it leaves its own sockets open
 
 
 @pytest.hookimpl(wrapper=True)
@@ -108,10 +113,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out_what_is_too_new(config: pytest.Config, items: list[pytest.Item]) -> None:
-    version: str = config.getoption("--kafka")
-    if version == KAFKA_VERSION:
-        return
-    left_out = {item for item in items if not _runs_on(version, item)}
+    kafka: str = config.getoption("--kafka")
+    spark: str | None = config.getoption("--spark")
+    left_out = set[pytest.Item]()
+    if kafka != KAFKA_VERSION:
+        left_out.update(item for item in items if not _runs_on(kafka, item))
+    if spark is not None:
+        left_out.update(item for item in items if not spark_releases.runs_on(spark, item))
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

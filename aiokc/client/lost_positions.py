@@ -32,8 +32,8 @@ class LostPositions:
         self._reset = reset
         self._clock = clock
 
-    def out_of_range(self, answer: Answer, position: PartitionPosition) -> bool:
-        """The log does not hold the offset that was asked for; return whether that counts already.
+    def out_of_range(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+        """The log of this broker does not hold the offset that was asked for; return whether that counts already.
 
         Where there are records before it, those come first, and the same question is asked again later.
         """
@@ -42,7 +42,7 @@ class LostPositions:
             return False
         timestamp = self._reset.timestamp(self._clock())
         if timestamp is None:
-            self._buffer.fail(tp, position, OffsetOutOfRange({tp: offset}))
+            self._buffer.fail(tp, position, OffsetOutOfRange({tp: offset}, _found(position, node_id)))
             return True
         logger.warning(
             "%s: offset %d is not in the log (log start %s, end %s); looking up where to go on",
@@ -94,3 +94,11 @@ class LostPositions:
             offset,
         )
         self._subscription.await_reset(tp, EARLIEST, lost=True)
+
+
+def _found(position: PartitionPosition, node_id: int) -> str:
+    """What is known of the log, from answers before; the refusal itself does not say."""
+    start, end = position.log_start_offset, position.high_watermark
+    if start is None or end is None:
+        return f"so says broker {node_id}"
+    return f"so says broker {node_id}, whose log had offsets {start} to {end} before"

@@ -69,7 +69,8 @@ class Answer:
         """Return what goes into the buffer: the records, or the error in their place."""
         target, data = self.target, self.data
         aborted = [(item.producer_id, item.first_offset) for item in data.aborted_transactions or ()]
-        fetched = Fetched(target.tp, target.token, target.offset, data.records or memoryview(b""), aborted)
+        records = data.records or memoryview(b"")
+        fetched = Fetched(target.tp, target.token, target.offset, records, aborted, broker=node_id)
         if self.verdict is Verdict.FAIL:
             fetched.error = self.error(node_id)
         return fetched

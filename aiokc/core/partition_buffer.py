@@ -24,6 +24,7 @@ class Fetched:
     records: memoryview
     aborted: Sequence[tuple[int, int]] | None = None
     error: KafkaError | None = None
+    broker: int = -1
 
 
 #: A batch that is open: its reader, and how many bytes that keeps.
@@ -58,6 +59,7 @@ class PartitionBuffer:
         "_memory",
         "_passed",
         "_reader",
+        "_senders",
         "_unread",
         "end",
         "epoch",
@@ -97,6 +99,7 @@ class PartitionBuffer:
         self._unread: deque[Unread | Run] = deque()
         self._passed: list[Unread | Run] = []  # batches that are read to their end, and of which not all was taken
         self._reader: RecordReader | None = None  # of the first unread one
+        self._senders: list[tuple[int, int]] = []  # from which offset on which broker has sent it
         self._limits = limits
         self._memory = memory or FrameMemory()
         self._decoded = 0  # bytes of the batches that are open, or passed
@@ -133,6 +136,8 @@ class PartitionBuffer:
         if fetched.error is not None:
             self.error = fetched.error
             return
+        if not self._senders or self._senders[-1][1] != fetched.broker:
+            self._senders.append((fetched.offset, fetched.broker))
         aborted = None
         if fetched.aborted:
             aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
@@ -376,7 +381,8 @@ class PartitionBuffer:
         self.next, self.next_epoch = self.taken, self.taken_epoch
 
     def _located(self, error: RecordError) -> RecordError:
-        """Say where, with the offset from which nothing more can be read."""
+        """Say where, with the offset from which nothing more can be read, and who sent it."""
         if not error.topic:
             error.topic, error.partition, error.offset = self.tp.topic, self.tp.partition, self.next
+        error.broker = next((broker for start, broker in reversed(self._senders) if start <= self.next), -1)
         return error

@@ -203,7 +203,7 @@ async def test_an_error_keeps_its_place() -> None:
             await all_buffered(consumer, ZERO, ONE)
             assert offsets_of(await consumer.getmany_columns()) == {0: [0, 1, 2], 1: [0]}
             for _ in range(2):  # until he seeks
-                with pytest.raises(CorruptRecord, match=r"t-0 at offset 3: .*seek\(\) to 4"):
+                with pytest.raises(CorruptRecord, match=r"t-0 at offset 3, from broker 1: .*seek\(\) to 4"):
                     await consumer.getmany_columns()
             assert await consumer.position(ZERO) == 3
             cluster.append("t", b"4")
@@ -218,7 +218,7 @@ async def test_a_timestamp_beyond_microseconds() -> None:
         async with reading(cluster, ZERO, retry_backoff_ms=10) as consumer, asyncio.timeout(20):
             batch = await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")
             assert pa.record_batch(batch).column("timestamp").cast(pa.int64()).to_pylist() == [7000]
-            with pytest.raises(RecordError, match=r"t-0 at offset 1: .*timestamp_unit='ms', or seek\(\) to 2"):
+            with pytest.raises(RecordError, match=r"t-0 at offset 1, from broker 1: .*timestamp_unit='ms', or seek\(\) to 2"):
                 await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")
             batch = await consumer.getmany_columns(columns=["timestamp"])
             assert pa.record_batch(batch).column("timestamp").cast(pa.int64()).to_pylist() == [1 << 62, -1]

@@ -16,13 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from spark_source import AiokcDataSource
 from spark_source.options import SourceOptions, for_stream, parse_options
-from spark_source.stream_reader import AiokcStreamReader
+from spark_source.source import stream_reader
 from tests.producing import produce
 
 from .file_sink import write_to
@@ -31,7 +32,7 @@ from .session import start_spark
 RECORDS = 20
 
 
-class WriteAfterStart(AiokcStreamReader):
+class WriteAfterStart(stream_reader(pyspark.__version__)):  # type: ignore[misc]  # the one of this Spark
     """Writes records when the start of the stream is decided: so batch 0 has some, also from the latest offsets on."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -39,7 +40,7 @@ class WriteAfterStart(AiokcStreamReader):
         self._is_decided, self._into = False, (str(options.client.bootstrap_servers), (options.choice.topics or ())[0])
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        start = super().initialOffset()
+        start: dict[str, Any] = super().initialOffset()
         if not self._is_decided:
             produce(*self._into, [b"while batch 0 is planned"] * RECORDS)
         self._is_decided = True

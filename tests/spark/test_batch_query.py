@@ -15,7 +15,7 @@ from aiokc.testing.kafka import LocalKafka
 from spark_source.schema import kafka_schema
 from tests.producing import Message, produce, produce_in_transaction
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.every_spark, pytest.mark.timeout(180)]
 
 
 def load(spark: SparkSession, options: Mapping[str, str], **more: str) -> DataFrame:

@@ -32,6 +32,7 @@ from .session import ROOT
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
 
 
+@pytest.mark.every_spark
 @pytest.mark.parametrize(
     ("point", "batches_done", "records_read"),
     [

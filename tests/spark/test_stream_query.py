@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import time
 from collections import Counter
@@ -22,7 +23,7 @@ from tests.producing import Message, Stored, add_partitions, produce
 from .deleting import delete_records
 from .file_sink import write_to, written_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.every_spark, pytest.mark.timeout(180)]
 
 Start: TypeAlias = Callable[..., StreamingQuery]
 
@@ -81,7 +82,8 @@ def test_everything_written_while_it_runs_arrives_once(
     progress = query.lastProgress
     assert progress is not None
     ends = {str(part): 0 for part in range(3)} | dict(Counter(str(place.partition) for place in stored))
-    assert json.loads(progress.sources[0].endOffset) == {topic: ends}
+    # JSON; Spark before 4.2 shows Python's own notation instead
+    assert ast.literal_eval(progress.sources[0].endOffset) == {topic: ends}
     assert json.loads(progress.sources[0].latestOffset) == {topic: ends}
 
 
@@ -122,6 +124,7 @@ def test_new_partitions_are_read_from_their_start(
     assert written_in(sink) == once_each(stored)
 
 
+@pytest.mark.every_spark(since="4.2")
 def test_available_now_in_batches_and_again(
     kafka: LocalKafka, topic: str, read_stream: DataStreamReader, sink: Path, start: Start
 ) -> None:

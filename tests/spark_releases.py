@@ -1,0 +1,53 @@
+"""PySpark in an older release, from PyPI, before the one that is installed: `pytest --spark 4.1.4`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aiokc.testing.kafka_jars import download_lock, home, progress, release
+
+#: The last of each minor release that has Python data sources, and not yet all that the source is made for.
+OLD_SPARKS: Final = ("4.1.4", "4.0.5")
+_SECONDS: Final = 900
+
+
+def put_first(version: str) -> None:
+    """Let this process, and those that it starts, import PySpark of this version, downloaded once (450 MB)."""
+    assert "pyspark" not in sys.modules, "too late: another PySpark was imported already"
+    folder = str(_installed(version))
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+
+
+def runs_on(version: str, item: pytest.Item) -> bool:
+    """Return whether the test is marked `every_spark`, for this version too."""
+    mark = item.get_closest_marker("every_spark")
+    return mark is not None and release(version) >= release(mark.kwargs.get("since", "0.0"))
+
+
+def _installed(version: str) -> Path:
+    folder = home() / f"pyspark-{version}"
+    if not folder.is_dir():
+        home().mkdir(parents=True, exist_ok=True)
+        with download_lock():
+            if not folder.is_dir():
+                _download(version, folder)
+    return folder
+
+
+def _download(version: str, folder: Path) -> None:
+    progress(f"fetching PySpark {version} with pip into {folder} (450 MB, once) ...")
+    with tempfile.TemporaryDirectory(prefix="download-", dir=folder.parent) as temporary:
+        part = Path(temporary, "packages")
+        # What it requires is what the newer one requires, and installed with that.
+        wanted = ["--no-deps", "--target", str(part), f"pyspark=={version}"]
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *wanted]
+        subprocess.run(command, timeout=_SECONDS, check=True)
+        part.rename(folder)
