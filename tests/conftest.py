@@ -29,6 +29,11 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 # One download serves every run, from whatever folder pytest is called.
 os.environ.setdefault("AIOKC_KAFKA_HOME", str(ROOT / ".kafka"))
 
+# The release of PySpark to run the tests on that are marked every_spark, before anything imports the other one.
+OLD_SPARK = os.environ.get("AIOKC_SPARK")
+if OLD_SPARK is not None:
+    spark_releases.put_first(OLD_SPARK)
+
 settings.load_profile(examples.SAMPLE)
 
 _GUARD = pytest.StashKey[HangGuard]()
@@ -49,8 +54,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "limit_again", "seconds after which a test that its time limit has not ended hears of it again", default="20"
     )
     parser.addini("hang_grace", "seconds after its time limit in which a test has to end", default="120")
-    of_spark = "the release of PySpark to run the tests marked every_spark on (default: all, on the installed one)"
-    parser.addoption("--spark", choices=spark_releases.OLD_SPARKS, help=of_spark)
     parser.addoption("--kafka", choices=[KAFKA_VERSION, *OLD_VERSIONS], default=KAFKA_VERSION, help=text)
 
 
@@ -81,8 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell's background job ignores Ctrl-C, and so would all processes that tests start, and then interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.getoption("--spark"):
-        spark_releases.put_first(config.getoption("--spark"))
+    if OLD_SPARK is not None:
         config.addinivalue_line("filterwarnings", "ignore::ResourceWarning")  # it leaves its own sockets open
 
 
@@ -114,12 +116,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _leave_out_what_is_too_new(config: pytest.Config, items: list[pytest.Item]) -> None:
     kafka: str = config.getoption("--kafka")
-    spark: str | None = config.getoption("--spark")
     left_out = set[pytest.Item]()
     if kafka != KAFKA_VERSION:
         left_out.update(item for item in items if not _runs_on(kafka, item))
-    if spark is not None:
-        left_out.update(item for item in items if not spark_releases.runs_on(spark, item))
+    if OLD_SPARK is not None:
+        left_out.update(item for item in items if not spark_releases.runs_on(OLD_SPARK, item))
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

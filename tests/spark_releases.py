@@ -1,4 +1,4 @@
-"""PySpark in an older release, from PyPI, before the one that is installed: `pytest --spark 4.1.4`."""
+"""An older PySpark, from PyPI, before the one that is installed: `AIOKC_SPARK=4.1.4 pytest tests/spark/...`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _SECONDS: Final = 900
 
 def put_first(version: str) -> None:
     """Let this process, and those that it starts, import PySpark of this version, downloaded once (450 MB)."""
+    if version not in OLD_SPARKS:
+        raise pytest.UsageError(f"AIOKC_SPARK={version}: it is one of {', '.join(OLD_SPARKS)}, or not set")
     assert "pyspark" not in sys.modules, "too late: another PySpark was imported already"
     folder = str(_installed(version))
     sys.path.insert(0, folder)

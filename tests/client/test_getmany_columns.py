@@ -218,7 +218,9 @@ async def test_a_timestamp_beyond_microseconds() -> None:
         async with reading(cluster, ZERO, retry_backoff_ms=10) as consumer, asyncio.timeout(20):
             batch = await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")
             assert pa.record_batch(batch).column("timestamp").cast(pa.int64()).to_pylist() == [7000]
-            with pytest.raises(RecordError, match=r"t-0 at offset 1, from broker 1: .*timestamp_unit='ms', or seek\(\) to 2"):
+            with pytest.raises(
+                RecordError, match=r"t-0 at offset 1, from broker 1: .*timestamp_unit='ms', or seek\(\) to 2"
+            ):
                 await consumer.getmany_columns(columns=["timestamp"], timestamp_unit="us")
             batch = await consumer.getmany_columns(columns=["timestamp"])
             assert pa.record_batch(batch).column("timestamp").cast(pa.int64()).to_pylist() == [1 << 62, -1]

@@ -69,7 +69,6 @@ def test_many_partitions_in_few_tasks(
     assert sorted({row[0] for row in found}) == [0, 1, 2]
 
 
-@pytest.mark.every_spark
 def test_group_offsets_follow_the_stream(
     kafka: LocalKafka, topic: str, read_stream: DataStreamReader, start: Start, sink: Path, group: Consumer
 ) -> None:

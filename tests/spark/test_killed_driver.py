@@ -8,83 +8,26 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from aiokc.testing.kafka import LocalKafka
-from tests.producing import Message, Stored, add_partitions, produce
+from tests.producing import Message, add_partitions, produce
 
 from .dying_source import DyingSource
 from .file_sink import write_to, written_in
-from .run_until_killed import RECORDS
 from .session import ROOT
+from .test_killed_and_restarted import expected
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
-
-
-@pytest.mark.every_spark
-@pytest.mark.parametrize(
-    ("point", "batches_done", "records_read"),
-    [
-        pytest.param("in-batch-0", 0, 0, marks=pytest.mark.long),
-        pytest.param("before-commit", 1, 2 * RECORDS, marks=pytest.mark.long),
-        pytest.param("between-batches", 2, 2 * RECORDS, marks=pytest.mark.long),
-    ],
-)
-def test_killed_and_restarted(
-    kafka: LocalKafka,
-    topic_name: str,
-    read_stream: DataStreamReader,
-    tmp_path: Path,
-    point: str,
-    batches_done: int,
-    records_read: int,
-) -> None:
-    kafka.create_topic(topic_name, partitions=3)
-    before = produce(kafka.bootstrap, topic_name, [b"before the stream starts at latest"] * 10)
-    command = [sys.executable, "-m", "tests.spark.run_until_killed", kafka.bootstrap, topic_name, str(tmp_path), point]
-
-    returncode, said = run_alone(command, seconds=150)
-
-    assert returncode == -signal.SIGKILL, said
-    assert len(written_in(tmp_path / "sink")) == records_read
-    committed = list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
-    assert len(committed) == batches_done
-    produce(kafka.bootstrap, topic_name, [b"while nobody reads"] * 10)
-
-    writer = read_stream.load().writeStream.foreachBatch(write_to(tmp_path / "sink"))
-    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    try:
-        query.processAllAvailable()
-        produce(kafka.bootstrap, topic_name, [b"after the restart"] * 10)
-        query.processAllAvailable()
-    finally:
-        query.stop()
-
-    assert written_in(tmp_path / "sink") == expected(kafka, topic_name) - Counter(before)
-
-
-def run_alone(command: list[str], *, seconds: float) -> tuple[int, str]:
-    """Run a process in a session of its own, which with its JVM it takes along; return its code and what it said."""
-    with subprocess.Popen(
-        command, cwd=ROOT, start_new_session=True, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    ) as process:
-        try:
-            _, said = process.communicate(timeout=seconds)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, said
 
 
 class RunningProducer:
@@ -229,16 +172,3 @@ def start(rows: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
 def finish(stream: DataStreamReader, folder: Path) -> None:
     """Go on from the checkpoint, with nothing that dies, to the end of the topic."""
     assert start(stream.load(), folder, availableNow=True).awaitTermination(120)
-
-
-def expected(kafka: LocalKafka, topic: str) -> Counter[Stored]:
-    """Return the place of every record of the topic, as another client sees them."""
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic, "enable.auto.commit": False})
-    found: Counter[Stored] = Counter()
-    try:
-        for partition in consumer.list_topics(topic, timeout=30).topics[topic].partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-            found.update(Stored(partition, offset) for offset in range(low, high))
-    finally:
-        consumer.close()
-    return found

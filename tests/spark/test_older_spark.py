@@ -1,4 +1,4 @@
-"""Streams on Spark 4.0 and 4.1: these call their sources in another order. `pytest --spark 4.1.4` is the real thing."""
+"""Streams on Spark 4.0 and 4.1: these call their sources in another order. AIOKC_SPARK=4.1.4 is the real thing."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import time
 from collections import Counter
@@ -79,12 +78,6 @@ def test_everything_written_while_it_runs_arrives_once(
     query.processAllAvailable()
 
     assert written_in(sink) == once_each(stored)
-    progress = query.lastProgress
-    assert progress is not None
-    ends = {str(part): 0 for part in range(3)} | dict(Counter(str(place.partition) for place in stored))
-    # JSON; Spark before 4.2 shows Python's own notation instead
-    assert ast.literal_eval(progress.sources[0].endOffset) == {topic: ends}
-    assert json.loads(progress.sources[0].latestOffset) == {topic: ends}
 
 
 def test_from_latest_only_what_comes_then(
@@ -136,6 +129,8 @@ def test_available_now_in_batches_and_again(
 
     assert written_in(sink) == once_each(stored)
     assert max(progress.numInputRows for progress in first.recentProgress) <= 102
+    (last,) = first.recentProgress[-1].sources
+    assert json.loads(last.endOffset) == json.loads(last.latestOffset) == {topic: {"0": 150, "1": 150, "2": 150}}
     stored += produce(kafka.bootstrap, topic, [b"x"] * 10)
 
     assert start(rows, availableNow=True).awaitTermination(120)
