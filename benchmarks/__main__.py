@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from aiokc.testing.kafka import LocalKafkaError
 
+from .bars import render_verdicts, verdicts
 from .cases import BY_NAME, CASES, Case
 from .clients import CLIENTS
 from .load import LoadFailed
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
     rows = summarize(results)
-    print(f"\n{render_header(results)}\n\n{render_table(rows)}{render_studies(results.studies)}\n")
+    tables = f"{render_table(rows)}{render_studies(results.studies)}{render_verdicts(verdicts(results))}"
+    print(f"\n{render_header(results)}\n\n{tables}\n")
     if not options.read:
         _write(results, rows, options.output)
     if options.write_readme:

@@ -38,7 +38,9 @@ class UnlimitedStreamReader(StreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         # After a restart Spark plans an empty batch at the newest offset of the checkpoint, before all else: "so that
-        # sources know". It asks for the next end only when the batch that it planned last is finished.
-        planned = super().partitions(start, end)
+        # sources know". What that carries of an anchor is of the batch that ended there. Spark asks for the next end
+        # only when the batch that it planned last is finished.
+        is_told = self._reached is None and start == end
+        planned = [] if is_told else super().partitions(start, end)
         self._reached = end
         return planned

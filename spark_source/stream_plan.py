@@ -97,8 +97,6 @@ class StreamPlan:
 
         Raises DataLoss where the logs do not hold them, ConfigError where nobody knows where the batch began.
         """
-        if start == end:  # so Spark before 4.2 tells of its checkpoint; an anchor there is of the batch that ended
-            return {}
         begins, ends = offsets.positions(start) | offsets.anchor(end), offsets.positions(end)
         self._check_start_is_known(start, end)
         # Spark's own source, whose checkpoint this may be, writes no anchor for new partitions.

@@ -19,6 +19,7 @@ FILES: Final = (
     "tests/__init__.py",
     "tests/conftest.py",
     "tests/hang_guard.py",
+    "tests/spark_releases.py",
     "tests/examples.py",
     "tests/test_record_contract.py",
     "tests/wire/golden.txt",

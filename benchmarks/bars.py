@@ -1,0 +1,127 @@
+"""What aiokc is meant to reach beside the others, and whether a run shows it: only ratios within one run count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from .clients import CLIENTS
+from .results import Results
+from .summary import Figures, Row, summarize
+
+Figure = Literal["records/s", "CPU s per M records"]
+
+_MOST_STALL_P99: Final = 5.0
+_MOST_STALL: Final = 25.0
+_MOST_FOR_1000_PARTITIONS: Final = 1.5
+_MOST_IDLE_PERCENT: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One client's figure divided by a peer's: at least ``ratio`` for rates, at most ``ratio`` for CPU time."""
+
+    case: str
+    client: str
+    peer: str
+    ratio: float
+    figure: Figure = "records/s"
+
+    def is_reached(self, ratio: float) -> bool:
+        return ratio >= self.ratio if self.figure == "records/s" else ratio <= self.ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One line of the table."""
+
+    work: str
+    aim: str
+    found: str
+    is_reached: bool
+
+
+def _beside(case: str, aiokafka: float, confluent: float, java: float, franz_go: float) -> Iterable[Bar]:
+    peers = {"aiokafka": aiokafka, "confluent": confluent, "java": java, "franz-go": franz_go}
+    return [Bar(case, "aiokc", peer, ratio) for peer, ratio in peers.items()]
+
+
+BARS: Final = (
+    *_beside("100B-none", 8, 5, 2, 1),
+    Bar("100B-none", "aiokc", "aiokafka", 1 / 8, "CPU s per M records"),
+    Bar("100B-none", "aiokc", "confluent", 1 / 4, "CPU s per M records"),
+    *_beside("1kB-none", 5, 1.5, 2, 1),
+    *_beside("100B-lz4", 6, 2.5, 1, 1),
+    *_beside("100B-zstd", 6, 2.5, 1, 1),
+    Bar("100B-none", "aiokc-columns", "aiokc", 1 / 2, "CPU s per M records"),
+    Bar("1kB-none", "aiokc-columns", "aiokc", 1 / 2, "CPU s per M records"),
+    Bar("1kB-none", "aiokc-columns", "socket", 0.7),
+    Bar("100B-none", "aiokc-iterator", "aiokafka-iterator", 5),
+    Bar("100B-few", "aiokc-pure", "aiokafka-pure", 1),
+)
+
+
+def verdicts(results: Results) -> list[Verdict]:
+    """Return what this run says of each aim; nothing of those that it did not measure."""
+    rows = summarize(results)
+    figures = {(row.case.name, row.client): row.figures for row in rows if row.figures is not None}
+    found = [_verdict(bar, figures) for bar in BARS if {(bar.case, bar.client), (bar.case, bar.peer)} <= figures.keys()]
+    found += [verdict for row in rows if row.client == "aiokc" for verdict in _stalls(row)]
+    studied = {study.name: study.rows for study in results.studies}
+    return [*found, *_latency(_measured(studied.get("latency", []))), *_scale(_measured(studied.get("scale", [])))]
+
+
+def render_verdicts(found: Sequence[Verdict]) -> str:
+    """A table, or nothing where there is nothing to say."""
+    if not found:
+        return ""
+    lines = [
+        f"| {verdict.work} | {verdict.aim} | {verdict.found} | {'reached' if verdict.is_reached else '**missed**'} |"
+        for verdict in found
+    ]
+    return "\n".join(["\n\nWhat is aimed at\n", "| work | aim | found | |", "| - | - | - | - |", *lines])
+
+
+def _verdict(bar: Bar, figures: Mapping[tuple[str, str], Figures]) -> Verdict:
+    mine, theirs = figures[bar.case, bar.client], figures[bar.case, bar.peer]
+    work = f"{bar.case}: {CLIENTS[bar.client].label} beside {CLIENTS[bar.peer].label}, {bar.figure}"
+    if bar.figure == "records/s":
+        ratio = mine.records_per_second.median / theirs.records_per_second.median
+        return Verdict(work, f"at least {bar.ratio:g}x", f"{ratio:.2f}x", bar.is_reached(ratio))
+    ratio = mine.cpu_seconds_per_million / theirs.cpu_seconds_per_million
+    return Verdict(work, f"at most 1/{1 / bar.ratio:g}", f"1/{1 / ratio:.1f}", bar.is_reached(ratio))
+
+
+def _stalls(row: Row) -> Iterable[Verdict]:
+    if row.figures is None or row.figures.stalls is None:
+        return
+    stalls = row.figures.stalls
+    work = f"{row.case.name}: {CLIENTS[row.client].label}, stalls of the loop"
+    for name, most, found in (("p99", _MOST_STALL_P99, stalls.p99), ("longest", _MOST_STALL, stalls.max)):
+        yield Verdict(f"{work}, {name}", f"under {most:g} ms", f"{found:.1f} ms", found < most)
+
+
+def _measured(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    return [row for row in rows if "-" not in row.values()]  # those with "-" say why they failed
+
+
+def _latency(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
+    mine = [row for row in rows if row["client"].startswith("aiokc")]
+    peers = [row for row in rows if row not in mine]
+    for row in mine if peers else ():
+        for name in ("p50 ms", "p99 ms"):
+            best = min(float(peer[name]) for peer in peers)
+            found = float(row[name])
+            yield Verdict(f"latency, {name}", f"at most {best:.2f}, the best peer's", f"{found:.2f}", found <= best)
+
+
+def _scale(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
+    for row in rows:
+        if row["partitions"] == "1,000":
+            ratio, idle = float(row["vs 1 partition"].rstrip("x")), float(row["idle: % of a core"])
+            aim = f"at most {_MOST_FOR_1000_PARTITIONS:g}x"
+            is_reached = ratio <= _MOST_FOR_1000_PARTITIONS
+            yield Verdict("1,000 partitions beside 1, CPU s per M records", aim, f"{ratio:.2f}x", is_reached)
+            work, aim = "1,000 partitions, idle", f"under {_MOST_IDLE_PERCENT:g} % of a core"
+            yield Verdict(work, aim, f"{idle:.2f} %", idle < _MOST_IDLE_PERCENT)
