@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,10 +37,10 @@ def runs_on(version: str, item: pytest.Item) -> bool:
 
 def _installed(version: str) -> Path:
     folder = home() / f"pyspark-{version}"
-    if not folder.is_dir():
+    if not (folder / "pyspark" / "version.py").is_file():
         home().mkdir(parents=True, exist_ok=True)
         with download_lock():
-            if not folder.is_dir():
+            if not (folder / "pyspark" / "version.py").is_file():
                 _download(version, folder)
     return folder
 
@@ -52,4 +53,5 @@ def _download(version: str, folder: Path) -> None:
         wanted = ["--no-deps", "--target", str(part), f"pyspark=={version}"]
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *wanted]
         subprocess.run(command, timeout=_SECONDS, check=True)
+        shutil.rmtree(folder, ignore_errors=True)  # an incomplete one, if any
         part.rename(folder)
