@@ -47,7 +47,7 @@ OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)
 
 # And on older Sparks.
 OLD_SPARKS = from tests.spark_releases import OLD_SPARKS; print(*OLD_SPARKS)
-ON_OLD_SPARKS = $(addprefix tests/spark/test_, batch_query.py stream_query.py killed_and_restarted.py)
+ON_OLD_SPARKS = $(shell grep -ls every_spark tests/spark/test_*.py)
 OLDER_SPARKS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_SPARKS)'); do echo "== tests on PySpark $$version" && \
 	AIOKC_SPARK=$$version $(VENV_PYTHON) -m pytest -q $(ON_OLD_SPARKS) || exit 1; done)
 

@@ -176,6 +176,8 @@ class BrokerError(KafkaError):
 class OffsetOutOfRange(BrokerError):
     """Positions that their logs do not hold (any more): ``offsets``. ``found`` says who says so, and what there is."""
 
+    found: str = ""
+
     def __init__(self, offsets: Mapping[TopicPartition, int], found: str = "") -> None:
         self.offsets, self.found = dict(offsets), found
         names = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in sorted(self.offsets.items()))

@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 
 from aiokc.testing.kafka import LocalKafkaError
 
-from .bars import render_verdicts, verdicts
 from .cases import BY_NAME, CASES, Case
 from .clients import CLIENTS
 from .load import LoadFailed
@@ -23,7 +22,7 @@ from .results import Results
 from .run import Plan, run
 from .studies import NAMES
 from .summary import Row, summarize
-from .table import render_header, render_studies, render_table
+from .table import render
 
 _QUICK_CASES: Final = ("100B-none", "100B-lz4")
 _QUICK_RECORDS: Final = 100_000
@@ -43,8 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
     rows = summarize(results)
-    tables = f"{render_table(rows)}{render_studies(results.studies)}{render_verdicts(verdicts(results))}"
-    print(f"\n{render_header(results)}\n\n{tables}\n")
+    print(f"\n{render(results)}\n")
     if not options.read:
         _write(results, rows, options.output)
     if options.write_readme:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from .bars import render_verdicts, verdicts
 from .plot import draw
 from .results import Results
 from .summary import summarize
-from .table import render_header, render_studies, render_table
+from .table import render
 
 FOLDER: Final = Path(__file__).resolve().parent
 BEGIN: Final = "<!-- results: written by python -m benchmarks --write-readme -->"
@@ -34,8 +33,7 @@ def publish(results: Results, folder: Path = FOLDER) -> None:
         )
     rows = summarize(results)
     readme = folder / "README.md"
-    tables = f"{render_table(rows)}{render_studies(results.studies)}{render_verdicts(verdicts(results))}"
-    section = f"{render_header(results)}\n\n{tables}\n\n![Records per second of each client](results.svg)\n"
+    section = f"{render(results)}\n\n![Records per second of each client](results.svg)\n"
     text = replace_section(readme.read_text(), section)
     results.write(folder / "results.json")
     draw(rows, folder / "results.svg")

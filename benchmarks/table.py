@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from .bars import render_verdicts, verdicts
 from .clients import CLIENTS, REFERENCE
 from .job import Stalls
 from .results import Results
-from .studies import Study, render
-from .summary import Figures, Row
+from .studies import Study
+from .studies import render as render_study
+from .summary import Figures, Row, summarize
 
 _HEADER: Final = (
     "case",
@@ -24,6 +26,12 @@ _HEADER: Final = (
 )
 _LEFT_ALIGNED: Final = 2
 _NOTHING: Final = "-"
+
+
+def render(results: Results) -> str:
+    """All that a run has to say: under what conditions, what was measured, and what is aimed at."""
+    tables = f"{render_table(summarize(results))}{render_studies(results.studies)}{render_verdicts(verdicts(results))}"
+    return f"{render_header(results)}\n\n{tables}"
 
 
 def render_header(results: Results) -> str:
@@ -63,7 +71,7 @@ def render_table(rows: Sequence[Row]) -> str:
 
 def render_studies(studies: Iterable[Study]) -> str:
     """Their tables, one after the other."""
-    return "".join(f"\n\n{render(study)}" for study in studies)
+    return "".join(f"\n\n{render_study(study)}" for study in studies)
 
 
 def render_rate(records_per_second: float) -> str:

@@ -48,10 +48,10 @@ class AiokcDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         from .options import for_stream
 
-        return stream_reader(pyspark.__version__)(for_stream(self._parsed), schema)
+        return stream_reader_of(pyspark.__version__)(for_stream(self._parsed), schema)
 
 
-def stream_reader(spark: str) -> type[StreamReader]:
+def stream_reader_of(spark: str) -> type[StreamReader]:
     """Return the class that reads streams for this version of Spark."""
     if tuple(int(part) for part in spark.split(".")[:2]) < (4, 2):
         from .older_spark import UnlimitedStreamReader

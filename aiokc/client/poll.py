@@ -74,8 +74,8 @@ class Poll(Generic[K, V]):
         user.enters()
         try:
             while True:
-                if time() > user.turn_ends:
-                    await user.give_way()
+                if time() > user.turn.ends:
+                    await user.turn.give_way()
                 self._raise_first(only)
                 served: list[Serving] | None = []
                 if columns is not None:
@@ -84,11 +84,11 @@ class Poll(Generic[K, V]):
                         self._has_returned = True
                         return table
                 else:
-                    waits_at = collector.decode_at_once(decode, most, only, user.turn_ends, served)
+                    waits_at = collector.decode_at_once(decode, most, only, user.turn.ends, served)
                     if waits_at is not None:
                         await collector.give_way(waits_at)
                         await collector.decode(decode, only, enough=most)
-                        user.has_waited()
+                        user.turn.begins()
                         reading.after_waiting(only)
                         served = None
                     if reading.deserializing is not None:
@@ -112,7 +112,7 @@ class Poll(Generic[K, V]):
                     await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others
                     return table if columns is not None else passed if passed is not None else ConsumerRecords()
                 await reading.changed.wait(left)
-                user.has_waited()
+                user.turn.begins()
         finally:
             reading.polling_ends()
             user.leaves()

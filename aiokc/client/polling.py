@@ -11,13 +11,29 @@ from ..errors import ConcurrentCall
 _TURN_SECONDS = 0.002
 
 
+class Turn:
+    """How long somebody who never has to wait may go on before others have to run."""
+
+    def __init__(self) -> None:
+        self.ends = 0.0  # at the time of the loop
+
+    async def give_way(self) -> None:
+        """Let other tasks run: to be called when the turn has ended."""
+        await asyncio.sleep(0)
+        self.begins()
+
+    def begins(self) -> None:
+        """Others have run just now. Only after they really have: else the loop is held without end."""
+        self.ends = asyncio.get_running_loop().time() + _TURN_SECONDS
+
+
 class SingleUser:
     """Where one task at a time may be: from ``enters`` to ``leaves``, with nothing but that task's own code between."""
 
     def __init__(self) -> None:
         self._user: asyncio.Task[object] | None = None
         self._last_user: asyncio.Task[object] | None = None
-        self._last_turn = 0.0
+        self.turn = Turn()
 
     def refuse_others(self) -> None:
         """Raise ConcurrentCall where another call is in here."""
@@ -37,17 +53,3 @@ class SingleUser:
     def was_this_task(self) -> bool:
         """Whether the last call of those was this task's: then what it returned is in this task's hands."""
         return self._last_user is asyncio.current_task() and self._user is None
-
-    @property
-    def turn_ends(self) -> float:
-        """When this one has to let others run, at the time of the loop."""
-        return self._last_turn + _TURN_SECONDS
-
-    async def give_way(self) -> None:
-        """Let other tasks run: to be called when the turn has ended."""
-        await asyncio.sleep(0)
-        self.has_waited()
-
-    def has_waited(self) -> None:
-        """Others have run just now: a new turn begins."""
-        self._last_turn = asyncio.get_running_loop().time()

@@ -12,9 +12,9 @@ from ..errors import KafkaError, RequestTimedOut
 from ..records import ColumnBuilder
 from ..types import BatchEnd, PartitionRecords, RecordColumns, TopicPartition
 from .column_collector import ColumnCollector
-from .fetch_collector import SLICE_SECONDS
 from .fetcher import Fetcher
 from .link import ClusterLink
+from .polling import Turn
 from .supervisor import Supervisor
 
 # The most records of one step: enough to make the step's cost vanish, few enough to stay within some MB of them.
@@ -102,7 +102,7 @@ class _RangeReading:
         )
         self._background = Supervisor("aiokc range reader")
         self._last_progress = 0.0
-        self._turn_ends = 0.0
+        self._turn = Turn()
         self._stood = self._positions()
         self._told = self._positions()
 
@@ -151,9 +151,8 @@ class _RangeReading:
 
         Lets others run at least every 2 ms, however much is there, and however fast the caller takes it.
         """
-        if asyncio.get_running_loop().time() > self._turn_ends:
-            await asyncio.sleep(0)
-            self._turn_ends = asyncio.get_running_loop().time() + SLICE_SECONDS
+        if asyncio.get_running_loop().time() > self._turn.ends:
+            await self._turn.give_way()
         stands = self._positions()
         has_moved, self._stood = stands != self._stood, stands
         if has_moved:

@@ -49,7 +49,7 @@ class RunOfRecords:
         touches: int,
     ) -> Iterator[ConsumerRecord[Any, Any]]:
         """Each step costs some 0.3 µs; whatever is looked up in here is most of that."""
-        changed, subscription, until = self._reading.changed, self._reading.subscription, self._user.turn_ends
+        changed, subscription, until = self._reading.changed, self._reading.subscription, self._user.turn.ends
         counters, polls = self._reading.fetcher.counters, self._reading.polls
         current_task, time = asyncio.current_task, asyncio.get_running_loop().time
         for record in buffer.ready:

@@ -136,8 +136,7 @@ class PartitionBuffer:
         if fetched.error is not None:
             self.error = fetched.error
             return
-        if not self._senders or self._senders[-1][1] != fetched.broker:
-            self._senders.append((fetched.offset, fetched.broker))
+        self._remember_sender(fetched)
         aborted = None
         if fetched.aborted:
             aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
@@ -379,6 +378,13 @@ class PartitionBuffer:
         self.ready, self.typed, self.refused = [], [], None
         self._go_on()
         self.next, self.next_epoch = self.taken, self.taken_epoch
+
+    def _remember_sender(self, fetched: Fetched) -> None:
+        if self._senders and self._senders[-1][1] == fetched.broker:
+            return
+        self._senders.append((fetched.offset, fetched.broker))
+        while len(self._senders) > 1 and self._senders[1][0] <= self.taken:
+            del self._senders[0]  # all that this one has sent is the user's by now
 
     def _located(self, error: RecordError) -> RecordError:
         """Say where, with the offset from which nothing more can be read, and who sent it."""

@@ -95,6 +95,7 @@ async def test_truncation_is_an_error_with_the_safe_offset_where_there_is_no_pol
                     await values(consumer, 1)
                 assert (caught.value.offsets, caught.value.safe_offsets) == ({ZERO: 4}, {ZERO: 2})
                 assert isinstance(caught.value, OffsetOutOfRange)
+                assert caught.value.found == ""
             consumer.seek(ZERO, caught.value.safe_offsets[ZERO])
             assert await values(consumer, 3) == [b"x", b"y", b"z"]
 

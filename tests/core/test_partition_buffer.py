@@ -180,3 +180,40 @@ def test_a_batch_of_a_run_that_is_not_what_was_sent(batches: list[str], data: st
         errors.append((str(error), error.topic, error.partition, error.offset))
     assert errors[0] == errors[1]
     assert errors[0][3] == 7 * number
+
+
+def test_an_error_names_the_broker_that_has_sent_its_batch() -> None:
+    """Not the one that sent last: the leader may have moved while the batch lay here."""
+    good, bad, more = (bytearray(log(["plain"] * 3)[0][at : at + size]) for at, size in three_batches())
+    bad[40] ^= 1  # of its greatest timestamp: only the CRC tells
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    for offset, broker, batch in ((0, 1, good), (7, 2, bad), (14, 3, more)):
+        buffer.add(Fetched(TP, 1, offset, memoryview(bytes(batch)), broker=broker))
+    while buffer.undecoded:
+        buffer.decode(10)
+
+    assert isinstance(buffer.error, CorruptRecord)
+    assert buffer.error.broker == 2
+    assert str(buffer.error).startswith("t-0 at offset 7, from broker 2: ")
+
+
+def test_brokers_of_what_was_taken_are_forgotten() -> None:
+    batches = log(["plain"] * 3)[0]
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    for number, (at, size) in enumerate(three_batches()):
+        buffer.add(Fetched(TP, 1, 7 * number, memoryview(batches[at : at + size]), broker=number))
+        while buffer.undecoded:
+            buffer.decode(10)
+        buffer.take(10)
+
+    assert buffer._senders == [(14, 2)]
+
+
+def three_batches() -> list[tuple[int, int]]:
+    """Where each of ``log(["plain"] * 3)`` begins, and its size."""
+    batches, at, found = log(["plain"] * 3)[0], 0, list[tuple[int, int]]()
+    while at < len(batches):
+        size = 12 + int.from_bytes(batches[at + 8 : at + 12], "big")
+        found.append((at, size))
+        at += size
+    return found

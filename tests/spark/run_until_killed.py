@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from spark_source import AiokcDataSource
 from spark_source.options import SourceOptions, for_stream, parse_options
-from spark_source.source import stream_reader
+from spark_source.source import stream_reader_of
 from tests.producing import produce
 
 from .file_sink import write_to
@@ -32,7 +32,7 @@ from .session import start_spark
 RECORDS = 20
 
 
-class WriteAfterStart(stream_reader(pyspark.__version__)):  # type: ignore[misc]  # the one of this Spark
+class WriteAfterStart(stream_reader_of(pyspark.__version__)):  # type: ignore[misc]  # the one of this Spark
     """Writes records when the start of the stream is decided: so batch 0 has some, also from the latest offsets on."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:

@@ -13,7 +13,7 @@ from spark_source.offsets import ANCHOR, OffsetJson
 from spark_source.older_spark import UnlimitedStreamReader
 from spark_source.options import for_stream, parse_options
 from spark_source.schema import kafka_schema
-from spark_source.source import stream_reader
+from spark_source.source import stream_reader_of
 from spark_source.stream_reader import AiokcStreamReader
 
 from .deleting import delete_records
@@ -45,19 +45,19 @@ def ranges(planned: Sequence[InputPartition]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])
 def test_newer_sparks_tell_of_limits(version: str) -> None:
-    assert stream_reader(version) is AiokcStreamReader
+    assert stream_reader_of(version) is AiokcStreamReader
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.0.5", "4.1.4", "4.1.0.dev3"])
 def test_older_sparks_do_not(version: str) -> None:
-    assert stream_reader(version) is UnlimitedStreamReader
+    assert stream_reader_of(version) is UnlimitedStreamReader
 
 
 def test_nothing_is_imported_that_older_sparks_do_not_have() -> None:
     done = run(
         "import sys, pyspark.sql.datasource; sys.modules['pyspark.sql.streaming.datasource'] = None;"
-        "import pyspark_aiokc, spark_source.reader; from spark_source.source import stream_reader;"
-        "print(pyspark_aiokc.DefaultSource.name(), stream_reader('4.1.4').__name__)"
+        "import pyspark_aiokc, spark_source.reader; from spark_source.source import stream_reader_of;"
+        "print(pyspark_aiokc.DefaultSource.name(), stream_reader_of('4.1.4').__name__)"
     )
 
     assert done.stdout.split() == ["aiokc", "UnlimitedStreamReader"], done.stderr
@@ -118,6 +118,16 @@ def test_a_finished_batch_0_is_no_loss_once_its_records_are_deleted(cluster: Clu
 
     assert again.latestOffset() == first
     again.stop()
+
+
+def test_where_sparks_own_source_began_a_batch_0_is_not_guessed(cluster: Cluster) -> None:
+    cluster.append("events", b"x")
+    end: OffsetJson = {"events": {"0": 1}}
+    reader = restarted(cluster, end)
+
+    with pytest.raises(ConfigError, match=r"batch 0 .*planned by format\('kafka'\)"):
+        reader.partitions(reader.initialOffset(), end)
+    reader.stop()
 
 
 def test_a_partition_that_is_added_is_read_from_its_start(cluster: Cluster) -> None:
