@@ -12,6 +12,7 @@ from ..error_codes import ErrorCode
 from ..errors import BrokerError, broker_error
 from ..types import Broker, PartitionInfo, TopicInfo, TopicPartition
 from ..wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from .former_ids import FormerIds, TopicIds
 
 _NO_ID = UUID(int=0)
 
@@ -22,6 +23,7 @@ class Cluster:
 
     ``errors`` holds, by topic, the error code that the last response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...).
     ``complete``: the response was about all topics, so what is not in ``topics`` does not exist, or may not be seen.
+    ``former`` are ids that topics had before: an answer that names one is an old broker's word (KIP-516).
     """
 
     version: int = 0
@@ -31,6 +33,7 @@ class Cluster:
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
     complete: bool = False
+    former: Mapping[str, FormerIds] = field(default_factory=dict)
 
     def partition(self, tp: TopicPartition) -> PartitionInfo | None:
         topic = self.topics.get(tp.topic)
@@ -100,18 +103,25 @@ def merge(
     """
     topics: dict[str, TopicInfo] = {} if complete else dict(old.topics)
     errors: dict[str, int] = {} if complete else dict(old.errors)
+    ids = TopicIds(old.former)
     done = 0
     for answer in response.topics:
         name = answer.name
         if name is None:
             continue  # asked by id, and the id is unknown
-        errors.pop(name, None)
         if answer.error_code != ErrorCode.NONE:
             errors[name] = answer.error_code
             if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 topics.pop(name, None)
             continue
-        known = _same_topic(old.topics.get(name), answer)
+        before = old.topics.get(name)
+        known_id = before.topic_id if before is not None else None
+        if ids.is_old(name, known_id, _topic_id(answer), exists=before is not None):
+            if before is not None:
+                topics[name] = before
+            continue
+        errors.pop(name, None)
+        known = _same_topic(before, answer)
         partitions: dict[int, PartitionInfo] = {}
         for item in answer.partitions:
             new = _partition(name, item)
@@ -120,6 +130,9 @@ def merge(
             if done % every == 0:
                 yield
         topics[name] = TopicInfo(name, partitions, _topic_id(answer), answer.is_internal)
+    for name, gone in old.topics.items():
+        if name not in topics:
+            ids.gone(name, gone.topic_id)
     return Cluster(
         version=old.version + 1,
         cluster_id=response.cluster_id or old.cluster_id,
@@ -128,6 +141,7 @@ def merge(
         topics=topics,
         errors=errors,
         complete=complete,
+        former=ids.result(),
     )
 
 

@@ -14,7 +14,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, LogTruncated, OffsetOutOfRange
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
-from aiokc.testing.faults import Hold
+from aiokc.testing.faults import Hold, Interception
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
@@ -317,6 +317,74 @@ async def test_a_topic_that_was_made_again_is_an_error_where_there_is_no_policy(
             assert caught.value.safe_offsets == {ZERO: 0}
             consumer.seek(ZERO, 0)
             assert await values(consumer, 3) == [b"a", b"b", b"c"]
+
+
+class OldIds:
+    """The brokers name the topic by the id that it had when this was made, in so many answers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._id = cluster._state.topics.named("t").topic_id
+
+    def answer(self, times: int | None = 1) -> Interception:
+        return self._cluster.intercept(MetadataRequest, self._say, times=times)
+
+    async def _say(self, exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.topics:
+            topic.topic_id = self._id
+        return response
+
+
+async def refreshed(consumer: ConsumerType, count: int = 1) -> None:
+    """Until the metadata were refreshed so often."""
+    metadata = consumer._reading.link.metadata
+    until = metadata.cluster.version + count
+    async with asyncio.timeout(20):
+        while metadata.cluster.version < until:
+            metadata.request_update()
+            await metadata.changed.wait()
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+async def test_a_broker_that_still_knows_the_old_topic_repeats_nothing(reset: str) -> None:
+    """The client has heard of the new one from another broker, and reads it."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        old = OldIds(cluster)
+        async with reading(cluster, ZERO, auto_offset_reset=reset) as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"0", b"1"]
+            cluster.recreate_topic("t")
+            write(cluster, b"a", b"b")
+            if reset == "none":
+                with pytest.raises(LogTruncated):
+                    await values(consumer, 1)
+                consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"a", b"b"]
+            for _ in range(3):
+                lagging = old.answer(times=2)
+                await refreshed(consumer, 3)
+                assert lagging.hits == 2
+            write(cluster, b"c")
+            assert await values(consumer, 1) == [b"c"]
+
+
+async def test_who_began_with_the_new_topic_and_took_the_old_one_for_newer_reads_on() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        old = OldIds(cluster)
+        cluster.recreate_topic("t")
+        write(cluster, b"a", b"b")
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 2) == [b"a", b"b"]
+            lagging = old.answer(times=1)
+            await refreshed(consumer)
+            assert lagging.hits == 1
+            write(cluster, b"c")
+            got = await values(consumer, 1)
+            while got[-1] != b"c":
+                got += await values(consumer, 1)
+            assert got in ([b"c"], [b"a", b"b", b"c"])
 
 
 async def test_an_answer_of_a_deposed_leader_is_not_believed() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from aiokc.core.cluster import Cluster, merge
 from aiokc.error_codes import ErrorCode
 from aiokc.types import Broker, TopicPartition
@@ -91,6 +93,64 @@ def test_a_topic_made_again_starts_its_epochs_anew() -> None:
     again = merged(first, response(topic("a", partition(0, leader=1, epoch=0), topic_id=OTHER_ID)))
     assert again.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
     assert again.topic_id("a") == OTHER_ID
+
+
+def ids_after(*answers: UUID | None, complete: bool = False) -> list[UUID | None]:
+    """The id of topic "a" after each of these answers; None: it says that there is no such topic."""
+    cluster, found = Cluster(), []
+    for topic_id in answers:
+        if topic_id is None:
+            gone = [] if complete else [topic("a", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+            answer = response(*gone)
+        else:
+            answer = response(topic("a", partition(0), topic_id=topic_id))
+        cluster = merged(cluster, answer, complete=complete)
+        found.append(cluster.topic_id("a"))
+    return found
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_topic_that_was_made_again_is_never_the_old_one_again(complete: bool) -> None:
+    """Brokers hear of it one by one, and ids do not come back: an answer with an old id is old news."""
+    assert ids_after(ID, OTHER_ID, ID, OTHER_ID, complete=complete) == [ID, OTHER_ID, OTHER_ID, OTHER_ID]
+    assert ids_after(ID, None, OTHER_ID, ID, complete=complete) == [ID, None, OTHER_ID, OTHER_ID], "gone in between"
+    assert ids_after(ID, OTHER_ID, None, ID, complete=complete) == [ID, OTHER_ID, None, None], "gone at the end"
+    third = UUID(int=3)
+    assert ids_after(ID, OTHER_ID, third, ID, OTHER_ID, complete=complete)[2:] == [third] * 3
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_topic_that_a_broker_has_not_heard_of_yet_is_the_same_afterwards(complete: bool) -> None:
+    assert ids_after(ID, None, ID, complete=complete) == [ID, None, ID]
+    assert ids_after(ID, OTHER_ID, None, OTHER_ID, complete=complete)[2:] == [None, OTHER_ID]
+
+
+def test_what_an_old_answer_says_of_a_topic_counts_for_nothing() -> None:
+    first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5), topic_id=ID)))
+    again = merged(first, response(topic("a", partition(0, leader=1, epoch=0), partition(1), topic_id=OTHER_ID)))
+    late = merged(again, response(topic("a", partition(0, leader=2, epoch=6), topic_id=ID)))
+    assert late.topics == again.topics
+    assert late.version == again.version + 1
+
+
+def test_a_client_that_took_the_old_topic_for_the_new_one_finds_its_way_back() -> None:
+    """It began with a broker that knew of the new topic, and then asked one that did not."""
+    found = ids_after(OTHER_ID, ID, *[OTHER_ID] * 30)
+    assert found[1] == ID
+    assert 5 <= found[1:].index(OTHER_ID) <= 20, "not by one answer alone, and not for ever"
+    assert set(found[1 + found[1:].index(OTHER_ID) :]) == {OTHER_ID}
+    answers = [ID, *[OTHER_ID] * 4] * 10
+    assert set(ids_after(OTHER_ID, *answers)[1:]) == {ID}, "others say otherwise again and again"
+
+
+def test_what_is_remembered_of_old_ids_is_bounded() -> None:
+    cluster = Cluster()
+    for number in range(1, 100):
+        cluster = merged(cluster, response(topic("a", partition(0), topic_id=UUID(int=number))))
+    assert len(cluster.former["a"].ids) <= 10
+    many = [topic(f"t{number}", partition(0), topic_id=UUID(int=number + 1)) for number in range(3000)]
+    cluster = merged(merged(cluster, response(*many), complete=True), response(), complete=True)
+    assert 0 < len(cluster.former) <= 1000
 
 
 def test_errors_are_kept_by_topic_until_they_pass() -> None:
