@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from aiokc import TopicPartition
+from aiokc import KafkaError, TopicPartition
 from aiokc.errors import ConfigError
 
 from . import offsets
@@ -44,6 +44,7 @@ class StreamPlan:
         self._options, self._clock, self._sleep = options, clock, sleep
         self._view = TopicsView(options, cluster, clock=clock, sleep=sleep)
         self._initial: Offsets | None = None
+        self._unresolved: KafkaError | None = None
         self._targets: Offsets | None = None
         self._asked = self._not_before = clock()
         self._ends: Offsets | None = None
@@ -54,19 +55,30 @@ class StreamPlan:
         self._targets = self._ends = self._view.ends()
 
     def initial(self) -> OffsetJson:
-        """Return where the query starts. Spark asks twice, and must hear the same twice."""
-        if self._initial is None:
-            self._view.check_all_exist()
-            self._initial = self._resolved_start()
-        return offsets.to_json(self._initial)
+        """Return where the query starts. Spark asks twice, and must hear the same twice.
+
+        Where the options no longer say it (the group is gone, say), that is {}, and latest() raises the reason. Spark
+        asks before it repeats batch 0 too, and that begins where its anchor says.
+        """
+        if self._initial is None and self._unresolved is None:
+            try:
+                self._view.check_all_exist()
+                self._initial = self._resolved_start()
+            except KafkaError as error:
+                self._unresolved = error
+        return offsets.to_json(self._initial or {})
 
     def latest(self, start: OffsetJson, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJson:
         """Return the end of a batch that begins at ``start``, or ``start`` itself if there is nothing (enough) new.
 
         ``min_offsets`` are waited for no longer than maxTriggerDelay, and not at all once the ends are frozen. Waits a
-        moment where it was asked a moment ago. Raises DataLoss where the logs no longer reach ``start``.
+        moment where it was asked a moment ago. Raises DataLoss where the logs no longer reach ``start``, and whatever
+        kept initial() from saying where the query starts.
         """
         self._keep_pace()
+        if not start and self._unresolved is not None:
+            raise self._unresolved
+        self._unresolved = None  # what was read so far says where to go on
         reached = offsets.positions(start)
         ends = self._ends_behind(reached)
         begins = self._without_lost(reached, ends)
@@ -99,6 +111,8 @@ class StreamPlan:
         """
         begins, ends = offsets.positions(start) | offsets.anchor(end), offsets.positions(end)
         self._check_start_is_known(start, end)
+        if not start and self._unresolved is not None and not ends.keys() <= begins.keys():
+            raise self._unresolved
         # Spark's own source, whose checkpoint this may be, writes no anchor for new partitions.
         begins |= self._view.earliest(ends.keys() - begins.keys())
         wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
@@ -112,9 +126,11 @@ class StreamPlan:
 
     def _check_start_is_known(self, start: OffsetJson, end: OffsetJson) -> None:
         """Raise ConfigError for a batch 0 that Spark's own source has planned, if it may have begun elsewhere."""
-        if self._initial is None or self._options.starting is None or is_fixed(self._options.starting):
+        if (self._initial is None and self._unresolved is None) or self._options.starting is None:
             return
-        if offsets.ANCHOR in start or offsets.ANCHOR in end or offsets.positions(start) != self._initial:
+        if offsets.ANCHOR in start or offsets.ANCHOR in end or offsets.positions(start) != (self._initial or {}):
+            return
+        if is_fixed(self._options.starting) and not isinstance(self._unresolved, ConfigError):
             return
         if offsets.positions(end):
             raise ConfigError(
@@ -122,7 +138,7 @@ class StreamPlan:
                 f"file that only that source can look for, and {self._options.starting.option} may say something else "
                 "now: let format('kafka') finish that batch, or give the offsets in the checkpoint's file sources/0/0 "
                 "as startingOffsets"
-            )
+            ) from self._unresolved
 
     def _are_too_few(self, begins: Offsets, ends: Offsets, min_offsets: int) -> bool:
         waited = self._clock() - self._last_batch

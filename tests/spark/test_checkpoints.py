@@ -19,7 +19,7 @@ from aiokc.errors import UsageError
 from aiokc.testing.kafka import LocalKafka
 from spark_source.checkpoint import take_back
 from spark_source.offsets import ANCHOR
-from tests.producing import Message, Stored, produce
+from tests.producing import Message, Stored, add_partitions, produce
 
 from .file_sink import write_to, written_in
 from .session import ROOT
@@ -103,6 +103,23 @@ def test_a_batch_0_that_the_built_in_source_has_not_finished(
     began = (checkpoint / "sources/0/0").read_text().splitlines()[-1]
 
     assert run("aiokc", began) == Counter([stored[0], *later])
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_batch_0_is_repeated_though_partitions_were_added(
+    kafka: LocalKafka, topic: str, run: Run, tmp_path: Path
+) -> None:
+    """The JSON no longer names all partitions; the checkpoint says where batch 0 began."""
+    given = json.dumps({topic: {"0": 1, "1": 0, "2": 0}})
+    stored = produce(kafka.bootstrap, topic, [Message(b"x", partition=part) for part in (0, 0, 1, 2)])
+    assert run("aiokc", given) == Counter(stored[1:])
+    shutil.rmtree(tmp_path / "checkpoint" / "commits")  # as if it had died in its first batch
+    shutil.rmtree(tmp_path / "sink")
+    add_partitions(kafka.bootstrap, topic, 5)
+    stored += produce(kafka.bootstrap, topic, [Message(b"x", partition=part) for part in range(5)])
+
+    assert run("aiokc", given) == Counter(stored[1:])
 
 
 def entry(folder: Path, number: int, *lines: str) -> Path:

@@ -2,101 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 from uuid import UUID
 
 import pytest
 
-from aiokc import EARLIEST, LATEST, ClientConfig, PartitionInfo, TopicInfo, TopicPartition
-from aiokc.errors import ConfigError, UnknownTopic
+from aiokc import EARLIEST, LATEST, TopicPartition
+from aiokc.errors import ConfigError
 from spark_source.batch_plan import batch_ranges
 from spark_source.bounds import AtCommitted, AtOffset, AtTime, Bound
 from spark_source.data_loss import DataLoss
 from spark_source.offsets import ANCHOR, OffsetJson, Offsets
-from spark_source.options import SourceOptions
 from spark_source.stream_plan import StreamPlan
 from spark_source.topic_choice import TopicChoice, subscribe
 
-A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-OPTIONS = SourceOptions(
-    ClientConfig(), subscribe("a"), AtOffset("startingOffsets", LATEST), AtOffset("endingOffsets", LATEST)
-)
-FROM_EARLIEST = AtOffset("startingOffsets", EARLIEST)
+from .played_cluster import A0, A1, B0, FROM_EARLIEST, OPTIONS, PlayedCluster, stored
 
 
-class PlayedCluster:
-    """Logs as (earliest, latest); counts what it is asked, and has a clock that only sleeping moves."""
-
-    def __init__(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
-        self.logs = dict(logs)
-        self.ids: dict[str, UUID] = {}
-        self.groups: dict[str, Offsets] = {}
-        self.stale: list[tuple[TopicPartition, int]] = []
-        self.asked, self.brokers = 0, 1
-        self.now = 100.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
-        self.asked += 1
-        there = [tp for tp in self.logs if names is None or tp.topic in set(names)]
-        found: dict[str, TopicInfo] = {}
-        for tp in there:
-            is_internal = tp.topic.startswith("__")
-            info = found.setdefault(tp.topic, TopicInfo(tp.topic, {}, self.ids.get(tp.topic), is_internal))
-            info.partitions[tp.partition] = PartitionInfo(tp.topic, tp.partition, tp.partition % self.brokers)
-        return found
-
-    def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        self.asked += bool(timestamps)
-        if any(tp not in self.logs for tp in timestamps):
-            raise UnknownTopic(3)
-        found = {tp: self.logs[tp][0 if at == EARLIEST else 1] for tp, at in timestamps.items()}
-        if self.stale and self.stale[0][0] in timestamps:
-            tp, end = self.stale.pop(0)
-            found[tp] = end
-        return found
-
-    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """In these logs the record at offset n was written at n * 1000 ms."""
-        self.asked += bool(times)
-        starts = {tp: max(self.logs[tp][0], -(-at // 1000)) for tp, at in times.items()}
-        return {tp: start if start < self.logs[tp][1] else None for tp, start in starts.items()}
-
-    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        return {tp: self.groups.get(group_id, {}).get(tp) for tp in partitions}
-
-    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        self.groups.setdefault(group_id, {}).update(offsets)
-
-    def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        wanted = list(partitions)
-        earliest = self.list_offsets(dict.fromkeys(wanted, EARLIEST))
-        latest = self.list_offsets(dict.fromkeys(wanted, LATEST))
-        return {tp: (earliest[tp], latest[tp]) for tp in wanted}
-
-    def plan(self, options: SourceOptions = OPTIONS, **changed: object) -> StreamPlan:
-        return StreamPlan(
-            replace(options, **changed),  # type: ignore[arg-type]
-            self,
-            clock=self.clock,
-            sleep=self.sleep,
-        )
-
-
-def stored(offset: OffsetJson) -> OffsetJson:
-    """Return what comes back of an offset that Spark keeps as JSON text."""
-    restored: OffsetJson = json.loads(json.dumps(offset))
-    return restored
+def first_end(plan: StreamPlan) -> OffsetJson:
+    """Return the end of the first batch of a new query."""
+    return stored(plan.latest(stored(plan.initial())))
 
 
 def test_batches_follow_one_another() -> None:
@@ -326,7 +255,7 @@ def test_starts_that_nobody_said(bound: Bound, message: str) -> None:
     cluster.groups["g"] = {A0: 3}
 
     with pytest.raises(ConfigError, match=message):
-        cluster.plan(starting=bound).initial()
+        first_end(cluster.plan(starting=bound))
 
 
 def test_a_pattern_takes_in_new_topics_and_no_internal_ones() -> None:
@@ -349,7 +278,7 @@ def test_assigned_partitions_only() -> None:
     assert cluster.plan(choice=assigned).initial() == {"a": {"1": 9}}
     missing = replace(assigned, partitions=frozenset({A1, TopicPartition("a", 7)}))
     with pytest.raises(ConfigError, match="option 'assign': no partition a-7 on the cluster at localhost:9092"):
-        cluster.plan(choice=missing).initial()
+        first_end(cluster.plan(choice=missing))
     with pytest.raises(DataLoss, match="topic 'a', partition 0: 'assign' no longer names it"):
         cluster.plan(choice=assigned).latest({"a": {"0": 5, "1": 9}})
 
@@ -565,7 +494,7 @@ def test_a_topic_that_no_longer_is_subscribed_or_does_not_exist() -> None:
     with pytest.raises(DataLoss, match="topic 'b', partition 0: 'subscribe' no longer names it"):
         cluster.plan().latest({"a": {"0": 5}, "b": {"0": 5}})
     with pytest.raises(ConfigError, match="'subscribe': no topic 'c' on the cluster at localhost:9092: create it"):
-        cluster.plan(choice=subscribe("a", "c")).initial()
+        first_end(cluster.plan(choice=subscribe("a", "c")))
     for is_frozen in (False, True):
         plan = cluster.plan(choice=subscribe("a", "c"))
         if is_frozen:
