@@ -52,7 +52,7 @@ class StreamPlan:
 
     def freeze(self) -> None:
         """From now on, behave as if nothing were written any more: trigger(availableNow=True)."""
-        self._targets = self._ends = self._view.ends()
+        self._targets = self._view.ends()
 
     def initial(self) -> OffsetJson:
         """Return where the query starts. Spark asks twice, and must hear the same twice.
@@ -80,8 +80,11 @@ class StreamPlan:
             raise self._unresolved
         self._unresolved = None  # what was read so far says where to go on
         reached = offsets.positions(start)
-        ends = self._ends_behind(reached)
-        begins = self._without_lost(reached, ends)
+        due = reached | {tp: max(end, reached.get(tp, 0)) for tp, end in (self._targets or {}).items()}
+        ends = self._ends_behind(due)
+        if self._options.fail_on_data_loss:
+            self._view.check_all_exist(besides=reached)
+        begins = self._without_lost(reached, ends, due)
         new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
         is_first = offsets.ANCHOR not in start and reached == self._initial
         is_idle = not is_first and not new and ends == reached
@@ -101,8 +104,9 @@ class StreamPlan:
         self._not_before = min(self._not_before, self._asked + _BUSY_SECONDS)
 
     def known_ends(self) -> OffsetJson | None:
-        """Return the ends of the logs as they were last heard of; None before that."""
-        return None if self._ends is None else offsets.to_json(self._ends)
+        """Return the ends of the logs as they were last heard of, or frozen; None before that."""
+        ends = self._ends if self._targets is None else self._targets
+        return None if ends is None else offsets.to_json(ends)
 
     def ranges(self, start: OffsetJson, end: OffsetJson) -> dict[TopicPartition, tuple[int, int]]:
         """Return the offsets to read for the batch from ``start`` to ``end``, empty ranges left out.
@@ -156,19 +160,21 @@ class StreamPlan:
         self._asked = self._clock()
         self._not_before = self._asked + (idle if is_idle else _BUSY_SECONDS)
 
-    def _ends_behind(self, reached: Offsets) -> Offsets:
+    def _ends_behind(self, due: Offsets) -> Offsets:
+        """Return where the logs end now, or were to end if that is frozen; a log shorter than that as far as it goes.
+
+        ``due`` are the ends that were read or promised already.
+        """
+        ends = self._ends = self._view.confirmed_ends(self._view.ends(), due)
         if self._targets is not None:
-            ends = self._targets = self._view.confirmed_ends(self._targets, reached)
-        else:
-            ends = self._ends = self._view.confirmed_ends(self._view.ends(), reached)
-        if self._options.fail_on_data_loss:
-            self._view.check_all_exist(besides=reached)
+            ends = self._targets = {tp: min(until, ends[tp]) for tp, until in due.items() if tp in ends}
         return ends
 
-    def _without_lost(self, reached: Offsets, ends: Mapping[TopicPartition, int]) -> Offsets:
+    def _without_lost(self, reached: Offsets, ends: Mapping[TopicPartition, int], due: Offsets) -> Offsets:
         """Return ``reached`` without partitions that are not what they were; raise DataLoss if there are such."""
         recreated, kept = self._view.recreated(), dict(reached)
         for tp, position in sorted(reached.items()):
+            until: int | None = None
             if not self._options.choice.wants(tp):
                 what = f"'{self._options.choice.option}' no longer names it"
             elif tp not in ends:
@@ -177,12 +183,14 @@ class StreamPlan:
                 what = f"its topic was deleted and created again: {recreated[tp.topic]}"
             elif ends[tp] < position:
                 what = "its log ends before what was read already"
+            elif ends[tp] < due[tp]:
+                what, until = "its log ends before where this query was to end", due[tp]
             else:
                 continue
             if tp not in ends or tp.topic in recreated:
                 del kept[tp]
             available = self._view.log_ranges([tp]).get(tp) if tp in ends else None
-            loss = DataLoss(tp, what, wanted=(position, None), available=available)
+            loss = DataLoss(tp, what, wanted=(position, until), available=available)
             report(loss, fail=self._options.fail_on_data_loss)
         return kept
 

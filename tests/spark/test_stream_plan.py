@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 import pytest
@@ -386,38 +386,58 @@ LOSSES: list[tuple[Event, str, OffsetJson, dict[TopicPartition, tuple[int, int]]
 ]
 
 
-def plan_in_progress(event: Event, *, fail: bool, is_frozen: bool) -> tuple[StreamPlan, OffsetJson]:
+AS_FROZEN: dict[Event, tuple[OffsetJson, dict[TopicPartition, tuple[int, int]]]] = {
+    partition_gone: ({}, {}),
+    recreated: ({"a": {"0": 50}}, {A0: (0, 50)}),
+}
+
+Frozen: TypeAlias = Literal["never", "before", "after"]
+FROZEN: tuple[Frozen, ...] = ("never", "before", "after")
+
+
+def plan_in_progress(event: Event, *, fail: bool, frozen: Frozen) -> tuple[StreamPlan, OffsetJson]:
+    """Return the plan of a stream that has read all before the event, and where that is; frozen before it or after."""
     cluster = PlayedCluster({A0: (0, 50)})
     cluster.ids["a"] = UUID(int=1)
     plan = cluster.plan(fail_on_data_loss=fail)
-    end = stored(plan.latest(plan.initial()))
+    if frozen == "before":
+        plan.freeze()
+        end = stored(plan.latest({"a": {"0": 50}}))
+    else:
+        end = stored(plan.latest(plan.initial()))
     cluster.sleep(10)
     event(cluster)
-    if is_frozen:
+    if frozen == "after":
         plan.freeze()
     return plan, end
 
 
-@pytest.mark.parametrize("is_frozen", [False, True])
-@pytest.mark.parametrize(("event", "said"), [loss[:2] for loss in LOSSES])
-def test_loss_of_data_is_an_error(event: Event, said: str, is_frozen: bool) -> None:
-    plan, end = plan_in_progress(event, fail=True, is_frozen=is_frozen)
+# To a frozen plan there are no partitions but those that there were.
+EVENTS = [
+    (*loss, frozen) for loss in LOSSES for frozen in FROZEN if (loss[0], frozen) != (trimmed_partition_added, "before")
+]
+
+
+@pytest.mark.parametrize(("event", "said", "left", "read", "frozen"), EVENTS)
+def test_loss_of_data_is_an_error(event: Event, said: str, left: object, read: object, frozen: Frozen) -> None:
+    plan, end = plan_in_progress(event, fail=True, frozen=frozen)
 
     with pytest.raises(DataLoss, match=f"topic 'a', partition {said}"):
         plan.latest(end)
 
 
-@pytest.mark.parametrize("is_frozen", [False, True])
-@pytest.mark.parametrize(("event", "said", "left", "read"), LOSSES)
+@pytest.mark.parametrize(("event", "said", "left", "read", "frozen"), EVENTS)
 def test_with_fail_on_data_loss_false_it_is_told_once_and_the_stream_goes_on(
     event: Event,
     said: str,
     left: OffsetJson,
     read: dict[TopicPartition, tuple[int, int]],
-    is_frozen: bool,
+    frozen: Frozen,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    plan, end = plan_in_progress(event, fail=False, is_frozen=is_frozen)
+    plan, end = plan_in_progress(event, fail=False, frozen=frozen)
+    if frozen == "before":
+        left, read = AS_FROZEN.get(event, (left, read))
 
     with caplog.at_level(logging.WARNING, logger="spark_source"):
         after = stored(plan.latest(end))
@@ -428,6 +448,56 @@ def test_with_fail_on_data_loss_false_it_is_told_once_and_the_stream_goes_on(
     caplog.clear()
     assert plan.latest(after) is after
     assert not caplog.records
+
+
+def test_a_short_log_made_anew_is_read_to_its_own_end_though_the_end_was_frozen() -> None:
+    cluster = PlayedCluster({A0: (0, 50)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(starting=FROM_EARLIEST, fail_on_data_loss=False)
+    plan.freeze()
+    first = stored(plan.latest(plan.initial(), 20))
+    cluster.sleep(10)
+    recreated(cluster)
+    cluster.logs[A0] = (0, 9)
+
+    second = stored(plan.latest(first, 20))
+
+    assert second == {"a": {"0": 9}, ANCHOR: {"a": {"0": 0}}}
+    assert plan.ranges(first, second) == {A0: (0, 9)}
+    assert plan.latest(second, 20) is second
+
+
+def test_a_log_cut_after_its_end_was_frozen_is_a_loss(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = PlayedCluster({A0: (0, 50)})
+    said = "0: its log ends before where this query was to end. Wanted: offsets 20 to 50 .*; available: 0 to 40"
+
+    def go_on(plan: StreamPlan) -> tuple[OffsetJson, OffsetJson]:
+        cluster.logs[A0] = (0, 50)
+        plan.freeze()
+        first = stored(plan.latest(plan.initial(), 20))
+        cluster.logs[A0] = (0, 40)
+        return first, stored(plan.latest(first))
+
+    with pytest.raises(DataLoss, match=said):
+        go_on(cluster.plan(starting=FROM_EARLIEST))
+    lenient = cluster.plan(starting=FROM_EARLIEST, fail_on_data_loss=False)
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        first, second = go_on(lenient)
+    assert re.search(said, caplog.text)
+    assert lenient.ranges(first, second) == {A0: (20, 40)}
+    caplog.clear()
+    assert lenient.latest(second) is second
+    assert not caplog.records
+
+
+def test_a_log_cut_after_a_batch_of_it_was_planned_is_a_loss() -> None:
+    cluster = PlayedCluster({A0: (0, 50)})
+    plan = cluster.plan(starting=FROM_EARLIEST)
+    plan.freeze()  # Spark does so first, also before it repeats a batch
+    cluster.logs[A0] = (0, 40)
+
+    with pytest.raises(DataLoss, match=r"offsets 20 to 50 .*; available: 0 to 40"):
+        plan.ranges({"a": {"0": 20}}, {"a": {"0": 50}})
 
 
 def test_what_is_left_after_a_loss_does_not_wait_for_more() -> None:
