@@ -14,18 +14,19 @@ class Leading:
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
-        self._now: Mapping[str, object] = {}
+        self._now: Mapping[str, object] | None = None  # not counted since this generation began
         self._assigned: Mapping[str, object] = {}
 
     def begin(self, topics: frozenset[str]) -> None:
         self.topics = topics
+        self._now = None
 
     def end(self) -> None:
         self.topics = frozenset()
 
     def assigned(self, counts: Mapping[str, object]) -> None:
-        """This leader's newest assignment is based on ``counts``."""
-        self._now = self._assigned = counts
+        """This leader's newest assignment is based on ``counts``. What was counted meanwhile is newer."""
+        self._assigned = counts
 
     def counted(self, counts: Mapping[str, object]) -> None:
         self._now = counts
@@ -33,4 +34,4 @@ class Leading:
     @property
     def out_of_date(self) -> bool:
         """Whether the assignment of this leader fits the topics no more."""
-        return bool(self.topics) and self._now != self._assigned
+        return bool(self.topics) and self._now is not None and self._now != self._assigned

@@ -138,7 +138,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         IdentityLost: REVOKING,
         CoordinatorLost: REVOKING,
         NotNow: REVOKING,
-        Fatal: FAILED,
+        Fatal: FAILED | REVOKING,  # who leaves goes on leaving
         Subscribed: REVOKING,
         Polled: REVOKING,
         Enforced: REVOKING,
@@ -164,6 +164,6 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Enforced: FAILED,
         PartitionsCounted: FAILED,
         Tick: FAILED,
-        Leave: LEFT,
+        Leave: REVOKING | LEFT,
     },
 }

@@ -232,7 +232,7 @@ class Membership:
             case NotNow():
                 return self._try_later(event.sent, now)
             case Fatal():
-                return self._fail(event)
+                return self._fail(event, now)
 
     # What the user wants
 
@@ -249,23 +249,28 @@ class Membership:
 
     def _on_polled(self, now: float) -> list[Effect]:
         if self.state is State.FAILED and self._may_try_again:
-            if self._held.owned:  # their loss is still being told: its Released leads on
-                self.state = State.REVOKING
-                return []
-            self._enter(State.UNJOINED)
+            return self._resume(now)
         return self._proceed(now) if self.state is State.UNJOINED else []
 
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
-        self._wish.leaves = True
+        again, self._wish.leaves = self._wish.leaves, True
         if event.leave_group is not None:
             self._identity.may_leave = event.leave_group
         if self.state is State.FAILED:
-            self._enter(State.LEFT)
+            return self._resume(now)
         # A loss, and a revocation of nothing, are not waited for by anybody: their Released comes by itself.
-        comes = self.state is State.REVOKING and not (self._identity.in_generation and self._held.owned)
+        comes = self.state is State.REVOKING and (again or not (self._identity.in_generation and self._held.owned))
         if comes or self.state in State.LEAVING | State.LEFT:
             return []
         return self._give_up(now, wait=False)
+
+    def _resume(self, now: float) -> list[Effect]:
+        """The user wants something of a member that has failed."""
+        if self._held.owned:  # their loss is still being told: its Released leads on
+            self.state = State.REVOKING
+            return []
+        self._enter(State.UNJOINED)
+        return self._proceed(now)
 
     def _stop_polling(self, now: float) -> list[Effect]:
         """The user does not come back: let others have the partitions (a static member: after session_timeout)."""
@@ -311,10 +316,13 @@ class Membership:
             return self._give_up(now)
         return [self._assign(promised), *self._give_up(now)]
 
-    def _fail(self, event: Fatal) -> list[Effect]:
+    def _fail(self, event: Fatal, now: float) -> list[Effect]:
         # What a coordinator refuses may be granted a moment later. Whose place another one has, or whose assignor is
         # defective, would only disturb the group again.
         self._may_try_again = isinstance(event.error, BrokerError) and not isinstance(event.error, MemberFenced)
+        if self._wish.leaves:  # nobody asks it for anything any more: it goes on leaving, with nothing to hand over
+            self._forget_identity(f"it failed: {event.error}", keep_member_id=True)
+            return [*self._lose(now), Fail(event.error)]
         farewell = self._goodbye(f"it failed: {event.error}")
         self._enter(State.FAILED)
         return [*self._drop_all(), *farewell, Fail(event.error)]

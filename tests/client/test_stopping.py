@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import anyio
 import pytest
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
-from aiokc.errors import ConsumerClosed
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import BrokerError, ConsumerClosed
 from aiokc.testing import Cluster
 from aiokc.testing.apis import REQUESTS
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold, drop
 from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.fetch import FetchRequest
-from aiokc.wire.messages.group import LeaveGroupRequest
+from aiokc.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 from tests.net.scripted import ticks
+
+from .virtually import virtually
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.every_kafka]
 
@@ -163,6 +167,80 @@ async def test_a_stop_that_is_given_less_time_by_a_scope_has_less(cluster: Clust
         await consumer.stop()
     assert scope.cancelled_caught
     assert loop.time() - began < 10
+
+
+# What goes wrong meanwhile
+
+
+class Told(RebalanceListener):
+    """``revoking`` happens while the listener hears of a revocation. ``told`` is what it has heard, to the end."""
+
+    def __init__(self, revoking: Callable[[], Awaitable[None]] | None = None) -> None:
+        self.told: list[str] = []
+        self._revoking = revoking
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        if self._revoking is not None and partitions:
+            await self._revoking()
+            self.told.append("revoked")
+
+    async def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        await asyncio.sleep(2.0)
+        self.told.append("lost")
+
+
+@pytest.mark.parametrize("where", ["last commit", "commit in the listener", "heartbeat"])
+@pytest.mark.parametrize("instance_id", ["i", None], ids=["static", "dynamic"])
+def test_a_member_that_fails_while_it_leaves_stops_soon(where: str, instance_id: str | None) -> None:
+    """Another one has come with its instance id, or its permission is gone: there is nothing to wait for."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+
+        async def revoking() -> None:
+            if where == "commit in the listener":
+                with pytest.raises(BrokerError):
+                    await consumer.commit()
+            else:
+                await asyncio.sleep(4.0)
+
+        listener = Told(revoking)
+        auto = where == "last commit"
+        options: Any = {"group_instance_id": instance_id, "enable_auto_commit": auto, "listener": listener}
+        consumer = await reading(cluster, "t", **options)
+        async with contextlib.AsyncExitStack() as later:
+            if instance_id is None:
+                cluster.intercept(HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                cluster.intercept(OffsetCommitRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            elif where == "heartbeat":
+                cluster.intercept(HeartbeatRequest, ErrorCode.FENCED_INSTANCE_ID)
+            else:
+                options = {"group_id": "g", "group_instance_id": instance_id}
+                other = Consumer("t", bootstrap_servers=cluster.bootstrap, **options)
+                await later.enter_async_context(other)
+                while other.health().generation < 0:
+                    await other._reading.changed.wait()
+            began = asyncio.get_running_loop().time()
+            await consumer.stop()
+            assert asyncio.get_running_loop().time() - began < 7
+            fenced = where == "last commit" and instance_id is not None
+            assert listener.told == (["lost"] if fenced else ["revoked"]), "each partition goes once"
+
+    virtually(story, topics={"t": 2})
+
+
+def test_stop_after_a_failure_lets_the_listener_hear_of_the_loss_to_its_end() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+        listener = Told()
+        consumer = await reading(cluster, "t", listener=listener)
+        cluster.intercept(HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        while consumer.health().error is None:
+            await consumer._reading.changed.wait()
+        await consumer.stop()
+        assert listener.told == ["lost"]
+
+    virtually(story, topics={"t": 2})
 
 
 # The time

@@ -343,6 +343,34 @@ def test_counts_that_changed_while_the_leader_synced_discard_the_assignment() ->
     assert isinstance(again, SendJoin)
 
 
+def test_counts_that_changed_while_the_leader_assigned_discard_the_assignment() -> None:
+    """The assignor of a large group runs in a thread, on the counts of before: the metadata may be newer by its end."""
+    member = Member()
+    join = member.join()
+    [compute] = member.feed(Joined(join.step, 1, "m", "m", "range", (JoinedMember("m", MemberSubscription(TOPICS)),)))
+    assert isinstance(compute, ComputeAssignment)
+    assert member.feed(PartitionsCounted({"t": 2})) == []
+    [sync] = member.feed(Computed(compute.step, {}, {"t": 1}))
+    assert isinstance(sync, SendSync)
+    [again] = member.feed(Synced(sync.step, (T0,)))
+    assert isinstance(again, SendJoin)
+
+
+def test_what_was_counted_while_another_generation_was_led_is_no_news_to_the_next_one() -> None:
+    member = Member().leading({"t": 2, "u": 1})
+    [revoke] = member.feed(PartitionsCounted({"t": 3, "u": 1}))
+    assert isinstance(revoke, Revoke)
+    [join] = member.feed(Released(revoke.step))
+    assert isinstance(join, SendJoin)
+    mine = JoinedMember("m-1", MemberSubscription(TOPICS))
+    [compute] = member.feed(Joined(join.step, 2, "m-1", "m-1", "range", (mine,)))
+    assert isinstance(compute, ComputeAssignment)
+    [sync] = member.feed(Computed(compute.step, {}, {"t": 3}))
+    assert isinstance(sync, SendSync)
+    [assign] = member.feed(Synced(sync.step, (T0,)))
+    assert isinstance(assign, Assign)
+
+
 def test_a_follower_does_not_care_for_counts() -> None:
     assert Member().stable().feed(PartitionsCounted({"t": 99})) == []
 
@@ -636,6 +664,47 @@ def test_leaving_while_the_partitions_are_lost_does_not_commit_them() -> None:
     assert isinstance(lost, Lost)
     assert member.feed(Leave()) == []
     assert member.feed(Released(lost.step)) == []
+    assert member.machine.has_left
+
+
+@pytest.mark.parametrize("instance_id", [None, "instance"], ids=["dynamic", "static"])
+@pytest.mark.parametrize("code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
+def test_who_fails_while_it_leaves_has_left_once_its_loss_is_told(code: ErrorCode, instance_id: str | None) -> None:
+    """Nobody asks a member that leaves for records any more: there is no next call that it could wait for."""
+    member = Member(instance_id).stable(T0)
+    commit = SentCommit(member.token)
+    [revoke] = member.feed(Leave())
+    assert isinstance(revoke, Revoke)
+    lost, fail = member.feed(Fatal(commit, broker_error(code)))
+    assert isinstance(lost, Lost)
+    assert isinstance(fail, Fail)
+    assert not member.machine.has_left
+    assert member.feed(Released(revoke.step)) == []
+    farewell = member.feed(Released(lost.step))
+    if instance_id is None:
+        [leave] = farewell
+        assert isinstance(leave, SendLeave)
+        assert leave.member.member_id == "m-1"
+        member.feed(Left(leave.step))
+    assert member.machine.has_left
+
+
+def test_leaving_after_a_failure_waits_until_the_loss_is_told() -> None:
+    member = Member().stable(T0)
+    lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(ErrorCode.FENCED_INSTANCE_ID)))
+    assert isinstance(lost, Lost)
+    assert member.feed(Leave()) == []
+    assert not member.machine.has_left
+    assert member.feed(Released(lost.step)) == []
+    assert member.machine.has_left
+
+
+def test_leaving_twice_revokes_once() -> None:
+    member = Member().stable(T0)
+    [revoke] = member.feed(Leave())
+    assert isinstance(revoke, Revoke)
+    assert member.feed(Leave(False)) == []
+    assert member.feed(Released(revoke.step)) == [], "the second one wants no word"
     assert member.machine.has_left
 
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from aiokc.assignor import MemberSubscription, RebalanceProtocol
 from aiokc.core.backoff import Backoff
@@ -98,6 +98,8 @@ class MemberRules(RuleBasedStateMachine):
         self.generation = MemberToken(group_instance_id=self.instance_id)
         self.last_generation_id = 0
         self.failed = False
+        self.leaves = False
+        self.may_leave = self.instance_id is None
 
     def feed(self, event: Event) -> list[Effect]:
         before = self.machine.state
@@ -143,13 +145,26 @@ class MemberRules(RuleBasedStateMachine):
                 assert effect.member.generation_id >= 0
                 assert self.machine.state in ~State.JOINING
             case SendLeave():
-                assert self.instance_id is None
+                assert self.may_leave
                 assert effect.member.member_id
                 assert self.machine.member.member_id == "", "nobody goes on under a name that has left"
             case Fail():
                 self.failed = True
             case ComputeAssignment() | ForgetCoordinator():
                 pass
+
+    @initialize(has_joined=st.booleans())
+    def begin(self, has_joined: bool) -> None:
+        """Half of the stories begin in the middle: few would ever get there by themselves."""
+        if not has_joined:
+            return
+        [join] = self.feed(Subscribed(frozenset({"a", "b"})))
+        assert isinstance(join, SendJoin)
+        self.last_generation_id = 1
+        self.generation = MemberToken(1, "m-1", self.instance_id)
+        [sync] = self.feed(Joined(join.step, 1, "m-1", "m-2", "range"))
+        assert isinstance(sync, SendSync)
+        self.feed(Synced(sync.step, (TopicPartition("a", 0), TopicPartition("b", 0))))
 
     # The user and the clock
 
@@ -160,6 +175,19 @@ class MemberRules(RuleBasedStateMachine):
     @rule(topics=some_topics)
     def subscribe(self, topics: frozenset[str]) -> None:
         self.feed(Subscribed(topics))
+
+    @precondition(lambda self: self.held or self.machine.state not in State.UNJOINED | State.JOINING)
+    @rule(leave_group=st.sampled_from([None, True, False]))
+    def leave(self, leave_group: bool | None) -> None:
+        self.leaves = True
+        self.may_leave = leave_group if leave_group is not None else self.may_leave
+        self.feed(Leave(leave_group))
+
+    @precondition(lambda self: self.leaves and self.machine.member.generation_id >= 0)
+    @rule(data=st.data())
+    def the_last_commit_is_refused(self, data: st.DataObject) -> None:
+        self.feed(data.draw(refusals(SentCommit(self.machine.member))))
+        self.generation = self.machine.member
 
     @rule(waiting=st.booleans())
     def poll(self, waiting: bool) -> None:
@@ -267,7 +295,7 @@ class MemberRules(RuleBasedStateMachine):
     def a_release_is_waited_for_only_while_something_is_held(self) -> None:
         if self.release is not None:
             assert self.held >= set(self.release.partitions)
-            assert self.machine.state in State.REVOKING | State.FAILED | State.LEFT
+            assert self.machine.state in State.REVOKING | State.FAILED
 
     @invariant()
     def whoever_has_failed_or_left_asks_for_nothing(self) -> None:
@@ -291,9 +319,19 @@ class MemberRules(RuleBasedStateMachine):
     def the_user_is_told_of_a_failure(self) -> None:
         assert self.failed or self.machine.state is not State.FAILED
 
+    @invariant()
+    def who_leaves_is_about_to_have_left(self) -> None:
+        assert not self.leaves or self.machine.state in State.REVOKING | State.LEAVING | State.LEFT
+
+    @invariant()
+    def who_has_left_has_nothing(self) -> None:
+        assert not self.machine.has_left or (self.release is None and not self.held)
+
     def teardown(self) -> None:
         """From wherever it is: leaving ends, after what the driver can always do by itself."""
-        effects = self.feed(Leave())
+        effects: list[Effect | SentCommit] = list(self.sent)
+        if not self.leaves:
+            effects += self.feed(Leave())
         for _ in range(2):
             if self.release is not None:
                 effects += self.feed(Released(self.release.step))
@@ -314,6 +352,7 @@ def refusals(sent: Sent) -> st.SearchStrategy[Event]:
             NotNow(sent),
             Fatal(sent, AssignmentFailed("fatal")),
             Fatal(sent, broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)),
+            Fatal(sent, broker_error(ErrorCode.FENCED_INSTANCE_ID)),
         ]
     )
 
