@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -11,7 +11,7 @@ from typing import Any, Generic, Unpack, cast
 
 from ..config import ConsumerConfig, ConsumerOptions, configured
 from ..deserializer import AnyDeserializer
-from ..errors import ConfigError, ConsumerClosed
+from ..errors import ConfigError
 from ..observation import Health, Metrics
 from ..records import checked_columns, new_builder
 from ..records.columns import TimestampUnit
@@ -40,14 +40,12 @@ from .checked import (
 )
 from .column_collector import ColumnPoll
 from .commits_unwaited import OnCommitted
-from .poll import Poll
+from .poll import DECODE_AHEAD, Poll
 from .polling import SingleUser
 from .reading import Reading
 from .rebalance_listener import RebalanceListener
 from .user_commits import Committable
 
-# How many records getone() and the iterator decode at a time.
-_DECODE_AHEAD = 500
 _ALL_RECORDS = 1 << 31
 _STOP_MS = 30_000
 
@@ -244,25 +242,17 @@ class Consumer(Generic[K, V]):
         Calling it says that what earlier calls returned is processed.
         """
         if not partitions:
-            record = next(self._poll.run.records, None)
-            return record if record is not None else await self._poll.one(_DECODE_AHEAD)
-        batch = await self._poll.records(partitions, None, _DECODE_AHEAD, 1)
+            record = next(self._poll.steps.items, None)
+            return record if record is not None else await self._poll.one()
+        batch = await self._poll.records(partitions, None, DECODE_AHEAD, 1)
         return next(iter(batch.values()))[0]
 
-    def __aiter__(self) -> Consumer[K, V]:
-        return self
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K | None, V | None]]:
+        return self._poll.steps
 
-    async def __anext__(self) -> ConsumerRecord[K | None, V | None]:
+    def __anext__(self) -> Coroutine[Any, Any, ConsumerRecord[K | None, V | None]]:
         """The next record; the iteration ends when the consumer is stopped."""
-        record = next(self._poll.run.records, None)
-        if record is not None:
-            return record
-        try:
-            return await self._poll.one(_DECODE_AHEAD)
-        except ConsumerClosed:
-            if not self._reading.stopped:
-                raise
-            raise StopAsyncIteration from None
+        return self._poll.steps.__anext__()
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these until resume(). What is buffered stays; the group needs polls all the same."""

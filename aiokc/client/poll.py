@@ -8,12 +8,17 @@ from functools import partial
 from typing import Any, Generic
 
 from ..core.fetch_buffer import Serving
+from ..errors import ConsumerClosed
 from ..types import ConsumerRecord, ConsumerRecords, K, RecordColumns, TopicPartition, V
 from .checked import checked_partition
 from .column_collector import ColumnPoll
 from .polling import SingleUser
 from .reading import Reading
 from .run_of_records import RunOfRecords
+from .steps import Steps
+
+# How many records getone() and the iterator decode at a time.
+DECODE_AHEAD = 500
 
 
 class Poll(Generic[K, V]):
@@ -26,14 +31,24 @@ class Poll(Generic[K, V]):
         self._reading = reading
         self._user = user
         self._has_returned = False  # records, so that errors may have had to wait
-        self.run = RunOfRecords(reading, user)
+        self.run = RunOfRecords(reading, user, self._step)
+        #: The iterator, which ends when the consumer is stopped. ``items`` are what may follow without a poll.
+        self.steps: Steps[ConsumerRecord[K | None, V | None]] = self.run.steps
 
-    async def one(self, decode_ahead: int) -> ConsumerRecord[K | None, V | None]:
-        """Hand out one record, of as many as are decoded ahead; ``run`` has those that may follow without a poll."""
-        tp, records = next(iter((await self.records((), None, decode_ahead, 1)).items()))
+    async def one(self) -> ConsumerRecord[K | None, V | None]:
+        """Hand out one record, of many that are decoded; ``steps.items`` has those that may follow without a poll."""
+        tp, records = next(iter((await self.records((), None, DECODE_AHEAD, 1)).items()))
         if self._reading.hands_out_raw_records:
             self.run.begin(tp)
         return records[0]
+
+    async def _step(self) -> ConsumerRecord[K | None, V | None]:
+        try:
+            return await self.one()
+        except ConsumerClosed:
+            if not self._reading.stopped:
+                raise
+            raise StopAsyncIteration from None
 
     def records(
         self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, decode: int, most: int

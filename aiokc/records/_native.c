@@ -2,6 +2,7 @@
  *
  * One idea each: _layout.h reads the bytes of a record, _records.c makes objects of records, _columns.c,
  * _append.c, _runs.c and _rows.h make columns of them, _batch.c owns their memory, and _arrow.c hands them over.
+ * _steps.c is not about decoding: it makes the steps of `async for`.
  */
 
 #include "_arrow.h"
@@ -22,7 +23,7 @@ static int module_exec(PyObject *module) {
         return -1;
     if (add_records(module, state) < 0 || add_arrow(module, state) < 0 || add_columns(module, state) < 0)
         return -1;
-    return add_runs(module, state);
+    return add_runs(module, state) < 0 ? -1 : add_steps(module, state);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {
@@ -30,6 +31,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->record_type);
     Py_VISIT(state->reader_type);
     Py_VISIT(state->arrow_type);
+    Py_VISIT(state->step_type);
     Py_VISIT(state->corrupt_record);
     Py_VISIT(state->too_large);
     Py_VISIT(state->no_timestamp);
@@ -43,6 +45,7 @@ static int module_clear(PyObject *module) {
     Py_CLEAR(state->record_type);
     Py_CLEAR(state->reader_type);
     Py_CLEAR(state->arrow_type);
+    Py_CLEAR(state->step_type);
     Py_CLEAR(state->corrupt_record);
     Py_CLEAR(state->too_large);
     Py_CLEAR(state->no_timestamp);

@@ -19,6 +19,7 @@ typedef struct {
     PyTypeObject *record_type;
     PyTypeObject *reader_type;
     PyTypeObject *arrow_type;
+    PyTypeObject *step_type;
     PyObject *corrupt_record;
     PyObject *too_large;    /* these two make errors: see unfit.py */
     PyObject *no_timestamp;
@@ -74,6 +75,9 @@ int add_columns(PyObject *module, State *state);
 
 /* And the function of _runs.c. */
 int add_runs(PyObject *module, State *state);
+
+/* And the type of _steps.c. */
+int add_steps(PyObject *module, State *state);
 
 /* Set CorruptRecord for what the cursor has met in this reader's batch. */
 void raise_corrupt(const Reader *reader, const Cursor *cursor);

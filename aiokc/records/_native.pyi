@@ -1,5 +1,5 @@
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, final
 
 from ..types import RawRecord
 from .batch import BatchHeader
@@ -49,3 +49,10 @@ class ColumnBuilder:
     def finish(self) -> ArrowBatch: ...
 
 def measure_run(records: memoryview, after: int, transactional: bool, most: int) -> tuple[int, int, int, int]: ...
+
+@final
+class Steps:
+    items: Iterator[Any]
+    def __new__(cls, wait: Callable[[], Coroutine[Any, Any, Any]]) -> Steps: ...
+    def __aiter__(self) -> Steps: ...
+    def __anext__(self) -> Coroutine[Any, Any, Any]: ...

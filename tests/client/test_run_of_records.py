@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
 from aiokc import Consumer, TopicPartition
+from aiokc.errors import ConcurrentCall
 from aiokc.testing import Cluster
 
 pytestmark = pytest.mark.timeout(60)
@@ -27,9 +27,9 @@ async def reading(cluster: Cluster, count: int = 100, **options: object) -> Cons
 async def in_a_run(consumer: Consumer) -> TopicPartition:
     """Hand out records until one came without a poll, and return its partition."""
     while True:
-        before = consumer._poll.run.records
+        before = consumer._poll.steps.items
         record = await consumer.getone()
-        if consumer._poll.run.records is before:
+        if consumer._poll.steps.items is before:
             return TopicPartition(record.topic, record.partition)
 
 
@@ -102,9 +102,9 @@ async def test_getmany_goes_on_behind_the_run() -> None:
 async def test_a_run_is_for_the_task_of_its_poll() -> None:
     async with Cluster(topics={"t": 2}) as cluster, await reading(cluster) as consumer:
         tp = await in_a_run(consumer)
-        run = consumer._poll.run.records
+        run = consumer._poll.steps.items
         other = await asyncio.create_task(consumer.getone())
-        assert consumer._poll.run.records is not run, "the other task has polled"
+        assert consumer._poll.steps.items is not run, "the other task has polled"
         assert next(run, None) is None
         assert TopicPartition(other.topic, other.partition) in (ZERO, ONE)
         got = {tp: [] for tp in (ZERO, ONE)}  # type: dict[TopicPartition, list[int]]
@@ -115,8 +115,9 @@ async def test_a_run_is_for_the_task_of_its_poll() -> None:
         assert tp in got
 
 
-async def test_others_have_their_turn_within_milliseconds() -> None:
-    async with Cluster(topics={"t": 2}) as cluster, await reading(cluster, 2000) as consumer:
+@pytest.mark.parametrize("way", ["getone", "iterator"])
+async def test_others_have_their_turn_within_milliseconds(way: str) -> None:
+    async with Cluster(topics={"t": 2}) as cluster, await reading(cluster, 300) as consumer:
         turns = 0
 
         async def others() -> None:
@@ -125,16 +126,19 @@ async def test_others_have_their_turn_within_milliseconds() -> None:
                 turns += 1
                 await asyncio.sleep(0)
 
-        await consumer.getone()
         task = asyncio.create_task(others())
-        began = time.thread_time()  # what else runs on the machine has no part in it
-        seen = had_turns = 0
-        while time.thread_time() - began < 0.05:
-            await consumer.getone()
-            had_turns += turns != seen
-            seen = turns
+        iterator = aiter(consumer)
+        time = asyncio.get_running_loop().time
+        seen = in_a_row = longest = 0
+        for _ in range(400):
+            began = time()
+            await (consumer.getone() if way == "getone" else anext(iterator))
+            in_a_row = in_a_row + 1 if turns == seen else 0
+            seen, longest = turns, max(longest, in_a_row)
+            while time() < began + 1e-4:
+                pass  # so that no more than twenty of them are 2 ms
         task.cancel()
-        assert had_turns >= 3, "nobody else has had a turn"
+        assert 0 < longest <= 21, "there were no runs, or nobody else has had a turn"
 
 
 async def test_stop_ends_the_iteration_at_once() -> None:
@@ -144,3 +148,70 @@ async def test_stop_ends_the_iteration_at_once() -> None:
         await in_a_run(consumer)
         await consumer.stop()
         assert [record async for record in consumer] == []
+
+
+async def test_the_loop_goes_on_with_the_same_iterator_and_with_others() -> None:
+    async with Cluster(topics={"t": 2}) as cluster, await reading(cluster) as consumer:
+        consumer.pause(ONE)
+        iterator, offsets = aiter(consumer), []
+        async for record in consumer:
+            offsets.append(record.offset)
+            if len(offsets) == 10:
+                break
+        offsets += [(await anext(iterator)).offset, (await anext(consumer)).offset, (await consumer.getone()).offset]
+        async for record in iterator:
+            offsets.append(record.offset)
+            if len(offsets) == 100:
+                break
+        waiting = asyncio.ensure_future(anext(iterator))
+        await asyncio.sleep(0)
+        with pytest.raises(ConcurrentCall):
+            await anext(iterator)
+        with pytest.raises(ConcurrentCall):
+            async for _ in consumer:
+                pass
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        cluster.append("t", b"one more", b"and another")
+        offsets += [(await anext(iterator)).offset, (await anext(consumer)).offset]
+        assert offsets == list(range(102))
+
+
+async def test_a_step_that_is_cancelled_before_it_begins_takes_nothing() -> None:
+    async with Cluster(topics={"t": 2}) as cluster, await reading(cluster) as consumer:
+        consumer.pause(ONE)
+        tp = await in_a_run(consumer)
+        position = await consumer.position(tp)
+        for step in (anext(consumer), anext(aiter(consumer)), consumer.getone()):
+            task = asyncio.ensure_future(step)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+        assert await consumer.position(tp) == position
+        record = await anext(consumer)
+        assert record.offset == position
+
+
+async def test_metrics_between_two_records_count_all_that_were_handed_out() -> None:
+    async with Cluster(topics={"t": 2}) as cluster, await reading(cluster) as consumer:
+        count = 0
+        async for _ in consumer:
+            count += 1
+            metrics = consumer.metrics()
+            assert (metrics.records, metrics.polls) == (count, count)
+            assert sum(lag or 0 for lag in metrics.lag.values()) == 200 - count
+            if count == 150:
+                break
+
+
+@pytest.mark.parametrize("who", ["the task that polled", "another one"])
+async def test_a_block_that_ends_commits_the_record_of_its_own_task_only(who: str) -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", *[b"%d" % number for number in range(100)])
+        async with Consumer(
+            "t", bootstrap_servers=cluster.bootstrap, group_id="g", auto_offset_reset="earliest"
+        ) as consumer:
+            await in_a_run(consumer)
+            taken = await (asyncio.create_task(consumer.__anext__()) if who == "another one" else anext(consumer))
+        assert cluster.committed("g") == {ZERO: taken.offset + (0 if who == "another one" else 1)}

@@ -37,6 +37,7 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
         "records/test_columns.py",
         "records/test_runs.py",
         "records/test_hostile_batch.py",
+        "records/test_steps.py",
         "test_record_contract.py",
     )
     profile = examples.FEW if batches < 10_000 else examples.SAMPLE
