@@ -116,6 +116,7 @@ class Coordinator:
             failed=changed.notify,
         )
         self.moved = self._driver.moved
+        self.asked_to_join = self._driver.asked_to_join
         self.counters = self._driver.counters
 
     async def run(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Final, TypeVar
 
@@ -89,6 +90,12 @@ class CoordinatorLookup:
             raise RequestTimedOut(
                 f"no coordinator found for group {self._group_id!r} within {timeout:.3g} s{why}"
             ) from (self._last_error or error)
+
+    async def connect(self, timeout: float) -> None:
+        """Have the connection for heartbeats, offsets and commits before it is needed, where that can be done."""
+        if self._node_id is not None:
+            with suppress(KafkaError):  # whoever needs it tries again, and is told
+                await self._pool.connection(self._node_id, Purpose.COORDINATOR, timeout=timeout)
 
     def route(self) -> Route | None:
         """Return the way to the coordinator that was found last, also while it is looked up anew; None without one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -22,6 +23,7 @@ prepare(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
 # How much longer than the group may take to assemble the answer to a JoinGroup is waited for.
 _JOIN_LAPSE: Final = 5.0
 _WARNING_INTERVAL: Final = 30.0
+_MEMBER_ID_REQUIRED: Final = 4  # the version of JoinGroup whose first answer is only a member id (KIP-394)
 # What more members than this have said about themselves is decoded in a thread: each takes a tenth of a millisecond.
 _FEW_MEMBERS: Final = 20
 
@@ -29,16 +31,26 @@ _FEW_MEMBERS: Final = 20
 class ClassicRequests:
     """Asks the coordinator of one group. Nothing that Kafka or the network can do is raised."""
 
-    def __init__(self, group: ClassicGroup, lookup: CoordinatorLookup, request_timeout: float) -> None:
+    def __init__(
+        self, group: ClassicGroup, lookup: CoordinatorLookup, request_timeout: float, joining: Callable[[], None]
+    ) -> None:
+        """``joining`` is called whenever a JoinGroup that the coordinator may park has gone out."""
         self._group = group
         self._lookup = lookup
         self._timeout = request_timeout
+        self._joining = joining
         self._warnings = RateLimit(_WARNING_INTERVAL)
 
     async def join(self, effect: SendJoin) -> Event:
         """The coordinator parks a JoinGroup until all members have sent theirs, or the rebalance timeout is over."""
         timeout = max(self._timeout, self._group.rebalance_timeout_ms / 1e3 + _JOIN_LAPSE)
-        build = partial(self._group.join_request, effect)
+
+        def build(version: int) -> JoinGroupRequest:
+            request = self._group.join_request(effect, version)
+            if effect.member.member_id or effect.member.group_instance_id is not None or version < _MEMBER_ID_REQUIRED:
+                asyncio.get_running_loop().call_soon(self._joining)  # soon: it is written in this tick
+            return request
+
         try:
             node_id, response = await self._lookup.ask(JoinGroupRequest, build, timeout=timeout, purpose=Purpose.JOIN)
         except KafkaError as error:

@@ -59,9 +59,10 @@ class ClusterLink:
             raise UsageError("it was started in another event loop: use it there, or make one for this loop")
         self.background.check()
 
-    async def start(self, drivers: list[Driver], *, timeout: float) -> None:
+    async def start(self, drivers: list[Driver], *, timeout: float, asked_to_join: asyncio.Event | None = None) -> None:
         """Start the background and return once a broker has answered. Raises NoBrokersAvailable after ``timeout``.
 
+        ``asked_to_join`` is what one of the drivers tells the others of this loop that want to start, see StartOrder.
         After a failure it is stopped, for good.
         """
         if self._stopped:
@@ -73,7 +74,7 @@ class ClusterLink:
         self._loop = asyncio.get_running_loop()
         deadline = self._loop.time() + timeout
         try:
-            async with start_order().turn():
+            async with start_order().turn(asked_to_join):
                 self.background.start([self._keep_connections, self.metadata.run, *drivers])
                 await self.metadata.first(max(0.0, deadline - self._loop.time()))
         except BaseException as error:

@@ -36,6 +36,7 @@ from ..core.group_protocol import (
     Tick,
 )
 from ..core.subscription import Subscription
+from ..core.vigil import least_rest
 from ..errors import KafkaError
 from ..net.connection import ConnectionOptions
 from .assignment_changes import AssignmentChanges
@@ -56,7 +57,8 @@ class MembershipDriver:
     """Runs one ``machine``: its clock, its requests, the changes of the assignment, the watchdog.
 
     What only the user can repair is put into ``error``, and ``failed`` called; it stands there until another attempt
-    has led to an assignment. ``moved`` is notified of every event.
+    has led to an assignment. ``moved`` is notified of every event, and ``asked_to_join`` set when the first JoinGroup
+    has gone out, or there is nothing to join for.
     """
 
     def __init__(
@@ -74,17 +76,19 @@ class MembershipDriver:
         pattern: PatternTopics | None,
         failed: Callable[[], None],
     ) -> None:
-        request_timeout = config.request_timeout_ms / 1e3
+        self._request_timeout = request_timeout = config.request_timeout_ms / 1e3
         self.machine = machine
         self.error: KafkaError | None = None
         self.counters = GroupCounters()
         self.moved = Signal()
+        self.asked_to_join = asyncio.Event()
         self._group_id = group.group_id
         self._polls = polls
         self._lookup = lookup
-        self._requests = ClassicRequests(group, lookup, request_timeout)
+        self._requests = ClassicRequests(group, lookup, request_timeout, self._joining)
         self._leader = GroupLeader(group, metadata, subscription)
-        self._watchdog = Watchdog(group, polls, options, request_timeout)
+        rest = least_rest(config.heartbeat_interval_ms / 1e3, config.session_timeout_ms / 1e3)
+        self._watchdog = Watchdog(group, polls, options, request_timeout, rest)
         self._metadata = metadata
         metadata.changed.followed_by(self.moved)
         self._subscription = subscription
@@ -106,6 +110,8 @@ class MembershipDriver:
                 self._polls.last = asyncio.get_running_loop().time()
                 self._watchdog.start(self.hear)
                 self.feed(Subscribed(self._subscription.topics))
+                if not self.machine.is_rebalancing:
+                    self.asked_to_join.set()
                 await self._keep_time()
         finally:
             self._tasks = None
@@ -192,6 +198,13 @@ class MembershipDriver:
         self._end_exchange()
         self._exchange = anyio.CancelScope()
         tasks.start_soon(self._tell, exchange, effect, self._exchange)
+
+    def _joining(self) -> None:
+        """Get ready what is needed once the group is complete, while the coordinator waits for others to join."""
+        self.asked_to_join.set()
+        if self._tasks is not None:
+            self._watchdog.prepare()
+            self._tasks.start_soon(self._lookup.connect, self._request_timeout)
 
     def _end_exchange(self) -> None:
         if self._exchange is not None:

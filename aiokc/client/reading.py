@@ -104,14 +104,13 @@ class Reading:
 
     async def start(self, *, timeout: float) -> None:
         drivers: list[Driver] = [self.fetcher.run, self.finder.run, self._pattern.run]
-        if self.coordinator is not None:
-            drivers.append(self.coordinator.run)
-        if self._commits is not None:
-            drivers.append(self._commits.unwaited.run)
+        if self.coordinator is not None and self._commits is not None:
+            drivers += [self.coordinator.run, self._commits.unwaited.run]
         if self._everything is not None:
             drivers.append(self._everything.run)
+        asked_to_join = self.coordinator.asked_to_join if self.coordinator is not None else None
         try:
-            await self.link.start(drivers, timeout=timeout)
+            await self.link.start(drivers, timeout=timeout, asked_to_join=asked_to_join)
         except BaseException:
             if not self.link.running:  # or it is the misuse, or the end, of a further call that fails here
                 self._close_interceptors()

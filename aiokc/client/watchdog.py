@@ -41,15 +41,21 @@ class Watchdog:
     Everything but ``_run`` and what it calls belongs to the loop.
     """
 
-    def __init__(self, group: ClassicGroup, polls: PollClock, options: ConnectionOptions, patience: float) -> None:
+    def __init__(
+        self, group: ClassicGroup, polls: PollClock, options: ConnectionOptions, patience: float, rest: float = 0.0
+    ) -> None:
+        """``rest``: for so many seconds from ``prepare`` on there is nothing to be looked at, whatever Vigil comes."""
         self._group = group
         self._polls = polls
         self._options = options
         self._patience = patience
+        self._rest = rest
         self._loop: asyncio.AbstractEventLoop | None = None
         self._back: Callable[[], None] = _nothing
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
+        self._may_rest_until = -math.inf
+        self._rests_until = math.inf  # when the thread looks at its watch again, by itself
         self._stopped = False
         self._watch: tuple[Vigil, Route] | None = None
         self._heard: deque[Event] = deque()
@@ -64,9 +70,16 @@ class Watchdog:
     # Called by the loop
 
     def start(self, back: Callable[[], None]) -> None:
-        """Be ready to watch the running loop. The thread comes with the first Vigil."""
+        """Be ready to watch the running loop. The thread comes with ``prepare``, or with the first Vigil."""
         self._loop = asyncio.get_running_loop()
         self._back = back
+
+    def prepare(self) -> None:
+        """A Vigil is about to come: have the thread, so that it need not be started then, nor woken."""
+        self._may_rest_until = time.monotonic() + self._rest
+        if self._thread is None and self._loop is not None and not self._stopped and self._is_of_this_world(self._loop):
+            self._thread = threading.Thread(target=self._run, name="aiokc watchdog", daemon=True)
+            self._thread.start()
 
     def watch(self, vigil: Vigil | None, route: Route | None) -> None:
         """Speak for this member from here on (None: for nobody), if the loop should be late."""
@@ -78,9 +91,9 @@ class Watchdog:
             return
         self._watch = vigil, route
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="aiokc watchdog", daemon=True)
-            self._thread.start()
-        self._wake.set()
+            self.prepare()
+        if vigil.first_look < self._rests_until:
+            self._wake.set()
 
     @property
     def has_heard(self) -> bool:
@@ -114,9 +127,12 @@ class Watchdog:
     def _run(self) -> None:
         try:
             while not self._stopped:
-                rest = self._step()
-                self._wake.wait(None if rest == math.inf else max(0.0, rest - time.monotonic()))
-                self._wake.clear()
+                watch = self._watch
+                self._rests_until = rest = self._step(watch)
+                # Who is watched may have changed in this step: then the loop has looked at _rests_until too early.
+                if self._watch is watch:
+                    self._wake.wait(None if rest == math.inf else max(0.0, rest - time.monotonic()))
+                    self._wake.clear()
         except _LoopClosed:
             logger.debug("group %r: the event loop is closed: nobody to watch", self._group.group_id)
         except Exception:
@@ -124,12 +140,11 @@ class Watchdog:
         finally:
             self._disconnect()
 
-    def _step(self) -> float:
+    def _step(self, watch: tuple[Vigil, Route] | None) -> float:
         """Do what is due, and return when to look again."""
-        watch = self._watch
         if watch is None or watch[0] is self._done:
             self._disconnect()
-            return math.inf
+            return self._may_rest_until if self._may_rest_until > time.monotonic() else math.inf
         vigil = watch[0]
         polls, seen = self._polls, self._seen
         polled = max(polls.last, seen.loop_alive) if polls.waiting else polls.last

@@ -26,6 +26,7 @@ class Heartbeats:
     def __init__(self, interval: float, session_timeout: float, backoff: Backoff) -> None:
         self._interval = self._pause = interval
         self._session_timeout = session_timeout
+        self._grace = grace_of(interval, session_timeout)
         self._backoff = backoff
         self._sent = 0
         self._unanswered: SendHeartbeat | None = None
@@ -50,9 +51,9 @@ class Heartbeats:
         return silence if self._unanswered is not None else min(silence, self._next)
 
     def vigil(self, member: MemberToken, max_poll_interval: float) -> Vigil:
-        """Return what another one has to know to go on with these heartbeats."""
-        grace = grace_of(self._interval, self._session_timeout)
-        return Vigil(member, self._next, grace, self._interval, max_poll_interval)
+        """Return what another one has to know to go on with these heartbeats, those left out that come too soon."""
+        due = max(self._next, self._last_answer + self._interval)
+        return Vigil(member, due, self._grace, self._interval, max_poll_interval)
 
     def due(self, member: MemberToken, now: float) -> list[Effect]:
         effects: list[Effect] = []

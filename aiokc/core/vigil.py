@@ -28,6 +28,16 @@ class Vigil:
     interval: float
     max_poll_interval: float
 
+    @property
+    def first_look(self) -> float:
+        """Nothing is to be done before then."""
+        return self.due + self.grace / 2
+
+
+def least_rest(interval: float, session_timeout: float) -> float:
+    """How long after the answer to a JoinGroup nothing is to be done, at least."""
+    return interval + grace_of(interval, session_timeout) / 2
+
 
 def grace_of(interval: float, session_timeout: float) -> float:
     """A quarter of what the session has left when a heartbeat is due: 10.5 s with the default options.

@@ -84,6 +84,20 @@ async def test_a_first_join_takes_two_connections_and_waits_for_no_metadata() ->
             await consumer.stop(leave=False)
 
 
+async def test_the_connection_for_offsets_and_heartbeats_is_there_when_the_group_is_complete() -> None:
+    async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
+        others = Park()
+        script.instead(JoinGroupRequest, ErrorCode.NONE, others)  # the first one is only told its name
+        member.poll()
+        await script.until(lambda: len(script.of(ApiVersionsRequest)) == 3)
+        [join] = {asked.connection for asked in script.asked if isinstance(asked.request, JoinGroupRequest)}
+        assert script.asked[-1].connection not in (0, join)
+        assert script.of(SyncGroupRequest) == []
+        others.until.set()
+        await script.until(lambda: len(script.of(HeartbeatRequest)) > 1)
+        assert len(script.of(ApiVersionsRequest)) == 3
+
+
 async def test_a_coordinator_that_moved_is_found_again_and_the_generation_goes_on() -> None:
     async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t", **QUICK) as member:
         member.poll()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from aiokc.errors import CommitFailed
 from aiokc.net.connection import ConnectionOptions, Route
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
+from aiokc.testing.faults import Hold
 from aiokc.testing.virtual_loop import VirtualLoop
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
@@ -268,6 +270,64 @@ async def test_the_thread_lives_as_long_as_the_membership(cluster: Cluster) -> N
         await member.leave()
     await asyncio.to_thread(thread.join, WITHIN)
     assert not thread.is_alive()
+
+
+async def test_while_others_are_waited_for_the_thread_is_there_and_the_assignment_does_not_wake_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty members of one loop would start and wake fifty threads in the moment in which all get their partitions."""
+    hold = Hold()
+
+    async def hold_joined(exchange: Exchange) -> None:
+        if exchange.request.member_id:
+            await hold(exchange)
+
+    cluster.intercept(JoinGroupRequest, hold_joined)
+    async with GroupMember(cluster.bootstrap, "g", "t", heartbeat_interval_ms=3_000) as member:
+        member.poll()
+        await hold.arrived()
+        watchdog = member.coordinator._driver._watchdog
+        assert watchdog._thread is not None
+        async with asyncio.timeout(WITHIN):
+            while watchdog._rests_until == math.inf:  # until the thread runs
+                await member.coordinator.moved.wait(0.01)
+        woken: list[None] = []
+        monkeypatch.setattr(watchdog._wake, "set", lambda: woken.append(None))
+        hold.release()
+        await member.assigned(2)
+        assert watchdog._watch is not None
+        assert woken == []
+        monkeypatch.undo()
+
+
+def test_who_is_watched_since_the_thread_has_looked_is_looked_at_before_it_rests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop believes that the thread is about to look anyway, and does not wake it."""
+    group = ClassicGroup(group_id="g", session_timeout_ms=1_000, rebalance_timeout_ms=1_000, assignors=())
+    watchdog = Watchdog(group, PollClock(), ConnectionOptions(client_id="test", max_response_bytes=1_000), 1.0)
+    vigil = Vigil(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+    newer = vigil, Route("broker 1", ("127.0.0.1", dead_port()), "localhost")
+    seen: list[object] = []
+    looked_again = threading.Event()
+
+    def step(self: Watchdog, watch: object) -> float:
+        seen.append(watch)
+        self._watch = newer
+        if len(seen) == 2:
+            looked_again.set()
+        return math.inf
+
+    monkeypatch.setattr(Watchdog, "_step", step)
+
+    async def prepare() -> None:
+        watchdog.start(lambda: None)
+        watchdog.prepare()
+
+    asyncio.run(prepare())
+    assert looked_again.wait(WITHIN)
+    watchdog.stop()
+    assert seen[:2] == [None, newer]
 
 
 async def test_the_thread_ends_with_a_member_that_crashes(member: GroupMember) -> None:

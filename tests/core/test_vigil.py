@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiokc.core.backoff import Backoff
 from aiokc.core.group_protocol import MemberToken
-from aiokc.core.vigil import AskLoop, Beat, NextStep, Rest, SayGoodbye, Seen, Vigil, grace_of, next_step
+from aiokc.core.heartbeats import Heartbeats
+from aiokc.core.vigil import AskLoop, Beat, NextStep, Rest, SayGoodbye, Seen, Vigil, grace_of, least_rest, next_step
 
 MEMBER, STATIC = MemberToken(5, "m-1"), MemberToken(5, "m-1", "instance")
 VIGIL = Vigil(MEMBER, due=103.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
@@ -96,3 +99,19 @@ def test_the_session_is_kept_alive_whenever_the_loop_stops(
     heard = [sent, *(when for when, step in steps if not isinstance(step, AskLoop))]
     assert all(after - before < session for before, after in pairwise(heard))
     assert isinstance(steps[-1][1], SayGoodbye)
+
+
+def test_nothing_is_to_be_done_before_the_first_look() -> None:
+    assert next_step(VIGIL, Seen(50.0), 100.0, VIGIL.first_look - 0.01) == Rest(VIGIL.first_look)
+    assert next_step(VIGIL, Seen(50.0), 100.0, VIGIL.first_look) == AskLoop()
+
+
+def test_of_heartbeats_that_come_sooner_than_usual_the_vigil_knows_nothing() -> None:
+    """They are in no hurry: the session has just begun. And a thread need not be woken for each assignment."""
+    heartbeats = Heartbeats(3.0, 45.0, Backoff(0.1, 1.0, Random(1)))
+    heartbeats.start(100.0)
+    vigil = heartbeats.vigil(MEMBER, 300.0)
+    assert vigil.first_look == 100.0 + least_rest(3.0, 45.0)
+    heartbeats.expect_another_round(100.0)
+    assert heartbeats.deadline == 100.1
+    assert heartbeats.vigil(MEMBER, 300.0) == vigil
