@@ -6,6 +6,8 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -53,6 +55,14 @@ logger = logging.getLogger("aiokc.group")
 E = TypeVar("E")
 
 
+@dataclass(slots=True)
+class _Exchange:
+    """A request and its answer, or the leader's work: what ``ask`` returns is told to the machine."""
+
+    ask: Callable[[], Awaitable[Event]]
+    scope: anyio.CancelScope
+
+
 class MembershipDriver:
     """Runs one ``machine``: its clock, its requests, the changes of the assignment, the watchdog.
 
@@ -97,7 +107,8 @@ class MembershipDriver:
         self._pattern_max_age = config.retry_backoff_ms / 1e3
         self._failed = failed
         self._tasks: TaskGroup | None = None
-        self._exchange: anyio.CancelScope | None = None  # the join, assignment or sync under way
+        self._exchange: _Exchange | None = None  # the join, assignment or sync under way
+        self._is_conversing = False  # the task of the last one goes on with the next
 
     async def run(self) -> None:
         """Keep the membership until cancelled. Nothing that can be repaired is raised."""
@@ -175,11 +186,11 @@ class MembershipDriver:
                 self.error = None
                 self._changes.add(effect)
             case SendJoin():
-                self._begin(self._join, effect, tasks)
+                self._begin(partial(self._join, effect), tasks)
             case ComputeAssignment():
-                self._begin(self._leader.compute, effect, tasks)
+                self._begin(partial(self._leader.compute, effect), tasks)
             case SendSync():
-                self._begin(self._requests.sync, effect, tasks)
+                self._begin(partial(self._requests.sync, effect), tasks)
             case SendHeartbeat():
                 tasks.start_soon(self._tell, self._requests.heartbeat, effect)
             case SendLeave():
@@ -193,11 +204,12 @@ class MembershipDriver:
                 logger.error("group %r: %s", self._group_id, effect.error)
                 self._failed()
 
-    def _begin(self, exchange: Callable[[E], Awaitable[Event]], effect: E, tasks: TaskGroup) -> None:
+    def _begin(self, ask: Callable[[], Awaitable[Event]], tasks: TaskGroup) -> None:
         """End the exchange under way, because its answer would be stale, and begin this one."""
         self._end_exchange()
-        self._exchange = anyio.CancelScope()
-        tasks.start_soon(self._tell, exchange, effect, self._exchange)
+        self._exchange = _Exchange(ask, anyio.CancelScope())
+        if not self._is_conversing:
+            tasks.start_soon(self._converse, self._exchange)
 
     def _joining(self) -> None:
         """Get ready what is needed once the group is complete, while the coordinator waits for others to join."""
@@ -208,20 +220,43 @@ class MembershipDriver:
 
     def _end_exchange(self) -> None:
         if self._exchange is not None:
-            self._exchange.cancel()
+            self._exchange.scope.cancel()
 
-    async def _tell(
-        self, exchange: Callable[[E], Awaitable[Event]], effect: E, scope: anyio.CancelScope | None = None
-    ) -> None:
-        """Tell the machine what came of an exchange, unless it was ended."""
-        event: Event | None = None
+    async def _converse(self, exchange: _Exchange | None) -> None:
+        """Tell the machine what came of an exchange, unless it was ended; go on with the one that this leads to.
+
+        A task for each would be a tenth of what a member costs at the moment in which all members get their answers.
+        """
+        loop = asyncio.get_running_loop()
+        while exchange is not None:
+            event: Event | None = None
+            began = loop.time()
+            with exchange.scope:
+                event = await exchange.ask()
+            if self._exchange is exchange:
+                self._exchange = None
+            exchange = None
+            if event is not None:
+                self.counters.answered(event, loop.time() - began)
+                exchange = self._fed(event)
+
+    def _fed(self, event: Event) -> _Exchange | None:
+        """Feed ``event``, and return the exchange that this has begun, if it has: without a task of its own."""
+        before = self._exchange  # one that was begun while the answer was on its way up to here
+        self._is_conversing = True
+        try:
+            self.feed(event)
+        finally:
+            self._is_conversing = False
+        return None if self._exchange is before else self._exchange
+
+    async def _tell(self, exchange: Callable[[E], Awaitable[Event]], effect: E) -> None:
+        """Tell the machine what came of an exchange that nothing ends."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with scope or anyio.CancelScope():
-            event = await exchange(effect)
-        if event is not None:
-            self.counters.answered(event, loop.time() - began)
-            self.feed(event)
+        event = await exchange(effect)
+        self.counters.answered(event, loop.time() - began)
+        self.feed(event)
 
     async def _join(self, effect: SendJoin) -> Event:
         """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""
