@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractContextManager
 from random import Random
 from types import TracebackType
 from typing import Any, Unpack, cast
@@ -29,6 +30,7 @@ from .checked import (
     checked_timestamps,
     checked_topics,
 )
+from .followed_topics import FollowedTopics
 from .group_offsets import GroupOffsets
 from .link import ClusterLink
 from .range_reader import read_column_ranges, read_ranges
@@ -49,12 +51,13 @@ class Client:
     def __init__(self, config: ClientConfig | None = None, **options: Unpack[ClientOptions]) -> None:
         self.config = configured(ClientConfig, config, cast(dict[str, Any], options))
         self._link = ClusterLink(self.config, Random())
+        self._followed = FollowedTopics(self._link.metadata)
         self._groups: dict[str, GroupOffsets] = {}
         self._fetched = FetchCounters()
 
     async def start(self, *, timeout_ms: int | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``."""
-        await self._link.start([], timeout=self._seconds(timeout_ms))
+        await self._link.start([self._followed.run], timeout=self._seconds(timeout_ms))
 
     async def stop(self) -> None:
         """Close every connection. A second call does nothing."""
@@ -90,8 +93,8 @@ class Client:
         """
         self._link.check()
         wanted = checked_timestamps(timestamps)
-        self._follow(tp.topic for tp in wanted)
-        return await self._link.lister.list_offsets(wanted, timeout=self._seconds(timeout_ms))
+        with self._following(wanted):
+            return await self._link.lister.list_offsets(wanted, timeout=self._seconds(timeout_ms))
 
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
@@ -99,9 +102,9 @@ class Client:
         """Return what ``group_id`` has committed; None where it has nothing."""
         self._link.check()
         wanted = checked_partitions(partitions)
-        self._follow(tp.topic for tp in wanted)
         group = self._group(group_id)
-        return await group.fetch(wanted, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
+        with self._following(wanted):
+            return await group.fetch(wanted, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
 
     async def commit(
         self,
@@ -113,9 +116,9 @@ class Client:
         """Store offsets for ``group_id``, from outside of it. Raises CommitFailed while the group has members."""
         self._link.check()
         wanted = checked_offsets(offsets)
-        self._follow(tp.topic for tp in wanted)
         group = self._group(group_id)
-        await group.commit(wanted, member=None, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
+        with self._following(wanted):
+            await group.commit(wanted, member=None, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
 
     def read(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], *, timeout_ms: int | None = None
@@ -127,8 +130,13 @@ class Client:
         """
         self._link.check()
         wanted = checked_ranges(ranges)
-        self._follow(tp.topic for tp in wanted)
-        return read_ranges(self._link, wanted, timeout=self._seconds(timeout_ms), counters=self._fetched)
+        return read_ranges(
+            self._link,
+            wanted,
+            timeout=self._seconds(timeout_ms),
+            counters=self._fetched,
+            following=self._following(wanted),
+        )
 
     def read_columns(
         self,
@@ -151,7 +159,6 @@ class Client:
             raise ConfigError(f"batch_bytes={batch_bytes} must be between 64 KiB and 1 GiB")
         builder = new_builder(checked_columns(columns), timestamp_unit)
         wanted = checked_ranges(ranges)
-        self._follow(tp.topic for tp in wanted)
         return read_column_ranges(
             self._link,
             wanted,
@@ -159,6 +166,7 @@ class Client:
             batch_bytes=batch_bytes,
             timeout=self._seconds(timeout_ms),
             counters=self._fetched,
+            following=self._following(wanted),
         )
 
     def metrics(self) -> ReadMetrics:
@@ -168,8 +176,8 @@ class Client:
             bytes=self._fetched.bytes, fetches=fetches.answered.snapshot(), failed_fetches=fetches.failed
         )
 
-    def _follow(self, topics: Iterable[str]) -> None:
-        self._link.metadata.follow((self._link.metadata.followed or frozenset()) | frozenset(topics))
+    def _following(self, partitions: Iterable[TopicPartition]) -> AbstractContextManager[None]:
+        return self._followed.following({tp.topic for tp in partitions})
 
     def _group(self, group_id: str) -> GroupOffsets:
         group = self._groups.get(checked_group(group_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 from ..core.counters import FetchCounters
@@ -25,16 +26,21 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
 async def read_ranges(
-    link: ClusterLink, ranges: Ranges, *, timeout: float, counters: FetchCounters
+    link: ClusterLink,
+    ranges: Ranges,
+    *,
+    timeout: float,
+    counters: FetchCounters,
+    following: AbstractContextManager[None],
 ) -> AsyncIterator[PartitionRecords]:
     """Yield the records of ``{partition: (from, until)}``, each partition's in order.
 
     A range ends by position: offsets at its end that hold no record (control records, aborted or compacted ones) end
-    it as well. What is fetched for it is counted. Raises OffsetOutOfRange where the log does not hold a range's start
-    any more, RequestTimedOut, naming where it stands, after ``timeout`` seconds without progress, and ConsumerClosed
-    when the link is stopped meanwhile.
+    it as well. What is fetched for it is counted, and ``following`` keeps its topics in the metadata. Raises
+    OffsetOutOfRange where the log does not hold a range's start any more, RequestTimedOut, naming where it stands,
+    after ``timeout`` seconds without progress, and ConsumerClosed when the link is stopped meanwhile.
     """
-    async with _RangeReading(link, ranges, timeout, counters) as reading:
+    async with _RangeReading(link, ranges, timeout, counters, following) as reading:
         collector = reading.fetcher.collector
         while reading.unfinished:
             reading.check()
@@ -56,13 +62,14 @@ async def read_column_ranges(
     batch_bytes: int,
     timeout: float,
     counters: FetchCounters,
+    following: AbstractContextManager[None],
 ) -> AsyncIterator[RecordColumns]:
     """Yield the records of these ranges as batches of columns, each of ``batch_bytes`` or one record more.
 
     The last one may be smaller. Everything else is as with ``read_ranges``; what was read before an error is yielded
     before it is raised.
     """
-    async with _RangeReading(link, ranges, timeout, counters) as reading:
+    async with _RangeReading(link, ranges, timeout, counters, following) as reading:
         collector = ColumnCollector(reading.fetcher.collector)
         ends: dict[TopicPartition, BatchEnd] = {}
         try:
@@ -87,8 +94,16 @@ async def read_column_ranges(
 class _RangeReading:
     """A fetcher of its own for these ranges, what is left of them, and when that became less."""
 
-    def __init__(self, link: ClusterLink, ranges: Ranges, timeout: float, counters: FetchCounters) -> None:
+    def __init__(
+        self,
+        link: ClusterLink,
+        ranges: Ranges,
+        timeout: float,
+        counters: FetchCounters,
+        following: AbstractContextManager[None],
+    ) -> None:
         self._link = link
+        self._following = following
         self._ranges = ranges
         self._timeout = timeout
         self._subscription = subscription = Subscription()
@@ -111,12 +126,14 @@ class _RangeReading:
         self._link.background.ended.followed_by(self.fetcher.arrived)
         self._link.metadata.changed.followed_by(self.fetcher.wake)
         self._background.start([self.fetcher.run])
+        self._following.__enter__()
         self.progresses()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._following.__exit__(None, None, None)
         self._link.metadata.changed.not_followed_by(self.fetcher.wake)
         self._link.background.ended.not_followed_by(self.fetcher.arrived)
         await self._background.stop()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from aiokc import EARLIEST, ClientConfig, ErrorCode, TopicPartition
+from aiokc.client import link
 from aiokc.errors import BrokerError, UnknownTopic
 from aiokc.testing import Cluster
 from aiokc.testing.api_keys import ApiKey
@@ -77,6 +79,29 @@ def test_an_idle_stream_sends_at_most_five_requests_a_second(cluster: Cluster) -
 
     assert set(driver.seen) == {"ListOffsets", "Metadata"}
     assert 60 < driver.seen.total() <= 60 * 5
+
+
+def test_a_topic_that_was_deleted_costs_an_idle_stream_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In real time, for seconds: what its client does by itself counts, too."""
+    monkeypatch.setattr(driver, "_PATIENCE_MS", 300)
+    monkeypatch.setattr(link, "_NEW_TOPIC_SECONDS", 0.3)
+    with Cluster(topics={"events": 1, "other": 1}).in_thread() as cluster:
+        stream = Driver(cluster, fail_on_data_loss=False, offset_retry_ms=1)
+        plan = StreamPlan(replace(stream.options, choice=subscribe("events", "other")), stream.cluster)
+        with stream.cluster:
+            end = plan.latest(plan.initial())
+            cluster.delete_topic("events")
+            while "events" in end:  # the partitions are remembered for two seconds
+                end = plan.latest(end)
+            time.sleep(1)  # a refresh may be due
+            stream.seen.clear()
+            began = time.monotonic()
+
+            while time.monotonic() < began + 3:
+                assert plan.latest(end) is end
+
+            assert stream.seen["Metadata"] <= 1
+            assert stream.seen.total() <= 5 * (time.monotonic() - began), stream.seen
 
 
 def test_a_batch_costs_the_driver_two_rounds_of_requests(cluster: Cluster) -> None:
