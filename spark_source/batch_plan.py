@@ -23,6 +23,9 @@ def batch_ranges(options: SourceOptions, cluster: Cluster) -> dict[TopicPartitio
     view.check_all_exist()
     ends = view.ends()
     starts = resolve(options.starting or AtOffset("startingOffsets", EARLIEST), view, ends)
+    if not isinstance(options.starting, AtOffset | None):
+        # Meanwhile records came, and a start was found behind the ends: by their time, or a member committed them.
+        ends |= {tp: end for tp, end in view.ends().items() if tp in ends}
     stops = resolve(options.ending or AtOffset("endingOffsets", LATEST), view, ends)
     if options.ending not in (None, AtOffset("endingOffsets", LATEST)):
         for tp, start in starts.items():

@@ -1,0 +1,35 @@
+"""What a batch query reads, where the cluster changes while it is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from aiokc import TopicPartition
+from spark_source.batch_plan import batch_ranges
+from spark_source.bounds import AtCommitted, AtTime, Bound
+
+from .played_cluster import A0, OPTIONS, PlayedCluster
+
+
+class LiveCluster(PlayedCluster):
+    """Records are written, and a member of the group commits them, whenever its start is asked for."""
+
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        self.logs[A0] = (0, 14)
+        self.groups[group_id] = {A0: 12}
+        return super().committed(group_id, partitions)
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        self.logs[A0] = (0, 14)
+        return super().offsets_at(times)
+
+
+@pytest.mark.parametrize("bound", [AtCommitted("startingOffsets", "g"), AtTime("startingTimestamp", 12_000)])
+def test_a_start_behind_the_ends_that_were_asked_for_first_is_no_loss(bound: Bound) -> None:
+    cluster = LiveCluster({A0: (0, 10)})
+
+    assert batch_ranges(replace(OPTIONS, starting=bound), cluster) == {A0: (12, 14)}
+    assert batch_ranges(replace(OPTIONS, starting=bound, ending=None), LiveCluster({A0: (0, 10)})) == {A0: (12, 14)}
