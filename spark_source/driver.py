@@ -98,7 +98,7 @@ class DriverCluster:
             client = await self._connected()
             await client.commit(group_id, offsets, timeout_ms=_COMMIT_MS)
 
-        self._call("committing offsets", work(), timeout=_COMMIT_MS / 1e3 + _GRACE)
+        self._call("committing offsets", work(), timeout=_COMMIT_MS / 1e3)
 
     def close(self) -> None:
         """Close the connections, as far as this is possible within some seconds."""

@@ -23,10 +23,9 @@ from .options import SourceOptions
 from .resolve import resolve
 from .topics_view import TopicsView
 
-# Spark asks an idle query every 10 ms. Answered at this pace, times the number of leaders up to four, it costs 4
-# ListOffsets and half a Metadata request a second.
+# Spark asks an idle query every 10 ms. Answered at this pace, times the number of leaders, it costs 4 ListOffsets and
+# half a Metadata request a second.
 _IDLE_SECONDS: Final = 0.25
-_MOST_IDLE_SECONDS: Final = 1.0
 _BUSY_SECONDS: Final = 0.05
 
 
@@ -156,7 +155,7 @@ class StreamPlan:
             self._sleep(wait)
 
     def _keep_pace_from_here(self, *, is_idle: bool) -> None:
-        idle = min(_IDLE_SECONDS * max(1, self._view.leaders()), _MOST_IDLE_SECONDS)
+        idle = _IDLE_SECONDS * max(1, self._view.leaders())
         self._asked = self._clock()
         self._not_before = self._asked + (idle if is_idle else _BUSY_SECONDS)
 
@@ -165,6 +164,7 @@ class StreamPlan:
 
         ``due`` are the ends that were read or promised already.
         """
+        self._view.look_for(due)
         ends = self._ends = self._view.confirmed_ends(self._view.ends(), due)
         if self._targets is not None:
             ends = self._targets = {tp: min(until, ends[tp]) for tp, until in due.items() if tp in ends}

@@ -54,6 +54,27 @@ class TopicsView:
         there = [TopicPartition(name, number) for name, info in self._topics.items() for number in info.partitions]
         return [tp for tp in there if self._options.choice.wants(tp)]
 
+    def look_for(self, expected: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions that exist, asked again while one that is ``expected`` seems to be gone.
+
+        A broker that has just started may not have heard of it. (The client itself is as patient with the names of
+        topics, so they are not asked for again here.)
+        """
+        wanted = [tp for tp in expected if self._options.choice.wants(tp)]
+        there = set(self.partitions())
+        for _ in range(self._options.offset_attempts):
+            missing = [tp for tp in wanted if tp not in there and self._may_be_news(tp.topic)]
+            if not missing:
+                break
+            _logger.warning("%s is missing from what a broker says; asking again", ", ".join(map(str, missing)))
+            self._sleep(self._options.offset_retry_ms / 1e3)
+            self._valid_until = self._clock()
+            there = set(self.partitions())
+        return there
+
+    def _may_be_news(self, topic: str) -> bool:
+        return self._options.choice.topics is None or topic in self._topics
+
     def leaders(self) -> int:
         """Return how many brokers lead these partitions: each of them is asked for the ends of its logs."""
         return len({part.leader for info in self._topics.values() for part in info.partitions.values()})
@@ -119,7 +140,7 @@ class TopicsView:
             return ask(wanted)
         except UnknownTopic:
             self._valid_until = self._clock()
-            there = set(self.partitions())
+            there = self.look_for(wanted)
             return ask([tp for tp in wanted if tp in there])
 
     def recreated(self) -> dict[str, str]:

@@ -30,6 +30,8 @@ class PlayedCluster:
         self.ids: dict[str, UUID] = {}
         self.groups: dict[str, Offsets] = {}
         self.no_times = False
+        self.hidden: list[TopicPartition] = []  # each from one answer, by a broker that has not heard of it yet
+        self.unknown: list[TopicPartition] = []  # each to the leader that is asked next
         self.stale: list[tuple[TopicPartition, int]] = []
         self.asked, self.brokers = 0, 1
         self.now = 100.0
@@ -42,7 +44,8 @@ class PlayedCluster:
 
     def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
         self.asked += 1
-        there = [tp for tp in self.logs if names is None or tp.topic in set(names)]
+        hidden = self.hidden.pop(0) if self.hidden else None
+        there = [tp for tp in self.logs if tp != hidden and (names is None or tp.topic in set(names))]
         found: dict[str, TopicInfo] = {}
         for tp in there:
             is_internal = tp.topic.startswith("__")
@@ -52,7 +55,7 @@ class PlayedCluster:
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         self.asked += bool(timestamps)
-        if any(tp not in self.logs for tp in timestamps):
+        if any(tp not in self.logs for tp in timestamps) or (timestamps and self.unknown and self.unknown.pop()):
             raise UnknownTopic(3)
         found = {tp: self.logs[tp][0 if at == EARLIEST else 1] for tp, at in timestamps.items()}
         if self.stale and self.stale[0][0] in timestamps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -9,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
-from aiokc import EARLIEST, ClientConfig, ErrorCode, TopicPartition
+from aiokc import EARLIEST, Client, ClientConfig, ErrorCode, TopicPartition
 from aiokc.client import link
-from aiokc.errors import BrokerError, UnknownTopic
+from aiokc.errors import BrokerError, RequestTimedOut, UnknownTopic
 from aiokc.testing import Cluster
 from aiokc.testing.api_keys import ApiKey
 from aiokc.testing.exchange import Exchange
@@ -58,9 +59,9 @@ class Driver:
         return False
 
 
-@pytest.fixture(params=[1, 3])
+@pytest.fixture(params=[1, 3, 10])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    with Cluster(brokers=request.param, topics={"events": 6}).in_thread() as running:
+    with Cluster(brokers=request.param, topics={"events": 10}).in_thread() as running:
         yield running
 
 
@@ -116,7 +117,7 @@ def test_a_batch_costs_the_driver_two_rounds_of_requests(cluster: Cluster) -> No
         assert list(driver.plan.ranges(end, after).values()) == [(0, 1)]
 
     # The ends of all logs, then the beginning of the one to read.
-    leaders = len({cluster.leader("events", part) for part in range(6)})
+    leaders = len({cluster.leader("events", part) for part in range(10)})
     assert driver.seen["ListOffsets"] == leaders + 1
 
 
@@ -140,6 +141,23 @@ def test_a_planning_call_is_repeated_as_the_options_say() -> None:
 
             assert silent.hits == 2
             assert driver.clock.now - slept == 2.0
+
+
+def test_a_commit_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where the client does not keep its deadline."""
+    monkeypatch.setattr(driver, "_GRACE", 0.2)
+    monkeypatch.setattr(driver, "_COMMIT_MS", 100)
+
+    async def hang(*_: object, **__: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(Client, "commit", hang)
+    with (
+        Cluster(topics={"events": 1}).in_thread() as cluster,
+        DriverCluster(ClientConfig(bootstrap_servers=cluster.bootstrap)) as calls,
+        pytest.raises(RequestTimedOut, match=r"committing offsets took longer than 0\.3 s"),
+    ):
+        calls.commit("g", {TopicPartition("events", 0): 1})
 
 
 def test_a_topic_that_was_deleted_holds_nobody_up_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,6 +302,19 @@ def test_the_more_leaders_the_slower_an_idle_stream_asks() -> None:
     assert cluster.now - began == pytest.approx(0.75)
 
 
+def test_many_leaders_are_asked_as_seldom_in_all() -> None:
+    cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(10)})
+    cluster.brokers = 10
+    plan = cluster.plan()
+    end = plan.latest(first_end(plan))
+    began = cluster.now
+
+    for _ in range(4):
+        plan.latest(end)
+
+    assert cluster.now - began == pytest.approx(4 * 2.5)
+
+
 def test_a_query_that_has_work_from_another_source_does_not_wait_for_an_idle_one() -> None:
     cluster, plan, end = idle_on_three_leaders()
     began = cluster.now
@@ -347,6 +360,35 @@ def test_an_end_that_a_new_leader_does_not_know_yet_is_asked_again() -> None:
 
     cluster.stale = [(A0, 0), (A0, 30)]
     assert plan.ranges({"a": {"0": 20}}, end | {ANCHOR: {}}) == {A0: (20, 50)}
+
+
+@pytest.mark.parametrize("fail", [False, True])
+@pytest.mark.parametrize("hidden", [A1, B0])
+def test_what_one_broker_has_not_heard_of_is_looked_for_again(
+    hidden: TopicPartition, fail: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = PlayedCluster({A0: (0, 50), A1: (0, 9), B0: (0, 7)})
+    plan = cluster.plan(choice=TopicChoice("subscribePattern", None, "[ab]"), fail_on_data_loss=fail)
+    end = first_end(plan)
+    cluster.sleep(10)
+    cluster.hidden = [hidden, hidden]
+
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        assert plan.latest(end) is end
+
+    assert not cluster.hidden
+    assert f"{hidden} is missing from what a broker says; asking again" in caplog.text
+    assert "data loss" not in caplog.text
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_a_partition_that_is_hidden_while_a_batch_is_planned_is_looked_for_again(fail: bool) -> None:
+    cluster = PlayedCluster({A0: (0, 50), A1: (0, 9)})
+    cluster.unknown = [A1]
+    cluster.hidden = [A1]
+    plan = cluster.plan(fail_on_data_loss=fail)
+
+    assert plan.ranges({"a": {"0": 20, "1": 0}}, {"a": {"0": 50, "1": 9}}) == {A0: (20, 50), A1: (0, 9)}
 
 
 def cut(cluster: PlayedCluster) -> None:
