@@ -117,22 +117,33 @@ async def test_a_batch_says_where_to_read_on() -> None:
         assert stands == {ZERO: 300, ONE: 250}
 
 
-async def test_ranges_end_by_position() -> None:
+@pytest.mark.parametrize("committed", [True, False])
+async def test_ranges_end_by_position(committed: bool) -> None:
     """Behind markers of transactions, aborted records, and records that compaction removed."""
     async with Cluster(topics={"t": 2}) as cluster:
-        write(cluster, encode_batch([NewRecord(b"0"), NewRecord(b"1")], producer_id=7, transactional=True))
-        write(cluster, encode_control_batch(ControlType.COMMIT, producer_id=7, producer_epoch=0))
+        for producer, marker in ((7, ControlType.COMMIT), (8, ControlType.ABORT)):
+            write(cluster, encode_batch([NewRecord(b"x")] * 2, producer_id=producer, transactional=True))
+            write(cluster, encode_control_batch(marker, producer_id=producer, producer_epoch=0))
         write(cluster, encode_batch([NewRecord(b"x", offset_delta=1)], last_offset_delta=9), partition=1)
-        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
+        aborted = [] if committed else [3, 4]
+        client = Client(
+            bootstrap_servers=cluster.bootstrap, isolation_level="read_committed" if committed else "read_uncommitted"
+        )
+        async with client, asyncio.timeout(20):
             for ranges, offsets in (
                 ({ZERO: (0, 3), ONE: (0, 10)}, {0: [0, 1], 1: [1]}),
                 ({ZERO: (2, 3), ONE: (2, 10)}, {}),
                 ({ZERO: (1, 2), ONE: (1, 2)}, {0: [1], 1: [1]}),
                 ({ZERO: (1, 1), ONE: (0, 0)}, {}),
+                ({ZERO: (0, 6)}, {0: [0, 1, *aborted]}),
+                ({ZERO: (1, 4)}, {0: [1, *aborted[:1]]}),
+                ({ZERO: (3, 5), ONE: (0, 1)}, {0: aborted}),
+                ({ZERO: (4, 6)}, {0: aborted[1:]}),
+                ({ZERO: (5, 6)}, {}),
             ):
                 batches = [batch async for batch in client.read_columns(ranges)]
                 found = {tp.partition: [row["offset"] for row in rows] for tp, rows in rows_of(batches).items()}
-                assert found == offsets
+                assert found == {partition: rows for partition, rows in offsets.items() if rows}
 
 
 @pytest.mark.parametrize("columns", [True, False])

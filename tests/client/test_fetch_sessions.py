@@ -132,14 +132,23 @@ async def test_what_is_buffered_stays_in_the_session() -> None:
     """Nobody else has to be asked: then a full buffer tells the broker nothing, and forgets nothing."""
     async with Cluster(topics={"t": 2}) as cluster:
         for partition in (0, 1):
-            for _ in range(3):
+            for _ in range(6):
                 cluster.append("t", bytes(1000), partition=partition)
         fetches = Fetches(cluster)
-        options: dict[str, Any] = {"fetch_buffer_bytes": 2000, "max_partition_fetch_bytes": 1000}
-        async with reading(cluster, ZERO, ONE, **options) as consumer:
+        options: dict[str, Any] = {"fetch_buffer_bytes": 6000, "max_partition_fetch_bytes": 1000}
+        async with reading(cluster, ZERO, ONE, **options) as consumer, asyncio.timeout(20):
+            fetcher = consumer._reading.fetcher
+            while fetcher._buffer.bytes < 6000 or fetcher._busy:
+                await fetcher.arrived.wait()
+            (_, epoch, asked, forgotten), *later = fetches.seen
+            assert (epoch, sorted(asked), forgotten) == (0, [0, 1], [])
+            assert len(later) > 3, "until the buffer was full"
+            assert [epoch for _, epoch, *_ in later] == list(range(1, len(later) + 1))
+            assert all(len(asked) <= 1 for _, _, asked, _ in later), "the offset of the one that moved"
+            assert [forgotten for *_, forgotten in later if forgotten] == []
+            full = len(fetches.seen)
             assert len(await values(consumer, 6)) == 6
-            assert [forgotten for *_, forgotten in fetches.seen[:2] if forgotten] == []
-            assert {session for session, epoch, *_ in fetches.seen if epoch > 0} != {0}
+            assert [told for _, _, *told in fetches.seen[full:] if told[1]] == []
 
 
 async def test_a_new_assignment_changes_the_session_only() -> None:

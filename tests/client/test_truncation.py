@@ -387,19 +387,40 @@ async def test_who_began_with_the_new_topic_and_took_the_old_one_for_newer_reads
             assert got in ([b"c"], [b"a", b"b", b"c"])
 
 
-async def test_an_answer_of_a_deposed_leader_is_not_believed() -> None:
-    """It was under way when the new leader became known: it may hold what nobody else has."""
+@pytest.mark.parametrize("when", ["while the new leader is asked", "once the new leader is read"])
+async def test_an_answer_of_a_deposed_leader_is_not_believed(when: str) -> None:
+    """It was under way when the new leader became known, and holds a record that nobody else has."""
+    compared, read = Hold(), Hold()
+    caught, released = asyncio.Event(), asyncio.Event()
+
+    async def late(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        if any(partition.records for topic in response.responses for partition in topic.partitions):
+            caught.set()
+            await released.wait()
+        return response
+
     async with Cluster(brokers=2, topics={"t": 1}) as cluster:
         write(cluster, b"0")
-        async with reading(cluster, ZERO, fetch_max_wait_ms=20_000) as consumer:
+        async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
             assert await values(consumer, 1) == [b"0"]
-            old = cluster.leader("t")
-            fetches = cluster.intercept(FetchRequest, lambda exchange: None)
-            position = consumer._reading.subscription[ZERO]
-            token, offset = position.token, position.position
-            cluster.move_leader("t")
-            write(cluster, b"1")
-            assert await values(consumer, 1) == [b"1"]
-            assert (position.token, position.position) == (token, offset + 1)
+            old, fetcher = cluster.leader("t"), consumer._reading.fetcher
+            cluster.intercept(FetchRequest, late, where=lambda exchange: exchange.broker == old)
+            cluster.intercept(FetchRequest, read, where=lambda exchange: exchange.broker != old)
+            if when == "while the new leader is asked":
+                cluster.intercept(OffsetForLeaderEpochRequest, compared)
+            write(cluster, b"only the old leader has it")
+            await caught.wait()
+            cluster.truncate("t", to=1)
             assert cluster.leader("t") != old
-            assert fetches.hits >= 1
+            write(cluster, b"1")
+            consumer._reading.link.metadata.request_update()
+            await (compared if when == "while the new leader is asked" else read).arrived()
+
+            released.set()
+            while old in fetcher._busy:
+                await fetcher.arrived.wait()
+            compared.release()
+            read.release()
+            assert await values(consumer, 1) == [b"1"]
+            assert await consumer.position(ZERO) == 2
