@@ -10,9 +10,9 @@ from aiokc.config import ConsumerOptions
 
 from .user_code import DESERIALIZES, Deserializes
 
-#: How a member asks for records: in batches, or one by one.
-Reads: TypeAlias = Literal["getmany", "getone", "iterator"]
-READS: Final[tuple[Reads, ...]] = ("getmany", "getone", "iterator")
+#: How a member asks for records: in batches, one by one, or as columns.
+Reads: TypeAlias = Literal["getmany", "getone", "iterator", "getmany_columns"]
+READS: Final[tuple[Reads, ...]] = ("getmany", "getone", "iterator", "getmany_columns")
 
 #: What the members of a group may list as their assignors: each draws one of the lists of its world. In the last of
 #: these worlds the group is on its way from the eager protocol to the cooperative one.
@@ -163,6 +163,16 @@ def deserializing(plan: Plan) -> Plan:
     return replace(plan, members=members)
 
 
+def with_columns(plan: Plan) -> Plan:
+    """The same world, in which some of those who read in batches read columns. Drawn apart as well."""
+    draws = [Random(f"{member.seed} columns").random() < 0.4 for member in plan.members]
+    members = tuple(
+        replace(member, reads="getmany_columns") if member.reads == "getmany" and by_columns else member
+        for member, by_columns in zip(plan.members, draws, strict=True)
+    )
+    return replace(plan, members=members)
+
+
 def impatient(plan: Plan) -> Plan:
     """The same world with much to read, by users who cancel nearly every call at an arbitrary await."""
     members = tuple(
@@ -196,7 +206,7 @@ def _member(random: Random, name: str, seconds: float, group: bool, read_committ
         seeks=0.0 if group else random.choice((0.0, 0.05)),
     )
     # Drawn apart, and so nothing else that is drawn from a seed depends on it.
-    return replace(plan, reads=Random(f"{plan.seed} reads").choice(("getmany", *READS)))
+    return replace(plan, reads=Random(f"{plan.seed} reads").choice(("getmany", "getmany", "getone", "iterator")))
 
 
 def _options(random: Random, group: bool, *, auto_commit: bool) -> ConsumerOptions:

@@ -17,7 +17,7 @@ from typing import Final
 from tests.hang_guard import HangGuard
 
 from .history import CutShort, replaced_item
-from .plan import deserializing, draw, impatient
+from .plan import deserializing, draw, impatient, with_columns
 from .planted_bugs import PLANTED_BUGS, planted
 from .world import run
 
@@ -34,7 +34,7 @@ _guard: HangGuard | None = None
 class Twist:
     """What is done to a world that was drawn from a seed: a bug of `PLANTED_BUGS`, users who cancel (`impatient`).
 
-    ``eager``: its groups know range and roundrobin only, and nobody deserializes, as in the first worlds of all.
+    ``eager``: its groups know range and roundrobin only, nobody deserializes or reads columns, as in the first worlds.
     """
 
     bug: str | None = None
@@ -87,7 +87,7 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
         bug = PLANTED_BUGS[twist.bug]
         plan = draw(seed, group=bug.group, cooperative=bug.cooperative)
     if not twist.eager:
-        plan = deserializing(plan)
+        plan = with_columns(deserializing(plan))
     if twist.impatient:
         plan = impatient(plan)
     watching = _guard.watching(f"a world: {again}", _WORLD_SECONDS) if _guard else nullcontext()

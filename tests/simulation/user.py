@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata
+import pyarrow as pa
+
+from aiokc import Consumer, OffsetAndMetadata, RecordColumns
 from aiokc.client.user_commits import Committable
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, DeserializationFailed, KafkaError
 from aiokc.testing.virtual_loop import VirtualLoop
-from aiokc.types import RawRecord, TopicPartition
+from aiokc.types import TopicPartition
 
 from .history import CutShort, Delivered, Failure, Handled, History, Sought, Uncertain
 from .plan import MemberPlan
@@ -25,6 +27,32 @@ T = TypeVar("T")
 _STOP_SECONDS: Final = 30.0
 #: Rounds of the loop within which a cancelled call is gone, with all that it started.
 _INTERRUPT_ROUNDS: Final = 80
+
+
+class Record(Protocol):
+    """What is noted of a record."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def value(self) -> bytes | None: ...
+
+
+Batch: TypeAlias = Mapping[TopicPartition, Sequence[Record]]
+
+
+class Row(NamedTuple):
+    """A record that came in columns."""
+
+    offset: int
+    value: bytes | None
+
+
+def _rows(columns: RecordColumns) -> dict[TopicPartition, list[Row]]:
+    rows: dict[TopicPartition, list[Row]] = {}
+    for row in pa.record_batch(columns).to_pylist():
+        rows.setdefault(TopicPartition(row["topic"], row["partition"]), []).append(Row(row["offset"], row["value"]))
+    return rows
 
 
 class Interrupted(Exception):
@@ -131,7 +159,7 @@ class User:
             offset = random.randrange(max(1, self.positions()[tp]))
             consumer.seek(tp, offset)
             self._history.add(Sought(plan.name, tp, offset))
-        batch = await self._read(consumer)
+        batch, whole = await self._read(consumer)
         if not batch and plan.poll_timeout_ms == 0:
             await asyncio.sleep(0.01)
         if not batch:
@@ -141,33 +169,37 @@ class User:
         for tp, records in batch.items():
             self._history.add(Handled(plan.name, tp, records[-1].offset + 1))
         if random.random() < plan.commits:
-            await self._commit(consumer, batch)
+            await self._commit(consumer, batch, whole)
 
-    async def _read(self, consumer: Consumer) -> Mapping[TopicPartition, Sequence[RawRecord]]:
-        """The next records, by the member's way to ask for them."""
+    async def _read(self, consumer: Consumer) -> tuple[Batch, Committable]:
+        """The next records, by the member's way to ask for them; and what to commit them by, other than by offsets."""
         plan = self.plan
+        at_most: Any = {"timeout_ms": plan.poll_timeout_ms, "max_records": plan.max_records}
         try:
             if plan.reads == "getmany":
-                getmany = consumer.getmany(timeout_ms=plan.poll_timeout_ms, max_records=plan.max_records)
-                return await self._call(getmany)
+                records = await self._call(consumer.getmany(**at_most))
+                return records, records
+            if plan.reads == "getmany_columns":
+                columns = await self._call(consumer.getmany_columns(**at_most))
+                return _rows(columns), columns
             record = await self._call(consumer.getone() if plan.reads == "getone" else consumer.__anext__())
         except Interrupted:
             self._history.add(CutShort(plan.name, plan.reads))
             raise
         except DeserializationFailed as error:
             self._history.about(plan.name, f"{error}")
-            return {}
-        return {TopicPartition(record.topic, record.partition): [record]}
+            return {}, None
+        return {TopicPartition(record.topic, record.partition): [record]}, None
 
-    def _deliver(self, batch: Mapping[TopicPartition, Sequence[RawRecord]]) -> None:
+    def _deliver(self, batch: Batch) -> None:
         for tp, records in batch.items():
             got = tuple((record.offset, bytes(record.value or b"")) for record in records)
             self._history.add(Delivered(self.plan.name, tp, got))
 
-    async def _commit(self, consumer: Consumer, batch: Mapping[TopicPartition, Sequence[RawRecord]]) -> None:
+    async def _commit(self, consumer: Consumer, batch: Batch, whole: Committable) -> None:
         """By one of the ways that there are: the batch, everything, or without waiting for it."""
         offsets: Committable = {tp: records[-1].offset + 1 for tp, records in batch.items()}
-        what = self._habits.choice([None, batch if isinstance(batch, ConsumerRecords) else offsets])
+        what = self._habits.choice([None, whole if whole is not None else offsets])
         try:
             if self._habits.random() < 0.3:
                 return consumer.commit_soon(what, self._committed)
