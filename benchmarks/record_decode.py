@@ -33,7 +33,7 @@ NATIVE_IS_BUILT: Final = importlib.util.find_spec("aiokc.records._native") is no
 
 
 def _aiokc(setting: str) -> Decoder:
-    chosen = decode.implementation(setting)
+    chosen, _ = decode.choose(setting)
 
     def records_of(data: bytes) -> list[Any]:
         ((header, view),) = split_batches(memoryview(data))

@@ -63,9 +63,7 @@ def decoded(
     ((header, view),) = split_batches(memoryview(data))
     payload = decode.read_payload(header, view, 1 << 20)
     record: RawRecord
-    (record,) = (
-        decode.implementation(implementation).RecordReader(header, payload, topic=topic, partition=partition).take(1)
-    )
+    (record,) = decode.choose(implementation)[0].RecordReader(header, payload, topic=topic, partition=partition).take(1)
     return record
 
 

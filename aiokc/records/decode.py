@@ -1,8 +1,9 @@
 """From a batch's bytes to its records: the check, the decompression, and the choice between C and Python.
 
 The native module stands in for ``_pure`` and has its one name, ``RecordReader``. AIOKC_NATIVE=0 takes
-the Python one, AIOKC_NATIVE=1 insists on the native one, and without it native is taken where it is installed; where it
-is not, a warning says so, once.
+the Python one, AIOKC_NATIVE=1 insists on the native one, and without it native is taken where it is installed. Where it
+is not, a warning says so, once, when the first batch is opened: at the import an application has not set up its logging
+yet. With AIOKC_NATIVE=0 nothing is said: who sets it knows.
 """
 
 from __future__ import annotations
@@ -126,31 +127,47 @@ def read_payload(header: BatchHeader, view: memoryview, limit: int) -> bytes:
     return decompress(header.codec, payload, limit) if payload else b""
 
 
-def implementation(setting: str) -> Any:
-    """Return the module that decodes records, for a value of AIOKC_NATIVE ("" where it is not set)."""
+def choose(setting: str) -> tuple[Any, ImportError | None]:
+    """Return the module that decodes records, for a value of AIOKC_NATIVE ("" where it is not set).
+
+    With it comes why it is not the extension, where nobody asked for the other one. Raises ImportError.
+    """
     if setting == "0":
-        return _pure
+        return _pure, None
     if setting not in ("", "1"):
         raise ImportError(f"AIOKC_NATIVE={setting!r}: it is 0 (decode in Python), 1 (in C, or fail), or not set")
     try:
-        return importlib.import_module("._native", __package__)
+        return importlib.import_module("._native", __package__), None
     except ImportError as error:
         if setting == "1":
             raise ImportError(
                 "AIOKC_NATIVE=1, but this installation of aiokc has no working aiokc.records._native: "
                 "install it from a wheel or with a C compiler, or unset AIOKC_NATIVE to decode in Python"
             ) from error
-        logger.warning(
-            "records are decoded in Python, far slower than in C: this installation of aiokc has no working "
-            "aiokc.records._native (%s); install aiokc from a wheel or with a C compiler, or set AIOKC_NATIVE=0 to do "
-            "without it and without this message",
-            error,
-        )
-        return _pure
+        return _pure, error
 
 
-_chosen: Final = implementation(os.environ.get("AIOKC_NATIVE", ""))
-new_reader: Final[Callable[..., RecordReader]] = _chosen.RecordReader
+def readers(decoder: Any, missing: ImportError | None) -> Callable[..., RecordReader]:
+    """Return what makes readers with this module, and says with the first one what is ``missing``."""
+    if missing is None:
+        return decoder.RecordReader  # type: ignore[no-any-return]
+    untold = iter((missing,))
+
+    def new_reader(*arguments: Any, **named: Any) -> RecordReader:
+        for error in untold:
+            logger.warning(
+                "records are decoded in Python, far slower than in C: this installation of aiokc has no working "
+                "aiokc.records._native (%s); install aiokc from a wheel or with a C compiler, or set AIOKC_NATIVE=0 to "
+                "do without it and without this message",
+                error,
+            )
+        return decoder.RecordReader(*arguments, **named)  # type: ignore[no-any-return]
+
+    return new_reader
+
+
+_chosen, _missing = choose(os.environ.get("AIOKC_NATIVE", ""))
+new_reader: Final = readers(_chosen, _missing)
 
 
 def implementation_of_columns() -> Any:

@@ -5,13 +5,25 @@ from __future__ import annotations
 import os
 import sys
 import types
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.errors import CorruptRecord, RecordTooLarge, UnsupportedCodec
-from aiokc.records import NATIVE, Codec, ControlType, NewRecord, decode, encode_batch, encode_control_batch, open_batch
+from aiokc.records import (
+    NATIVE,
+    Codec,
+    ControlType,
+    NewRecord,
+    decode,
+    encode_batch,
+    encode_control_batch,
+    open_batch,
+    split_batches,
+)
+from aiokc.records.batch import HEADER
 from aiokc.types import CREATE_TIME, LOG_APPEND_TIME
 from tests.child_process import run_to_end
 
@@ -201,37 +213,67 @@ def test_the_view_is_not_kept() -> None:
 
 
 def test_zero_is_python(caplog: pytest.LogCaptureFixture) -> None:
-    assert decode.implementation("0").__name__ == "aiokc.records._pure"
+    decoder, missing = decode.choose("0")
+    assert (decoder.__name__, missing) == ("aiokc.records._pure", None)
+    assert len(open_with(decode.readers(decoder, missing)).take(ALL)) == 1
     assert caplog.records == []  # it was asked for
 
 
 def test_one_without_the_extension_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiokc.records._native", None)
     with pytest.raises(ImportError, match=r"AIOKC_NATIVE=1, .*aiokc\.records\._native"):
-        decode.implementation("1")
+        decode.choose("1")
 
 
 def test_without_a_choice_and_without_the_extension_it_is_python(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "aiokc.records._native", None)
-    assert decode.implementation("").__name__ == "aiokc.records._pure"
+    decoder, missing = decode.choose("")
+    assert decoder.__name__ == "aiokc.records._pure"
+    assert caplog.records == []  # the application may not have set up its logging yet
+    new_reader = decode.readers(decoder, missing)
+    for _ in range(3):
+        assert [record.value for record in open_with(new_reader).take(ALL)] == [b"v"]
     (notice,) = caplog.records
     assert (notice.name, notice.levelname) == ("aiokc.records", "WARNING")
     assert "decoded in Python" in notice.getMessage()
     assert "AIOKC_NATIVE=0" in notice.getMessage()
 
 
+def open_with(new_reader: Any) -> Any:
+    ((header, view),) = split_batches(memoryview(encode_batch([NewRecord(b"v")])))
+    return new_reader(header, bytes(view[HEADER.size :]), topic="t", partition=0)
+
+
 @pytest.mark.parametrize("setting", ["", "1"])
 def test_the_extension_where_there_is_one(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     extension = types.ModuleType("aiokc.records._native")
     monkeypatch.setitem(sys.modules, extension.__name__, extension)
-    assert decode.implementation(setting) is extension
+    assert decode.choose(setting) == (extension, None)
 
 
 def test_a_setting_that_means_nothing() -> None:
     with pytest.raises(ImportError, match="AIOKC_NATIVE='yes'"):
-        decode.implementation("yes")
+        decode.choose("yes")
+
+
+def test_the_notice_comes_by_the_applications_own_logging() -> None:
+    """Set up after the import, as applications do: not at the import, where Python's last resort would print it."""
+    program = """
+import logging, sys
+sys.modules["aiokc.records._native"] = None
+import aiokc
+from aiokc.records import NATIVE, NewRecord, encode_batch, open_batch, split_batches
+logging.basicConfig(stream=sys.stdout, format="app: %(message).30s")
+((header, view),) = split_batches(memoryview(encode_batch([NewRecord(b"v")])))
+for _ in range(2):
+    print(NATIVE, len(open_batch(header, view, topic="t", partition=0, max_decompressed_bytes=100).take(9)))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "AIOKC_NATIVE"}
+    done = run_to_end([sys.executable, "-c", program], seconds=50, env=environment)
+    assert done.stdout == "app: records are decoded in Python,\nFalse 1\nFalse 1\n"
+    assert done.stderr == ""
 
 
 def test_the_environment_decides() -> None:
