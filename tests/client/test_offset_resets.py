@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -17,8 +18,10 @@ from aiokc.errors import ConfigError, NoOffsetForPartition, OffsetOutOfRange
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.faults import Hold, disconnect
+from aiokc.testing.kafka import LocalKafka
 from aiokc.types import EARLIEST, LATEST
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
+from tests.producing import Message, produce
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -89,6 +92,24 @@ async def test_by_duration_starts_at_the_end_where_nothing_is_young_enough() -> 
             assert await consumer.position(T0) == 1
             cluster.append("t", b"new")
             assert await values(consumer, 1) == [b"new"]
+
+
+@pytest.mark.every_kafka
+async def test_by_duration_with_kafka(kafka: LocalKafka, topic_name: str) -> None:
+    kafka.create_topic(topic_name, 2)
+    hour, now = 3_600_000, round(time.time() * 1000)
+    old = [Message(b"%d" % age, timestamp=now - age * hour, partition=0) for age in (3, 2, 1)]
+    nothing_young = Message(b"old", timestamp=now - 4 * hour, partition=1)
+    await asyncio.to_thread(produce, kafka.bootstrap, topic_name, [*old, nothing_young])
+    young, behind_all = (TopicPartition(topic_name, number) for number in (0, 1))
+    consumer = Consumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="by_duration:PT150M")
+    consumer.assign([young, behind_all])
+    async with consumer:
+        assert [await consumer.position(tp) for tp in (young, behind_all)] == [1, 1]
+        assert await values(consumer, 2) == [b"2", b"1"]
+        late = Message(b"written later, and older", timestamp=now - 5 * hour, partition=1)
+        await asyncio.to_thread(produce, kafka.bootstrap, topic_name, [late])
+        assert await values(consumer, 1) == [late.value]
 
 
 async def test_out_of_range_has_a_policy_of_its_own(caplog: pytest.LogCaptureFixture) -> None:

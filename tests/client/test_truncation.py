@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from aiokc import Consumer, OffsetAndMetadata, TopicPartition
 from aiokc.client.consumer import Consumer as ConsumerType
@@ -15,9 +16,11 @@ from aiokc.errors import AuthorizationFailed, LogTruncated, OffsetOutOfRange
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold, Interception
+from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
+from tests.producing import produce
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -385,6 +388,30 @@ async def test_who_began_with_the_new_topic_and_took_the_old_one_for_newer_reads
             while got[-1] != b"c":
                 got += await values(consumer, 1)
             assert got in ([b"c"], [b"a", b"b", b"c"])
+
+
+@pytest.mark.parametrize("reset", ["latest", "none"])
+async def test_a_topic_that_was_made_again_with_kafka(kafka: LocalKafka, topic_name: str, reset: str) -> None:
+    """The new log is longer than the position: nothing but the id of the topic says that it is another one."""
+    tp, new = TopicPartition(topic_name, 0), [b"new %d" % number for number in range(9)]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    kafka.create_topic(topic_name)
+    await asyncio.to_thread(produce, kafka.bootstrap, topic_name, [b"0", b"1", b"2"])
+    consumer = Consumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset=reset, retry_backoff_ms=20)
+    consumer.assign([tp])
+    async with consumer:
+        consumer.seek(tp, 0)
+        assert await values(consumer, 3) == [b"0", b"1", b"2"]
+        await asyncio.to_thread(admin.delete_topics([topic_name])[topic_name].result, 30)
+        await asyncio.to_thread(kafka.create_topic, topic_name)
+        await asyncio.to_thread(produce, kafka.bootstrap, topic_name, new)
+        if reset == "none":
+            with pytest.raises(LogTruncated, match="deleted and created again") as caught:
+                await values(consumer, 1)
+            assert (caught.value.offsets, caught.value.safe_offsets) == ({tp: 3}, {tp: 0})
+            consumer.seek(tp, 0)
+        assert await values(consumer, len(new)) == new
+        assert await consumer.getmany(timeout_ms=0) == {}
 
 
 @pytest.mark.parametrize("when", ["while the new leader is asked", "once the new leader is read"])
