@@ -232,6 +232,7 @@ class Fetcher:
                     purpose=Purpose.FETCH,
                     timeout=self._config.request_timeout_ms / 1e3,
                     max_version=plan.session.max_version,
+                    at_once=True,
                 )
             answered = True
             await self._digest(response, plan, session)

@@ -119,12 +119,12 @@ def usable_version(
 ) -> int:
     """Return the highest version of an API that is spoken here and offered by ``broker``. Raises UnsupportedVersion."""
     highest = request_type.max_version if max_version is None else min(request_type.max_version, max_version)
-    ours = VersionRange(request_type.min_version, highest)
     theirs = offered.get(request_type.api_key)
-    api = api_name(request_type)
+    if theirs is not None:
+        version = min(highest, theirs.max)
+        if version >= request_type.min_version and version >= theirs.min:
+            return version
+    ours, api = VersionRange(request_type.min_version, highest), api_name(request_type)
     if theirs is None:
         raise UnsupportedVersion(f"{broker} does not offer {api} (API key {request_type.api_key}), needed as v{ours}")
-    version = min(ours.max, theirs.max)
-    if version < max(ours.min, theirs.min):
-        raise UnsupportedVersion(f"{broker} offers {api} v{theirs}, and v{ours} is needed: no version in common")
-    return version
+    raise UnsupportedVersion(f"{broker} offers {api} v{theirs}, and v{ours} is needed: no version in common")

@@ -15,6 +15,7 @@ from ..core.pipeline import Exchange, Pipeline, VersionRange, api_name
 from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
 from .addresses import Address
+from .reply import Reply
 from .transport import FrameTransport
 
 R = TypeVar("R", bound=Response)
@@ -66,8 +67,9 @@ class Route(NamedTuple):
 class _Waiter:
     """Who waits for a reply, since when, and what fires if it does not come."""
 
-    reply: asyncio.Future[memoryview]
+    reply: Reply
     sent_at: float
+    at_once: bool
     timer: asyncio.TimerHandle | None = None
 
 
@@ -163,11 +165,20 @@ class Connection:
         replies come in order, so nothing behind this one would be answered either. Raises ConnectionFailed when the
         connection breaks, MalformedResponse for an answer that is none, and UnsupportedVersion.
         """
+        version = self.usable_version(type(request), max_version)
+        return await self.ask(request, version, self._loop.time() + timeout)
+
+    async def ask(self, request: Request[R], version: int, deadline: float, *, at_once: bool = False) -> R:
+        """Do as ``request``, in a version that is usable, until ``deadline`` at the time of the loop.
+
+        ``at_once``: the caller goes on within the callback that reads the answer, and not a turn of the loop later. It
+        should not be long before it waits again.
+        """
         request_type = type(request)
-        version = self.usable_version(request_type, max_version)
-        deadline = self._loop.time() + timeout
-        await self._turn(api_name(request_type), timeout, deadline)
-        body = await self._exchange(request, version, deadline)
+        now = self._loop.time()
+        if not self.usable or now >= deadline or self.muted_until > now or not self._transport.can_write:
+            await self._turn(api_name(request_type), deadline - now, deadline)
+        body = await self._exchange(request, version, deadline, at_once)
         try:
             response = await self._decoded(request_type, version, body)
         except MalformedResponse as error:
@@ -226,8 +237,6 @@ class Connection:
         if self._retiring:
             raise ConnectionFailed(f"{self.name}: {api} not sent, the connection is about to be closed")
         self._check_open(api)
-        if self._transport.can_write and self.muted_until <= self._loop.time():
-            return
         self._not_yet_sent += 1
         try:
             async with asyncio.timeout_at(deadline):
@@ -250,10 +259,12 @@ class Connection:
             why = f": {self.error}" if self.error is not None else ""
             raise ConnectionFailed(f"{self.name}: {api} not sent, the connection is closed{why}") from self.error
 
-    async def _exchange(self, request: Request[Any], version: int, deadline: float | None) -> memoryview:
+    async def _exchange(
+        self, request: Request[Any], version: int, deadline: float | None, at_once: bool = False
+    ) -> memoryview:
         """Write a request and return the body of its reply. From the first line to the await, nothing can interrupt."""
-        reply: asyncio.Future[memoryview] = self._loop.create_future()
-        waiter = _Waiter(reply, self._loop.time())
+        reply = Reply(loop=self._loop)
+        waiter = _Waiter(reply, self._loop.time(), at_once)
         exchange, frame = self._pipeline.send(request, version, waiter)
         if deadline is not None:
             waiter.timer = self._loop.call_at(deadline, self._expire, exchange, deadline)
@@ -288,10 +299,14 @@ class Connection:
         waiter = exchange.waiter
         if waiter.timer is not None:
             waiter.timer.cancel()
-        if not waiter.reply.done():  # done: abandoned
-            waiter.reply.set_result(body)
         self.last_used = self._loop.time()
         self._close_if_spent()
+        if waiter.reply.done():
+            return  # abandoned
+        if waiter.at_once:
+            waiter.reply.hand_over(body)
+        else:
+            waiter.reply.set_result(body)
 
     async def _decoded(self, request_type: type[Request[R]], version: int, body: memoryview) -> R:
         response_type = cast(type[R], request_type.response)

@@ -159,12 +159,19 @@ class Pool:
         purpose: Purpose = Purpose.DATA,
         timeout: float,
         max_version: int | None = None,
+        at_once: bool = False,
     ) -> R:
-        """Do as ``request`` for one that is made when the version that it goes out in is known."""
+        """Do as ``request`` for one that is made when the version that it goes out in is known.
+
+        ``at_once``: as in ``Connection.ask``.
+        """
         deadline = self._now() + timeout
-        connection = await self.connection(node_id, purpose, timeout=timeout)
-        request = make(connection.usable_version(request_type, max_version))
-        response = await connection.request(request, timeout=deadline - self._now(), max_version=max_version)
+        node = self._nodes.find(node_id)
+        connection = None if node is None else node.connection(purpose)
+        if connection is None:
+            connection = await self.connection(node_id, purpose, timeout=timeout)
+        version = connection.usable_version(request_type, max_version)
+        response = await connection.ask(make(version), version, deadline, at_once=at_once)
         if (node := self._nodes.find(node_id)) is not None:
             node.answered()
         return response

@@ -316,7 +316,7 @@ class _Source:
         if not tagged:
             self._add(1, "at = pass_over(buffer, at, end) if buffer[at] else at + 1")
             return
-        self._add(1, "count, at = uvarint(buffer, at)")
+        self._add(1, "count, at = uvarint(buffer, at) if buffer[at] else (0, at + 1)")
         self._add(1, "for _ in range(count):")
         self._add(2, "tag, at = uvarint(buffer, at)")
         self._add(2, "size, at = uvarint(buffer, at)")

@@ -139,7 +139,8 @@ class _Source:
 
     def _length(self, depth: int, value: str, width: str, out: str) -> None:
         if self._flexible:
-            self._add(depth, f"uvarint({out}, len({value}) + 1)")
+            self._add(depth, f"n = len({value}) + 1")
+            self._add(depth, f"{out}.append(n) if n < 128 else uvarint({out}, n)")
         else:
             self._add(depth, f"{out} += {self._name(Format('>' + width).pack, 'pack')}(len({value}))")
 
@@ -182,11 +183,12 @@ class _Source:
         self._add(1, "tags = []")
         for field in sorted(tagged, key=lambda field: cast(int, field.tag)):
             default = self._name(field.default, "default")
-            self._add(1, f"if o.{field.name} != {default}:")
+            # Most are the very default, and a UUID's comparison is a call.
+            self._add(1, f"if o.{field.name} is not {default} and o.{field.name} != {default}:")
             self._add(2, "data_out = bytearray()")
             self._field(2, field, "data_out")
             self._add(2, f"tags.append(({field.tag}, data_out))")
-        self._add(1, "uvarint(out, len(tags))")
+        self._add(1, "out.append(len(tags))")
         self._add(1, "for tag, data_out in tags:")
         self._add(2, "uvarint(out, tag)")
         self._add(2, "uvarint(out, len(data_out))")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from struct import Struct as Format
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from ..errors import MalformedResponse
 from .compile_write import write_message
@@ -78,7 +78,9 @@ class FrameAssembler:
         start = 0
         view = memoryview(self._shared)
         while held - start >= _LENGTH.size:
-            length = self._checked(_LENGTH.unpack_from(view, start)[0], view[start:held])
+            (length,) = _LENGTH.unpack_from(view, start)
+            if not 0 <= length <= self._max_frame_bytes:
+                self._refuse(length, view[start:held])
             stop = start + _LENGTH.size + length
             if stop <= held:
                 start += _LENGTH.size
@@ -93,12 +95,11 @@ class FrameAssembler:
                 start = held
             else:
                 break
-        self._shared[: held - start] = bytes(view[start:held])
+        if start < held:
+            self._shared[: held - start] = bytes(view[start:held])
         self._held = held - start
 
-    def _checked(self, length: int, seen: memoryview) -> int:
-        if 0 <= length <= self._max_frame_bytes:
-            return length
+    def _refuse(self, length: int, seen: memoryview) -> NoReturn:
         head = bytes(seen[:5])
         if head.startswith(b"HTTP") or head[:2] == b"\x15\x03":
             who = "an HTTP server" if head.startswith(b"HTTP") else "a TLS listener"
@@ -131,7 +132,7 @@ def read_response_header(frame: memoryview, request: type[Request[Any]], version
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
         start = _CORRELATION_ID.size
         if has_flexible_response_header(request, version):
-            start = skip_tags(frame, start)
+            start = skip_tags(frame, start) if frame[start] else start + 1
     except (struct.error, IndexError) as error:
         raise MalformedResponse(f"a response of {len(frame)} bytes has no complete header") from error
     return correlation_id, start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, NoReturn, TypeAlias
 from uuid import UUID, SafeUUID
 
@@ -60,8 +61,12 @@ def read_uvarint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
     raise MalformedResponse("a varint of more than 32 bits")
 
 
+@lru_cache(maxsize=4096)
 def read_uuid(raw: bytes) -> UUID:
-    """Return 16 bytes as a UUID: a fifth of the time of ``UUID(bytes=raw)``, and every topic has one."""
+    """Return 16 bytes as a UUID. Every topic has one, in every answer: where it is the same object, it is soon compared.
+
+    A new one takes a fifth of the time of ``UUID(bytes=raw)``.
+    """
     if raw == _NO_UUID_BYTES:
         return NO_UUID
     made = object.__new__(UUID)
