@@ -8,7 +8,7 @@ starts: the connection is poisoned then, and nothing read from it afterwards is 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -65,6 +65,9 @@ class Pipeline(Generic[W]):
 
     def __len__(self) -> int:
         return len(self._in_flight)
+
+    def __iter__(self) -> Iterator[Exchange[W]]:
+        return iter(self._in_flight)
 
     def usable_version(self, request_type: type[AnyRequest], max_version: int | None = None) -> int:
         """Return the highest version that both sides speak, at most ``max_version``. Raises UnsupportedVersion."""

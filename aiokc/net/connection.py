@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
+from math import inf
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ..config import Resolve
@@ -65,12 +66,12 @@ class Route(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiter:
-    """Who waits for a reply, since when, and what fires if it does not come."""
+    """Who waits for a reply, since when, and until when."""
 
     reply: Reply
     sent_at: float
+    deadline: float
     at_once: bool
-    timer: asyncio.TimerHandle | None = None
 
 
 class Connection:
@@ -94,6 +95,7 @@ class Connection:
         self._pipeline: Pipeline[_Waiter] = Pipeline(name, options.client_id)
         self._transport = FrameTransport(options.max_response_bytes, self._receive, self._lost, options.buffers)
         self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._alarm: asyncio.TimerHandle | None = None
         self._not_yet_sent = 0
         self._retiring = False
 
@@ -148,7 +150,7 @@ class Connection:
         try:
             question = next(dialogue)
             while True:
-                question = dialogue.send(await self._exchange(question.request, question.version, None))
+                question = dialogue.send(await self._exchange(question.request, question.version, inf))
         except StopIteration as end:
             self.greeting = end.value
         except ConnectionFailed as error:
@@ -260,14 +262,14 @@ class Connection:
             raise ConnectionFailed(f"{self.name}: {api} not sent, the connection is closed{why}") from self.error
 
     async def _exchange(
-        self, request: Request[Any], version: int, deadline: float | None, at_once: bool = False
+        self, request: Request[Any], version: int, deadline: float, at_once: bool = False
     ) -> memoryview:
         """Write a request and return the body of its reply. From the first line to the await, nothing can interrupt."""
         reply = Reply(loop=self._loop)
-        waiter = _Waiter(reply, self._loop.time(), at_once)
+        waiter = _Waiter(reply, self._loop.time(), deadline, at_once)
         exchange, frame = self._pipeline.send(request, version, waiter)
-        if deadline is not None:
-            waiter.timer = self._loop.call_at(deadline, self._expire, exchange, deadline)
+        if self._alarm is None or deadline < self._alarm.when():
+            self._set_alarm(deadline)
         self._transport.write(frame)
         self.last_used = waiter.sent_at
         try:
@@ -276,20 +278,30 @@ class Connection:
             exchange.abandoned = True
             raise
 
-    def _expire(self, exchange: Exchange[_Waiter], deadline: float) -> None:
-        """No reply came in time: since replies come in order, none will come to anybody any more."""
+    def _set_alarm(self, at: float) -> None:
+        """One timer for all requests, at the first deadline or before it: most are answered long before theirs."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(at, self._expire, at) if at < inf else None
+
+    def _expire(self, due: float) -> None:
+        """Where no reply came in time, none will come to anybody any more, since replies come in order."""
+        self._alarm = None
         now = self._loop.time()
-        late = now - deadline
+        late = now - due
+        first = min(self._pipeline, key=lambda exchange: exchange.waiter.deadline, default=None)
+        if first is None:
+            return
+        if first.waiter.deadline > now:
+            return self._set_alarm(first.waiter.deadline)
         if late > _LOOP_IS_LATE_SECONDS:
             # The loop was held, by a handler that computes say, and the reply may have been lying in the socket for
             # long. Read first; this timer will not be late a second time.
-            again = now + min(late, _LATE_READING_SECONDS)
-            exchange.waiter.timer = self._loop.call_at(again, self._expire, exchange, again)
-            return
-        elapsed = now - exchange.waiter.sent_at
-        error = RequestTimedOut(f"{self.name}: no answer to {exchange} within {elapsed:.3g} s")
-        if not exchange.waiter.reply.done():
-            exchange.waiter.reply.set_exception(error)
+            return self._set_alarm(now + min(late, _LATE_READING_SECONDS))
+        elapsed = now - first.waiter.sent_at
+        error = RequestTimedOut(f"{self.name}: no answer to {first} within {elapsed:.3g} s")
+        if not first.waiter.reply.done():
+            first.waiter.reply.set_exception(error)
         self._end(error)
 
     # Receiving
@@ -297,8 +309,6 @@ class Connection:
     def _receive(self, frame: memoryview) -> None:
         exchange, body = self._pipeline.receive(frame)
         waiter = exchange.waiter
-        if waiter.timer is not None:
-            waiter.timer.cancel()
         self.last_used = self._loop.time()
         self._close_if_spent()
         if waiter.reply.done():
@@ -346,11 +356,10 @@ class Connection:
         if self.closed:
             return
         self._gone.set_result(None)
+        self._set_alarm(inf)
         self.error = error
         closed = error or ConnectionFailed(f"{self.name}: the connection was closed here")
         for exchange in self._pipeline.poison(closed):
-            if exchange.waiter.timer is not None:
-                exchange.waiter.timer.cancel()
             if not exchange.waiter.reply.done():
                 exchange.waiter.reply.set_exception(self._failure(exchange, closed))
         self._transport.abort()

@@ -10,11 +10,9 @@ from contextvars import Context
 class Reply(asyncio.Future[memoryview]):
     """The body of a reply. Whatever ends it but ``hand_over`` wakes who waits in the next turn of the loop, as ever."""
 
-    _wake: tuple[Callable[[asyncio.Future[memoryview]], object], Context] | None = None
+    _wake: tuple[Callable[[Reply], object], Context] | None = None
 
-    def add_done_callback(
-        self, fn: Callable[[asyncio.Future[memoryview]], object], /, *, context: Context | None = None
-    ) -> None:
+    def add_done_callback(self, fn: Callable[[Reply], object], /, *, context: Context | None = None) -> None:
         if context is not None:  # the task that awaits this
             self._wake = fn, context
         super().add_done_callback(fn, context=context)

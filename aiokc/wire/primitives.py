@@ -63,9 +63,9 @@ def read_uvarint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def read_uuid(raw: bytes) -> UUID:
-    """Return 16 bytes as a UUID. Every topic has one, in every answer: where it is the same object, it is soon compared.
+    """Return 16 bytes as a UUID: a fifth of the time of ``UUID(bytes=raw)``, and every topic has one.
 
-    A new one takes a fifth of the time of ``UUID(bytes=raw)``.
+    Every answer names it again. The same object is compared at once.
     """
     if raw == _NO_UUID_BYTES:
         return NO_UUID

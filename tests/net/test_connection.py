@@ -66,6 +66,23 @@ async def test_requests_share_the_connection_and_each_gets_its_own_answer() -> N
     assert server.accepted == 1
 
 
+async def test_whoever_goes_on_at_once_has_asked_again_when_the_frame_is_received() -> None:
+    async with serving(serve_plainly) as server, connected(server) as connection:
+        version, deadline = connection.usable_version(MetadataRequest), asyncio.get_running_loop().time() + 60
+        receive = connection._transport._on_frame
+        in_flight = []
+
+        def receiving(frame: memoryview) -> None:
+            receive(frame)
+            in_flight.append(connection.in_flight)
+
+        connection._transport._on_frame = receiving
+        for _ in range(5):
+            await connection.ask(about("t"), version, deadline, at_once=True)
+        await ticks(2)
+        assert in_flight == [1, 1, 1, 1, 0]
+
+
 async def test_the_handshake_tells_the_software() -> None:
     seen = []
 

@@ -163,6 +163,25 @@ async def test_an_abandoned_request_that_is_never_answered_ends_the_connection_t
         assert isinstance(connection.error, RequestTimedOut)
 
 
+async def test_the_deadline_of_an_answered_request_is_not_that_of_the_next_one() -> None:
+    """One timer serves them all: it is set for the first one, and fires while the second waits."""
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        peer.reply(await peer.request(), metadata("quick"))
+        slow = await peer.request()
+        await asyncio.sleep(0.2)
+        peer.reply(slow, metadata("slow"))
+        await peer.request()
+        await peer.until_closed()
+
+    async with serving(script) as server, connected(server) as connection:
+        assert await ask_over(connection, "t", timeout=0.1) == "quick"
+        assert await ask_over(connection, "t", timeout=60) == "slow"
+        with pytest.raises(RequestTimedOut):
+            await ask_over(connection, "t", timeout=0.02)
+
+
 async def test_no_time_left_sends_nothing() -> None:
     async with serving(serve_plainly) as server, connected(server) as connection:
         with pytest.raises(RequestTimedOut, match="Metadata not sent, no time is left"):
