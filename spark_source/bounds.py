@@ -127,6 +127,11 @@ def is_fixed(bound: Bound) -> bool:
     return isinstance(bound.at, int) or LATEST not in bound.at.values()
 
 
+def is_given(bound: Bound, partition: TopicPartition) -> bool:
+    """Return whether ``bound`` gives the very offset of this partition, so that no log has to be asked for it."""
+    return isinstance(bound, AtOffset) and not isinstance(bound.at, int) and bound.at.get(partition, -1) >= 0
+
+
 def overruled(side: Side, given: Mapping[str, str]) -> list[str]:
     """Return the options of one side that another one takes precedence over."""
     ordered = [f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"]

@@ -6,6 +6,7 @@ the checkpoint, to repeat a batch that was not finished.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,13 +16,15 @@ from aiokc import KafkaError, TopicPartition
 from aiokc.errors import ConfigError
 
 from . import offsets
-from .bounds import is_fixed
+from .bounds import Bound, is_fixed, is_given
 from .data_loss import DataLoss, report, within
 from .driver import Cluster
 from .offsets import OffsetJson, Offsets
 from .options import SourceOptions
 from .resolve import resolve
 from .topics_view import TopicsView
+
+_logger = logging.getLogger(__name__)
 
 # Spark asks an idle query every 10 ms. Answered at this pace, times the number of leaders, it costs 4 ListOffsets and
 # half a Metadata request a second.
@@ -129,19 +132,30 @@ class StreamPlan:
 
     def _check_start_is_known(self, start: OffsetJson, end: OffsetJson) -> None:
         """Raise ConfigError for a batch 0 that Spark's own source has planned, if it may have begun elsewhere."""
-        if (self._initial is None and self._unresolved is None) or self._options.starting is None:
+        bound, ends = self._options.starting, offsets.positions(end)
+        if (self._initial is None and self._unresolved is None) or bound is None or not ends:
             return
         if offsets.ANCHOR in start or offsets.ANCHOR in end or offsets.positions(start) != (self._initial or {}):
             return
-        if is_fixed(self._options.starting) and not isinstance(self._unresolved, ConfigError):
-            return
-        if offsets.positions(end):
-            raise ConfigError(
-                "batch 0 of this checkpoint was planned by format('kafka') and is not finished. Where it began is in a "
-                f"file that only that source can look for, and {self._options.starting.option} may say something else "
-                "now: let format('kafka') finish that batch, or give the offsets in the checkpoint's file sources/0/0 "
-                "as startingOffsets"
-            ) from self._unresolved
+        unknown = (
+            "batch 0 of this checkpoint was planned by format('kafka') and is not finished. Where it began is in a "
+            f"file that only that source can look for, and {bound.option} may say something else now: let "
+            "format('kafka') finish that batch, or give the offsets in the checkpoint's file sources/0/0 as "
+            "startingOffsets"
+        )
+        if not is_fixed(bound) or isinstance(self._unresolved, ConfigError):
+            raise ConfigError(unknown) from self._unresolved
+        if trimmed := self._may_have_been_trimmed(bound, ends):
+            if self._options.fail_on_data_loss:
+                raise ConfigError(unknown)
+            where = ", ".join(f"{tp} offset {earliest}" for tp, earliest in sorted(trimmed.items()))
+            _logger.warning("failOnDataLoss=false: going on from %s, although %s", where, unknown)
+
+    def _may_have_been_trimmed(self, bound: Bound, ends: Offsets) -> Offsets:
+        """Return where the query starts at the earliest record of a log, and that is not the first one it ever had."""
+        doubtful = {tp: at for tp, at in (self._initial or {}).items() if at > 0 and tp in ends}
+        earliest = self._view.earliest(tp for tp in doubtful if not is_given(bound, tp))
+        return {tp: first for tp, first in earliest.items() if doubtful[tp] <= first}
 
     def _are_too_few(self, begins: Offsets, ends: Offsets, min_offsets: int) -> bool:
         waited = self._clock() - self._last_batch

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import pytest
 
+from aiokc import EARLIEST
 from aiokc.errors import ConfigError
 from spark_source.bounds import AtCommitted, AtOffset, AtTime, Bound
 from spark_source.data_loss import DataLoss
@@ -121,3 +122,30 @@ def test_a_topic_that_never_was_there() -> None:
 
     with pytest.raises(ConfigError, match="'subscribe': no topic 'a' on the cluster at localhost:9092: create it"):
         plan.latest(stored(plan.initial()))
+
+
+TRIMMED = [FROM_EARLIEST, AtOffset("startingOffsets", {A0: EARLIEST}), AtTime("startingTimestamp", 1_000)]
+
+
+@pytest.mark.parametrize("bound", TRIMMED)
+def test_the_earliest_offset_may_have_moved_since_the_built_in_source_began(
+    bound: Bound, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = PlayedCluster({A0: (2, 9)})
+    end: OffsetJson = {"a": {"0": 5}}
+
+    strict = cluster.plan(starting=bound)
+    with pytest.raises(ConfigError, match=r"planned by format\('kafka'\) and is not finished.*sources/0/0"):
+        strict.ranges(stored(strict.initial()), end)
+
+    lenient = cluster.plan(starting=bound, fail_on_data_loss=False)
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        assert lenient.ranges(stored(lenient.initial()), end) == {A0: (2, 5)}
+    assert "failOnDataLoss=false: going on from a-0 offset 2, although batch 0 of this checkpoint" in caplog.text
+
+
+@pytest.mark.parametrize("bound", [AtOffset("startingOffsets", {A0: 3}), AtTime("startingTimestamp", 3_000)])
+def test_an_offset_behind_the_earliest_one_says_where_the_built_in_source_began(bound: Bound) -> None:
+    plan = PlayedCluster({A0: (2, 9)}).plan(starting=bound)
+
+    assert plan.ranges(stored(plan.initial()), {"a": {"0": 5}}) == {A0: (3, 5)}
