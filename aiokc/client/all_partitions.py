@@ -136,7 +136,7 @@ class AllPartitions:
             subscription.block(added)
             self._announced |= added
             self.assigned.notify()
-            await self._listener.assigned(added, self._deadline())
+            await self._listener.assigned(self._listener.listener, added, self._deadline())
             if len(added) > _MANY:
                 await asyncio.sleep(0)
         subscription.unblock(tp for tp in wanted if tp.topic in subscription.topics)

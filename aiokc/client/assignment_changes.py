@@ -6,8 +6,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+
+import anyio
 
 from ..core.group_protocol import Assign, Lost, PollClock, Released, Revoke
 from ..core.subscription import Subscription
@@ -16,6 +19,7 @@ from ..types import TopicPartition
 from .auto_commit import AutoCommit
 from .rebalance_listener import ListenerCalls, RebalanceListener
 from .signal import Signal
+from .turns import Turns
 
 logger = logging.getLogger("aiokc.group")
 
@@ -53,17 +57,20 @@ class AssignmentChanges:
         auto_commit: AutoCommit | None,
         commit_timeout: float,
         *,
+        turns: Turns,
         listener: ListenerCalls,
         polls: PollClock,
         max_poll_interval: float,
         tell_assignor: Callable[[Assign], None],
     ) -> None:
         self.user_moved = Signal()
-        self.commit_timeout = commit_timeout
+        self._commit_timeout = commit_timeout
+        self._committing: anyio.CancelScope | None = None  # the commits that the Revoke under way waits for
         self._group_id = group_id
         self._subscription = subscription
         self._changed = changed
         self._auto_commit = auto_commit
+        self._turns = turns
         self._listener = listener
         self._tell_assignor = tell_assignor
         self._polls = polls
@@ -81,7 +88,15 @@ class AssignmentChanges:
         if not isinstance(change, Assign):
             self._newest_release = change
             self.user_moved.notify()
+            if self._committing is not None:
+                self._committing.cancel()
         self._added.notify()
+
+    def commit_within(self, timeout: float) -> None:
+        """Let the last commits of a revocation, also of the one under way, take no longer than this from now on."""
+        self._commit_timeout = timeout
+        if self._committing is not None:
+            self._committing.deadline = min(self._committing.deadline, asyncio.get_running_loop().time() + timeout)
 
     async def run(self, released: Callable[[Released], None]) -> None:
         """Carry out changes for ever. ``released`` is told what was given up, in the tick in which it is."""
@@ -104,8 +119,8 @@ class AssignmentChanges:
         partitions = frozenset(change.partitions)
         while change.wait and self._is_newest(change) and subscription.holds_records(partitions):
             await self.user_moved.wait()
-        if self._is_newest(change) and self._auto_commit is not None:
-            await self._auto_commit.flush(timeout=self.commit_timeout, retry=True)
+        if self._is_newest(change):
+            await self._finish_commits()
         if not self._is_newest(change):
             return  # a newer release is in the queue: nothing may be committed any more, or there is no time left
         going = self._announced & partitions
@@ -117,6 +132,28 @@ class AssignmentChanges:
         self._drop(partitions)
         logger.info("group %r: revoked %s", self._group_id, _shown(change.partitions))
         released(Released(change.step))
+
+    async def _finish_commits(self) -> None:
+        """Commits that were called for before are through, then auto-commit's last one; or the time is over.
+
+        With the JoinGroup that follows ends the generation that they name.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._commit_timeout
+        turn = self._turns.take()
+        with anyio.CancelScope() as scope:
+            self._committing = scope
+            try:
+                with suppress(TimeoutError):  # whoever called for them hears of it
+                    await turn.wait(deadline)
+                turn.end()
+                if self._auto_commit is not None:
+                    await self._auto_commit.hand_over(deadline - loop.time())
+            finally:
+                turn.end()
+                self._committing = None
+        if scope.cancelled_caught:
+            logger.info("group %r: the last commits of a revocation were cut short", self._group_id)
 
     async def _lose(self, change: Lost, queued: _Queued, released: Callable[[Released], None]) -> None:
         """Others may be reading these by now: a commit would overwrite theirs."""
@@ -149,11 +186,16 @@ class AssignmentChanges:
         self._announced.update(added)
         logger.info("group %r: %s reads %s", self._group_id, change.member, _shown(change.partitions))
         self._changed.notify()
-        await self._listener.assigned(added, self._deadline(queued.since))
+        await self._listener.assigned(self._who_is_told(queued), added, self._deadline(queued.since))
         if len(added) > _MANY:
             await asyncio.sleep(0)
         subscription.unblock(tp for tp in added if tp.topic in subscription.topics)
         self._changed.notify()
+
+    def _who_is_told(self, queued: _Queued) -> RebalanceListener | None:
+        """Whoever will hear that they go hears that they have come: another one may have subscribed anew since."""
+        later = (later for later in self._queue if isinstance(later.change, Revoke))
+        return next((revoked.listener for revoked in later), self._listener.listener)
 
     def _deadline(self, since: float) -> float:
         begin = since if self._polls.waiting else min(since, self._polls.last)

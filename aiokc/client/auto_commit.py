@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 from ..core.backoff import Backoff
 from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
-from ..errors import KafkaError
+from ..errors import KafkaError, RebalanceInProgress
 from ..types import OffsetAndMetadata, TopicPartition
 from .group_offsets import Offsets
 from .signal import Signal
@@ -19,6 +20,10 @@ logger = logging.getLogger("aiokc.group")
 
 _SHORTEST_INTERVAL: Final = 0.01
 _WARNING_INTERVAL: Final = 30.0
+# For so long, in seconds, a member that leaves while its group gets an assignment waits for that: no commit is taken
+# meanwhile. If it leads the group, there will be none.
+_ASSIGNING: Final = 2.0
+_NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
 class Commit(Protocol):
@@ -29,7 +34,7 @@ class AutoCommit:
     """Commits, every ``interval`` seconds, what earlier calls returned and what is not stored yet.
 
     A failure is logged and tried again soon; it is nobody's error, because the next commit makes up for it. ``error``
-    is that of the last attempt.
+    is that of the last attempt. ``exists`` says whether the newest metadata know a topic.
     """
 
     def __init__(
@@ -40,6 +45,7 @@ class AutoCommit:
         interval: float,
         timeout: float,
         backoff: Backoff,
+        exists: Callable[[str], bool],
     ) -> None:
         self._group_id = group_id
         self._subscription = subscription
@@ -47,6 +53,7 @@ class AutoCommit:
         self._interval = max(interval, _SHORTEST_INTERVAL)
         self._timeout = timeout
         self._backoff = backoff
+        self._exists = exists
         self.error: KafkaError | None = None
         self._stored: dict[TopicPartition, int] = {}
         self._warnings = RateLimit(_WARNING_INTERVAL)
@@ -65,20 +72,38 @@ class AutoCommit:
             if not self._hurried:
                 await self._wake.wait(pause)
             self._hurried = False
-            error = await self.flush(timeout=self._timeout, retry=False)
+            error = await self._flush(self._timeout)
             if error is not None and error.retriable:
                 pause = min(self._backoff.next(), self._interval)
             else:
                 pause = self._interval
                 self._backoff.reset()
 
-    async def flush(self, *, timeout: float, retry: bool) -> KafkaError | None:
-        """Commit now what is not stored yet; return what went wrong."""
-        if not self._not_stored():
+    async def hand_over(self, timeout: float) -> None:
+        """Commit for the last time before partitions go, trying for ``timeout`` seconds.
+
+        A topic that is gone takes no offsets any more, and a group does not wait for a member that asks again: it is
+        left out once the coordinator and the metadata agree about that.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        gone: frozenset[str] = _NO_TOPICS
+        while (error := await self._flush(began + timeout - loop.time(), but_not=gone)) is not None:
+            patience = timeout if error.retriable else _ASSIGNING if isinstance(error, RebalanceInProgress) else 0.0
+            left = began + min(patience, timeout) - loop.time()
+            if left <= 0:
+                return
+            await asyncio.sleep(min(self._backoff.next(), left))
+            gone = frozenset(tp.topic for tp in self._not_stored(_NO_TOPICS) if not self._exists(tp.topic))
+        self._backoff.reset()
+
+    async def _flush(self, timeout: float, but_not: Collection[str] = _NO_TOPICS) -> KafkaError | None:
+        """Commit now what is not stored yet, once; return what went wrong."""
+        if not self._not_stored(but_not):
             return None
         try:
             # Asked for in its turn: the user's own commit() may be under way, and what he holds now be stored by then.
-            await self._commit(self._not_stored, timeout=timeout, retry=retry)
+            await self._commit(partial(self._not_stored, but_not), timeout=timeout, retry=False)
         except KafkaError as error:
             now = asyncio.get_running_loop().time()
             if (held_back := self._warnings.admit(type(error).__name__, now)) is not None:
@@ -93,8 +118,9 @@ class AutoCommit:
         self.error = None
         return None
 
-    def _not_stored(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        return self._subscription.committable(self._stored)
+    def _not_stored(self, but_not: Collection[str]) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        wanted = self._subscription.committable(self._stored)
+        return {tp: offset for tp, offset in wanted.items() if tp.topic not in but_not} if but_not else wanted
 
     def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The group has these by now, whoever committed them."""

@@ -89,7 +89,9 @@ class Coordinator:
         self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
-            self._auto_commit = _auto_commit_of(config, config.group_id, subscription, self.commit, random)
+            self._auto_commit = _auto_commit_of(
+                config, config.group_id, subscription, self.commit, random, self._exists
+            )
         self._listener = listener or ListenerCalls(changed.notify)
         self._changes = AssignmentChanges(
             config.group_id,
@@ -97,6 +99,7 @@ class Coordinator:
             changed,
             self._auto_commit,
             config.request_timeout_ms / 1e3,
+            turns=self.offsets.turns,
             listener=self._listener,
             polls=self._polls,
             max_poll_interval=config.max_poll_interval_ms / 1e3,
@@ -297,11 +300,11 @@ class Coordinator:
         Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group``: whether the group is told (KIP-1092);
         None: by a dynamic member it is, by a static one not.
         """
-        self._changes.commit_timeout = timeout / 2
+        self._changes.commit_within(timeout / 2)
         self._listener.end_within(timeout)  # with a rest for the LeaveGroup
         with anyio.move_on_after(timeout):
             if self._auto_commit is not None and not self._subscription.by_topics:
-                await self._auto_commit.flush(timeout=timeout / 2, retry=True)
+                await self._auto_commit.hand_over(timeout / 2)
             self._driver.feed(Leave(leave_group))
             await self._driver.left()
 
@@ -318,6 +321,9 @@ class Coordinator:
                 f"group {self._group.group_id!r} has assigned its partitions anew since this commit was called for "
                 f"{member}: commit what is assigned now",
             )
+
+    def _exists(self, topic: str) -> bool:
+        return topic in self._metadata.cluster.topics
 
     def _topic_id(self, topic: str) -> UUID | None:
         return self._metadata.cluster.topic_id(topic)
@@ -346,7 +352,12 @@ def _machine_of(config: ConsumerConfig, group: ClassicGroup, polls: PollClock, r
 
 
 def _auto_commit_of(
-    config: ConsumerConfig, group_id: str, subscription: Subscription, commit: Commit, random: Random
+    config: ConsumerConfig,
+    group_id: str,
+    subscription: Subscription,
+    commit: Commit,
+    random: Random,
+    exists: Callable[[str], bool],
 ) -> AutoCommit:
     return AutoCommit(
         group_id,
@@ -355,6 +366,7 @@ def _auto_commit_of(
         interval=config.auto_commit_interval_ms / 1e3,
         timeout=config.request_timeout_ms / 1e3,
         backoff=_backoff_of(config, random),
+        exists=exists,
     )
 
 

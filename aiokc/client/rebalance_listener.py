@@ -133,8 +133,9 @@ class ListenerCalls:
         if listener is not None:
             await self._call(listener, listener.on_partitions_revoked, partitions, deadline)
 
-    async def assigned(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
-        listener = self.listener
+    async def assigned(
+        self, listener: RebalanceListener | None, partitions: Iterable[TopicPartition], deadline: float
+    ) -> None:
         if listener is not None:
             await self._call(listener, listener.on_partitions_assigned, partitions, deadline)
 

@@ -12,6 +12,7 @@ from aiokc import TopicPartition
 from aiokc.client.assignment_changes import AssignmentChanges
 from aiokc.client.rebalance_listener import ListenerCalls
 from aiokc.client.signal import Signal
+from aiokc.client.turns import Turns
 from aiokc.core.group_protocol import Assign, Lost, MemberToken, PollClock, Released, Revoke
 from aiokc.core.subscription import Subscription
 from aiokc.errors import ListenerTimedOut, UsageError
@@ -43,6 +44,7 @@ class Member:
             self.moved,
             None,
             1.0,
+            turns=Turns(),
             listener=self.calls,
             polls=self.polls,
             max_poll_interval=max_poll_interval,
