@@ -359,6 +359,7 @@ class Consumer(Generic[K, V]):
 
     def metrics(self) -> Metrics:
         """What it has done since it was made, and the lag of each partition. Asks nobody."""
+        self._poll.run.count()
         return self._reading.metrics()
 
     # Looking at the cluster

@@ -32,14 +32,14 @@ class RunOfRecords:
         self._reading = reading
         self._user = user
         self._open: tuple[PartitionBuffer, PartitionPosition] | None = None
-        self._count = 0
+        self._count = self._counted = 0
 
     def begin(self, tp: TopicPartition) -> None:
         """A poll has just handed out a record of ``tp``: those behind it may follow without one."""
         buffer, position = self._reading.collector.buffer.of(tp), self._reading.subscription[tp]
         if buffer is None or not buffer.ready or buffer.ready[-1].leader_epoch not in (None, position.leader_epoch):
             return  # around a new leader there is a poll for each: positions know the epoch of their last record
-        self._open, self._count = (buffer, position), 0
+        self._open, self._count, self._counted = (buffer, position), 0, 0
         # What may end it is looked at here, and not when the first record of it is asked for.
         happened = self._reading.changed.notified, self._reading.subscription.touches
         self.steps.items = self._follow(buffer, position, asyncio.current_task(), *happened)
@@ -57,7 +57,6 @@ class RunOfRecords:
         Before Python 3.12 to ask for the task without naming the loop would be as much as all of it.
         """
         changed, subscription, until = self._reading.changed, self._reading.subscription, self._user.turn.ends
-        counters, polls = self._reading.fetcher.counters, self._reading.polls
         loop = asyncio.get_running_loop()
         current_task, time = asyncio.current_task, loop.time
         for record in buffer.ready:
@@ -71,14 +70,19 @@ class RunOfRecords:
             self._count += 1
             position.released, position.released_epoch = position.position, position.leader_epoch
             position.position, position.held = record.offset + 1, True
-            counters.records += 1
-            polls.count += 1
             yield record
+
+    def count(self) -> None:
+        """Have the counters tell of all that was handed out: that is not done for each record."""
+        news, self._counted = self._count - self._counted, self._count
+        self._reading.fetcher.counters.records += news
+        self._reading.polls.count += news
 
     def close(self) -> None:
         """Take what was handed out from the buffer."""
         if self._open is None:
             return
+        self.count()
         (buffer, position), self._open, self.steps.items = self._open, None, iter(())
         if self._count == 0 or not self._reading.collector.buffer.is_current(buffer):
             return
