@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,11 +11,16 @@ import pytest
 from aiokc import Consumer, PartitionInfo, TopicPartition
 from aiokc.client.consumer import Consumer as ConsumerType
 from aiokc.errors import AuthorizationFailed
+from aiokc.net.connection import Connection
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold, throttle
+from aiokc.testing.kafka import LocalKafka
+from aiokc.wire import Response
 from aiokc.wire.messages.discovery import MetadataRequest
-from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
+from tests.producing import produce
+from tests.testing.quotas import set_quota
 
 from .refused_fetches import refuse_the_second
 
@@ -107,6 +113,50 @@ async def test_a_throttled_client_asks_no_sooner() -> None:
             cluster.append("t", b"1")
             assert await values(consumer, 1) == [b"1"]
             assert times[0] - began >= 0.39
+
+
+async def test_a_group_goes_on_while_kafka_throttles_the_reads_of_a_member(
+    kafka: LocalKafka, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota of the client id: ten seconds' worth come at once, and then nothing for a second, again and again."""
+    heartbeats: list[int] = []  # until each answer that was throttled
+    waits: list[tuple[float, float]] = []  # when it came, and until when it is to be quiet
+    enough = asyncio.Event()
+    throttle_as_ever = Connection._throttle
+
+    def note(connection: Connection, response: Response) -> None:
+        if isinstance(response, FetchResponse) and response.throttle_time_ms:
+            now = asyncio.get_running_loop().time()
+            heartbeats.append(consumer.metrics().heartbeats.count)
+            waits.append((now, now + response.throttle_time_ms / 1000))
+            if len(waits) == 3:  # the first may be short, and the second is nearly a second
+                enough.set()
+        throttle_as_ever(connection, response)
+
+    monkeypatch.setattr(Connection, "_throttle", note)
+    kafka.create_topic(topic_name)
+    sent = [b"%02d" % number + bytes(50_000) for number in range(30)]
+    await asyncio.to_thread(produce, kafka.bootstrap, topic_name, sent, batch_num_messages=1)
+    await set_quota(kafka.bootstrap, topic_name, "consumer_byte_rate", 50_000)
+    options: dict[str, Any] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 50}
+    consumer = Consumer(
+        topic_name,
+        bootstrap_servers=kafka.bootstrap,
+        client_id=topic_name,
+        group_id=topic_name,
+        max_partition_fetch_bytes=50_000,
+        **options,
+    )
+    async with consumer, asyncio.timeout(50):
+        reading_all = asyncio.create_task(values(consumer, len(sent)))
+        await enough.wait()
+        await set_quota(kafka.bootstrap, topic_name, "consumer_byte_rate", None)
+        assert await reading_all == sent
+        for (_, until), (then, _) in pairwise(waits):
+            assert then > until - 0.01, "the next Fetch was answered once the wait was over"
+        assert heartbeats[2] - heartbeats[0] >= 3
+        metrics = consumer.metrics()
+        assert (metrics.rebalances.count, metrics.failed_heartbeats, metrics.failed_fetches) == (1, 0, 0)
 
 
 async def test_an_error_of_one_partition_waits_behind_all_records() -> None:
