@@ -26,6 +26,7 @@ def batch_ranges(options: SourceOptions, cluster: Cluster) -> dict[TopicPartitio
     if not isinstance(options.starting, AtOffset | None):
         # Meanwhile records came, and a start was found behind the ends: by their time, or a member committed them.
         ends |= {tp: end for tp, end in view.ends().items() if tp in ends}
+    ends |= view.held_back(ends, starts)
     stops = resolve(options.ending or AtOffset("endingOffsets", LATEST), view, ends)
     if options.ending not in (None, AtOffset("endingOffsets", LATEST)):
         for tp, start in starts.items():

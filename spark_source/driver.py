@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
@@ -37,6 +38,9 @@ class Cluster(Protocol):
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offset at or after each time in ms, None where no record is that young."""
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the end of each log whatever the isolation level is: behind what open transactions have written."""
 
     def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return (earliest, latest) of each partition; raise UnknownTopic if one is gone."""
@@ -84,6 +88,16 @@ class DriverCluster:
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return self._retried("looking up times", lambda client: _offsets_at(client, times))
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        wanted = dict.fromkeys(partitions, LATEST)
+
+        async def work() -> dict[TopicPartition, int]:
+            # A client has one isolation level, and this is asked for seldom.
+            async with Client(replace(self._config, isolation_level="read_uncommitted")) as client:
+                return await list_offsets(client, wanted)
+
+        return self._retried("listing the high watermarks", lambda _: work())
 
     def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         wanted = list(partitions)

@@ -20,6 +20,8 @@ _logger = logging.getLogger(__name__)
 _MAX_AGE_SECONDS: Final = 2.0
 # While a topic is missing, asking takes the client seconds: it waits in case the topic has only just been created.
 _INCOMPLETE_MAX_AGE_SECONDS: Final = 60.0
+# An open transaction may hold an idle query back for long.
+_MARKS_SECONDS: Final = 10.0
 
 
 class TopicsView:
@@ -37,6 +39,7 @@ class TopicsView:
         self._topics: dict[str, TopicInfo] = {}
         self._valid_until = clock()
         self._ids: dict[str, UUID] = {}
+        self._high_watermarks: tuple[Offsets, float] = ({}, clock())
 
     def partitions(self) -> list[TopicPartition]:
         """Return the partitions that the query reads and that exist."""
@@ -117,6 +120,7 @@ class TopicsView:
         """Return ``ends``, those asked again that lie before what was ``reached``, until they do not or seem true."""
         # A leader that has just been elected may not know yet how far its log goes (KAFKA-7703).
         for _ in range(self._options.offset_attempts):
+            ends = ends | self.held_back(ends, reached)
             behind = [tp for tp, position in reached.items() if ends.get(tp, position) < position]
             if not behind:
                 break
@@ -124,6 +128,18 @@ class TopicsView:
             self._sleep(self._options.offset_retry_ms / 1e3)
             ends = ends | self._cluster.list_offsets(dict.fromkeys(behind, LATEST))
         return ends
+
+    def held_back(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
+        """Return what of ``reached`` is in its log, behind an open transaction at which that ends (read_committed)."""
+        if self._options.client.isolation_level != "read_committed":
+            return {}
+        behind = {tp: position for tp, position in reached.items() if ends.get(tp, position) < position}
+        marks, valid_until = self._high_watermarks
+        are_known = all(marks.get(tp, -1) >= position for tp, position in behind.items())
+        if behind and (not are_known or self._clock() >= valid_until):
+            marks = self._cluster.high_watermarks(behind)
+            self._high_watermarks = marks, self._clock() + _MARKS_SECONDS
+        return {tp: position for tp, position in behind.items() if marks.get(tp, -1) >= position}
 
     def log_ranges(
         self, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int] | None = None

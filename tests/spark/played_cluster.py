@@ -32,6 +32,7 @@ class PlayedCluster:
         self.no_times = False
         self.hidden: list[TopicPartition] = []  # each from one answer, by a broker that has not heard of it yet
         self.unknown: list[TopicPartition] = []  # each to the leader that is asked next
+        self.high_watermark: Offsets = {}  # where it is not the end: an open transaction is before it
         self.stale: list[tuple[TopicPartition, int]] = []
         self.asked, self.brokers = 0, 1
         self.now = 100.0
@@ -73,6 +74,10 @@ class PlayedCluster:
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         return {tp: self.groups.get(group_id, {}).get(tp) for tp in partitions}
+
+    def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        self.asked += 1
+        return {tp: self.high_watermark.get(tp, self.logs[tp][1]) for tp in partitions}
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.groups.setdefault(group_id, {}).update(offsets)
