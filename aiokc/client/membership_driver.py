@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,6 +19,7 @@ from ..core.group_machine import GroupMachine
 from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import (
     Assign,
+    Complain,
     ComputeAssignment,
     Effect,
     Event,
@@ -37,6 +38,7 @@ from ..core.group_protocol import (
     Subscribed,
     Tick,
 )
+from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
 from ..core.vigil import least_rest
 from ..errors import KafkaError
@@ -51,6 +53,8 @@ from .signal import Signal
 from .watchdog import Watchdog
 
 logger = logging.getLogger("aiokc.group")
+
+_WARNING_INTERVAL: Final = 30.0
 
 E = TypeVar("E")
 
@@ -89,6 +93,8 @@ class MembershipDriver:
         self._request_timeout = request_timeout = config.request_timeout_ms / 1e3
         self.machine = machine
         self.error: KafkaError | None = None
+        self.complaint: KafkaError | None = None
+        self._warnings = RateLimit(_WARNING_INTERVAL)
         self.counters = GroupCounters()
         self.moved = Signal()
         self.asked_to_join = asyncio.Event()
@@ -173,6 +179,8 @@ class MembershipDriver:
         for effect in effects:
             logger.debug("group %r: %s", self._group_id, effect)
             self._perform(effect, self._tasks)
+        if not self._subscription.by_topics:
+            self.error = self.complaint = None
         if self.machine.watched_topics != self._leader.watched:
             self._leader.watch(self.machine.watched_topics)
         self.moved.notify()
@@ -183,7 +191,7 @@ class MembershipDriver:
                 self._end_exchange()
                 self._changes.add(effect)
             case Assign():
-                self.error = None
+                self.error = self.complaint = None
                 self._changes.add(effect)
             case SendJoin():
                 self._begin(partial(self._join, effect), tasks)
@@ -198,11 +206,19 @@ class MembershipDriver:
                 tasks.start_soon(self._tell, self._requests.leave, effect)
             case ForgetCoordinator():
                 self._lookup.forget(effect.node_id)
+            case Complain():
+                self._complain(effect.error)
             case Fail():
                 self._end_exchange()
                 self.error = effect.error
                 logger.error("group %r: %s", self._group_id, effect.error)
                 self._failed()
+
+    def _complain(self, error: KafkaError) -> None:
+        self.complaint = error
+        now = asyncio.get_running_loop().time()
+        if (held_back := self._warnings.admit("complaint", now)) is not None:
+            logger.warning("group %r: %s%s", self._group_id, error, and_more(held_back))
 
     def _begin(self, ask: Callable[[], Awaitable[Event]], tasks: TaskGroup) -> None:
         """End the exchange under way, because its answer would be stale, and begin this one."""

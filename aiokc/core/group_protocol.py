@@ -167,6 +167,13 @@ class Fail:
     error: KafkaError
 
 
+@dataclass(frozen=True, slots=True)
+class Complain:
+    """Somebody else has to repair this, and until then it is tried again: say so, now and then."""
+
+    error: KafkaError
+
+
 Effect: TypeAlias = (
     Revoke
     | Lost
@@ -178,6 +185,7 @@ Effect: TypeAlias = (
     | SendLeave
     | ForgetCoordinator
     | Fail
+    | Complain
 )
 
 

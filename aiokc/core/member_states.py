@@ -41,7 +41,7 @@ class State(Flag):
     STABLE = auto()  # reads what it was assigned
     LEAVING = auto()  # has sent its last LeaveGroup
     LEFT = auto()
-    FAILED = auto()  # until the user polls again, or, where that cannot help, makes another consumer
+    FAILED = auto()  # until the user polls again, or, where that cannot help, unsubscribes
 
     def __str__(self) -> str:
         return str(self.name)
@@ -159,7 +159,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
     LEFT: dict.fromkeys((Subscribed, Polled, Enforced, PartitionsCounted, Tick, Leave), LEFT),
     FAILED: {
         Released: FAILED,
-        Subscribed: FAILED,
+        Subscribed: FAILED | REVOKING | UNJOINED,
         Polled: FAILED | REVOKING | UNJOINED | JOINING,
         Enforced: FAILED,
         PartitionsCounted: FAILED,

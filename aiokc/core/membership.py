@@ -25,6 +25,7 @@ from .backoff import Backoff
 from .group_protocol import (
     Alive,
     Assign,
+    Complain,
     ComputeAssignment,
     Computed,
     CoordinatorLost,
@@ -245,6 +246,8 @@ class Membership:
         is_news = self.state is State.STABLE and self._wish.is_news
         if is_news or (self.state in JOINING_OR_IN and not topics):
             return self._give_up(now)
+        if self.state is State.FAILED and not topics:  # he wants nothing of this group: what he wants next is news
+            return self._resume(now)
         return []  # the next JoinGroup says it
 
     def _on_polled(self, now: float) -> list[Effect]:
@@ -388,9 +391,9 @@ class Membership:
     def _on_synced(self, event: Synced, now: float) -> list[Effect]:
         if self._wish.is_news or self._leading.out_of_date:
             return self._give_up(now)  # what was assigned is out of date already
-        if any(tp.topic not in self._wish.topics for tp in event.partitions):
+        if (error := self._wish.unwanted(event.partitions)) is not None:
             self._join_reason = "the assignment holds topics that this member does not subscribe to"
-            return self._join_later(now)
+            return [Complain(error), *self._join_later(now)]
         self._join_pace.rebalance_is_over()
         self._backoff.reset()
         self._user_data = event.user_data

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ..errors import AssignmentFailed
+from ..types import TopicPartition
 from .group_protocol import PollClock
 
 
@@ -33,6 +37,16 @@ class UserWish:
     def is_news(self) -> bool:
         """Whether the group does not know it yet."""
         return self.topics != self.told
+
+    def unwanted(self, partitions: Iterable[TopicPartition]) -> AssignmentFailed | None:
+        """Return what is to be said of an assignment that holds topics which he does not subscribe to."""
+        foreign = {tp.topic for tp in partitions} - self.topics
+        if not foreign:
+            return None
+        return AssignmentFailed(
+            f"the leader of the group gave this member partitions of {', '.join(sorted(foreign))}, to which it does "
+            "not subscribe; it has taken nothing, and joins again until the leader's assignor heeds subscriptions"
+        )
 
     # Polling
 

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import Consumer, RebalanceListener, TopicPartition
+from aiokc.assignor import Assignment
+from aiokc.core.consumer_protocol import write_assignment
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import AuthorizationFailed, BrokerError, MemberFenced
+from aiokc.errors import AssignmentFailed, AuthorizationFailed, BrokerError, MemberFenced
 from aiokc.testing import Cluster
+from aiokc.testing.exchange import Exchange
 from aiokc.testing.virtual_loop import VirtualLoop
 from aiokc.wire import Request
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
-from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest, SyncGroupResponse
 
 from .virtually import Asked, virtually
 
@@ -104,5 +107,75 @@ def test_a_user_who_does_not_give_up_asks_in_growing_intervals(api: type[Request
             counts = asked.requests_per_second(start)
             assert max(counts) < 20
             assert sum(counts[5:]) < 5 * len(counts)
+
+    virtually(story)
+
+
+def test_what_a_group_refused_is_no_matter_to_a_manual_assignment() -> None:
+    """An offset that the group won't hear of from a member, it takes from somebody without a name."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        cluster.intercept(JoinGroupRequest, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, times=1)
+        async with reader(cluster, enable_auto_commit=False) as consumer:
+            with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
+                await consumer.getmany(timeout_ms=10_000)
+            consumer.unsubscribe()
+            assert consumer.health().error is None
+            consumer.assign([TopicPartition("t", 0)])
+            assert (await consumer.getone()).value == b"0"
+            await consumer.commit()
+            assert cluster.committed("g") == {TopicPartition("t", 0): 1}
+            consumer.unsubscribe()
+            consumer.subscribe(["t"])
+            await consumer.getmany(timeout_ms=1_000)
+            assert len(consumer.assignment()) == 2, "another subscription is another attempt"
+
+    virtually(story)
+
+
+def test_a_failure_after_unsubscribe_is_no_matter_to_a_manual_assignment() -> None:
+    class Slow(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            await asyncio.sleep(10)
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        async with reader(cluster, enable_auto_commit=False) as consumer:
+            consumer.subscribe(["t"], listener=Slow())
+            await consumer.getmany(timeout_ms=10_000)
+            consumer.unsubscribe()
+            consumer.assign([TopicPartition("t", 0)])
+            refused = cluster.intercept(HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
+            await asyncio.sleep(20)
+            assert refused.hits == 1
+            assert (await consumer.getone()).value == b"0"
+            await consumer.commit()
+            assert cluster.committed("g") == {TopicPartition("t", 0): 1}
+
+    virtually(story)
+
+
+def test_an_assignment_of_topics_that_were_not_asked_for_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """A defect of the leader's: the member joins again and again, and its operators must get to know."""
+
+    async def story(cluster: Cluster) -> None:
+        wrong = write_assignment(Assignment((TopicPartition("other", 0),)))
+
+        async def mislead(exchange: Exchange) -> None:
+            await exchange.answer(SyncGroupResponse(error_code=0, assignment=wrong))
+
+        fault = cluster.intercept(SyncGroupRequest, mislead)
+        async with reader(cluster) as consumer:
+            await consumer.getmany(timeout_ms=45_000)
+            error = consumer.health().last_error
+            assert isinstance(error, AssignmentFailed)
+            assert "partitions of other" in str(error)
+            told = [record for record in caplog.records if "partitions of other" in record.getMessage()]
+            assert len(told) == 2, "every 30 s"
+            fault.cancel()
+            await consumer.getmany(timeout_ms=5_000)
+            assert len(consumer.assignment()) == 2
+            assert consumer.health().last_error is None
 
     virtually(story)

@@ -10,6 +10,7 @@ from aiokc.core.backoff import Backoff
 from aiokc.core.group_protocol import (
     Alive,
     Assign,
+    Complain,
     ComputeAssignment,
     Computed,
     CoordinatorLost,
@@ -236,8 +237,10 @@ def test_a_subscription_that_changed_during_the_join_discards_the_assignment() -
 
 
 def test_an_assignment_with_foreign_topics_is_discarded_without_a_tight_loop() -> None:
+    """And somebody has to get to know, or the member would join for ever without a word."""
     member = Member()
-    assert member.feed(Synced(member.sync().step, (TopicPartition("foreign", 0),))) == []
+    [complain] = member.feed(Synced(member.sync().step, (TopicPartition("foreign", 0),)))
+    assert isinstance(complain, Complain)
     [join] = member.wait(1.0)
     assert isinstance(join, SendJoin)
 
@@ -475,6 +478,24 @@ def test_what_a_coordinator_refuses_is_asked_for_again_by_the_next_poll() -> Non
     assert join.member.member_id == ""
     member.feed(Fatal(join, refused))
     assert member.machine.has_failed
+
+
+@pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.FENCED_INSTANCE_ID])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_who_unsubscribes_after_a_failure_may_subscribe_again(code: ErrorCode, is_told: bool) -> None:
+    member = Member().stable(T0)
+    lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(code)))
+    assert isinstance(lost, Lost)
+    if is_told:
+        assert member.feed(Released(lost.step)) == []
+    assert member.feed(Subscribed(frozenset())) == []
+    assert not member.machine.has_failed
+    effects = member.feed(Subscribed(TOPICS))
+    if not is_told:
+        assert effects == []
+        effects = member.feed(Released(lost.step))
+    [join] = effects
+    assert isinstance(join, SendJoin)
 
 
 def test_a_poll_while_the_loss_after_a_failure_is_told_joins_when_that_is_done() -> None:

@@ -15,6 +15,7 @@ from aiokc.core.backoff import Backoff
 from aiokc.core.group_protocol import (
     Alive,
     Assign,
+    Complain,
     ComputeAssignment,
     Computed,
     CoordinatorLost,
@@ -150,7 +151,7 @@ class MemberRules(RuleBasedStateMachine):
                 assert self.machine.member.member_id == "", "nobody goes on under a name that has left"
             case Fail():
                 self.failed = True
-            case ComputeAssignment() | ForgetCoordinator():
+            case ComputeAssignment() | ForgetCoordinator() | Complain():
                 pass
 
     @initialize(has_joined=st.booleans())
