@@ -88,6 +88,7 @@ class Fetcher:
         self._pool = pool
         self._metadata = metadata
         self._subscription = subscription
+        self._read_committed = config.isolation_level == "read_committed"
         self._random = random
         self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes), pool.buffers)
         self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions)
@@ -266,6 +267,7 @@ class Fetcher:
         later: list[TopicPartition] = []
         loop = asyncio.get_running_loop()
         since = loop.time()
+        size, goes_on = 0, False
         for target, data in answers:
             if loop.time() - since > SLICE_SECONDS:
                 await asyncio.sleep(0)
@@ -279,9 +281,19 @@ class Fetcher:
                 self._subscription.touch(target.tp)
             elif not self._take_in(Answer(target, data), position, plan.node_id):
                 later.append(target.tp)
+            elif data.records:
+                size += len(data.records)
+                goes_on = goes_on or self._goes_on(target.tp, position)
+        # An answer that is as long as it may be can have left out partitions of which nothing else is known.
+        self._planner.answered(plan.node_id, has_more=goes_on or 2 * size > plan.max_bytes)
         if later:
             self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
         self._news = self._news or bool(answers)
+
+    def _goes_on(self, tp: TopicPartition, position: PartitionPosition) -> bool:
+        """Whether the log holds more of a partition than was fetched of it."""
+        end = position.last_stable_offset if self._read_committed else position.high_watermark
+        return end is not None and self._buffer.frontier(tp, position)[0] < end
 
     def _learn_leaders(
         self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse

@@ -21,9 +21,14 @@ from .subscription import Subscription
 # the user takes records, though: else it would be asked 50 times a second for as long as he is busy with something.
 _SHORT_WAIT_MS = 20
 
-# A full buffer is read ahead into again once it is down to this: each time that room runs out, or is there again, all
-# partitions that hold something leave their broker's session, or come back, and that is to be worth it.
-_LOW_TIDE = 0.75
+# Of the buffer, the part that is kept free for one Fetch to each broker, whatever comes from the others.
+_SET_ASIDE = 1 / 4
+
+# A full buffer is read ahead into again once so much of it is free: each time that room runs out, or is there again,
+# all partitions that hold something leave their broker's session, or come back, and that is to be worth it. With nothing
+# unread there is as much: a quarter is set aside, another may be spare buffers, and what others are asked for at once
+# takes no more than half of the rest.
+_LOW_TIDE = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,7 @@ class _Node:
     hungry: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     ahead: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     only: frozenset[TopicPartition] | None = None  # what the last request was confined to
+    has_more: bool = False  # than the last answer brought, which no request has asked for yet
     retry_at: float = 0.0
 
     def put(self, target: FetchTarget, *, is_ahead: bool) -> None:
@@ -79,6 +85,10 @@ class _Node:
     def take(self, tp: TopicPartition) -> None:
         if self.hungry.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
             self.session.changed((tp,))
+
+    def most_bytes(self, of_partition: int) -> int:
+        """The most that the answer brings if each partition brings no more than that."""
+        return of_partition * len(self.session.known)
 
     def request(self, only: frozenset[TopicPartition] | None) -> SessionRequest:
         """Return what to tell the broker about all partitions, or as if there were ``only`` these, which are hungry."""
@@ -121,6 +131,7 @@ class FetchPlanner:
         self._home: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, None] = {}
         self._reading_ahead = True
+        self._room_if_empty = 0  # for more to be asked for, were nothing buffered
 
     # What happened
 
@@ -226,15 +237,21 @@ class FetchPlanner:
     def plan(self, busy: Mapping[int, int], now: float, *, hurried: bool = True) -> list[FetchPlan]:
         """Plan a Fetch for each broker that is not ``busy`` (with a Fetch in flight for so many bytes).
 
-        Brokers share the buffer's room evenly, what is in flight counts as if it were there already. ``hurried``: the
-        user takes records at the moment, so a full buffer will soon have room again.
+        What is buffered and what is in flight stay within fetch_buffer_bytes together. A quarter of that is set aside,
+        evenly, for one Fetch to each broker: a poll that may be parked gets no more. The rest is for brokers that are
+        known to have more, each of which may have one answer there and one on its way. ``hurried``: the user takes
+        records at the moment, so a full buffer will soon have room again.
         """
         config = self._config
-        room = config.fetch_buffer_bytes - self._buffer.bytes - sum(busy.values())
+        asked = {node_id: node for node_id, node in self._nodes.items() if node.hungry or node.ahead}
+        set_aside = self._set_aside(len(asked))
+        free = config.fetch_buffer_bytes - set_aside * len(asked)
+        eager = sum(node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in asked.items())
+        share = free // (2 * max(1, eager))
+        self._room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values())
+        room = self._room_if_empty - self._buffer.bytes
         self._heed(room)
         self.short_of_room = False
-        asked = {node_id: node for node_id, node in self._nodes.items() if node.hungry or node.ahead}
-        share = min(config.fetch_max_bytes, config.fetch_buffer_bytes // max(1, len(asked)))
         plans: list[FetchPlan] = []
         for node_id, node in asked.items():
             only = None if self._reading_ahead else self._waited_for(node)
@@ -249,10 +266,22 @@ class FetchPlanner:
                 wait_ms = 0
             elif hurried and left_out:
                 wait_ms = min(wait_ms, _SHORT_WAIT_MS)
-            max_bytes = max(min(share, room), config.max_partition_fetch_bytes)
-            room -= max_bytes
+            most = set_aside + (min(share, room) if node.has_more and only is None else 0)
+            max_bytes = max(1, min(most, config.fetch_max_bytes, node.most_bytes(config.max_partition_fetch_bytes)))
+            room -= max(0, max_bytes - set_aside)
+            node.has_more = False
             plans.append(FetchPlan(node_id, session, max_bytes, wait_ms))
         return plans
+
+    def _set_aside(self, brokers: int) -> int:
+        """The bytes that are set aside for one Fetch to each of so many brokers."""
+        config = self._config
+        return min(config.fetch_max_bytes, int(config.fetch_buffer_bytes * _SET_ASIDE) // max(1, brokers))
+
+    def answered(self, node_id: int, *, has_more: bool) -> None:
+        """A broker has answered; ``has_more``: its logs go on behind what it sent, so that it can send more at once."""
+        if node_id in self._nodes:
+            self._nodes[node_id].has_more = has_more
 
     def _waited_for(self, node: _Node) -> frozenset[TopicPartition]:
         """Of one broker's partitions that have nothing buffered, those that the user waits for now."""
@@ -263,7 +292,7 @@ class FetchPlanner:
     def _heed(self, room: int) -> None:
         if room <= 0:
             self._reading_ahead = False
-        elif room >= self._config.fetch_buffer_bytes * (1 - _LOW_TIDE):
+        elif room >= self._config.fetch_buffer_bytes * _LOW_TIDE:
             self._reading_ahead = True
 
     def _recall(self, session: FetchSession, request: SessionRequest) -> None:
@@ -277,7 +306,8 @@ class FetchPlanner:
     @property
     def room_is_back(self) -> bool:
         """Whether what was left out for want of room may be read ahead again."""
-        return self.short_of_room and self._buffer.bytes <= self._config.fetch_buffer_bytes * _LOW_TIDE
+        room = self._room_if_empty - self._buffer.bytes
+        return self.short_of_room and room >= self._config.fetch_buffer_bytes * _LOW_TIDE
 
     # What one broker is asked
 

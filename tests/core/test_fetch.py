@@ -29,7 +29,8 @@ def cluster(leaders: dict[TopicPartition, int | None], ids: dict[str, UUID] | No
     for tp, leader in leaders.items():
         info = topics.setdefault(tp.topic, TopicInfo(tp.topic, {}, (ids or {}).get(tp.topic)))
         info.partitions[tp.partition] = PartitionInfo(tp.topic, tp.partition, leader, 3)
-    return Cluster(1, brokers={node: Broker(node, "h", 9000 + node) for node in (1, 2)}, topics=topics)
+    nodes = {1, 2} | {leader for leader in leaders.values() if leader is not None}
+    return Cluster(1, brokers={node: Broker(node, "h", 9000 + node) for node in nodes}, topics=topics)
 
 
 def reading(*partitions: TopicPartition, at: int = 0) -> Subscription:
@@ -56,6 +57,7 @@ def plan(
     busy: tuple[int, ...] | dict[int, int] = (),
     hurried: bool = True,
     waits: frozenset[TopicPartition] | bool = True,
+    has_more: tuple[int, ...] = (),
     **options: Any,
 ) -> Planned:
     in_flight = busy if isinstance(busy, dict) else dict.fromkeys(busy, 0)
@@ -63,12 +65,18 @@ def plan(
     planner.user_waits, planner.waited_for = waits is not False, None if isinstance(waits, bool) else waits
     while planner.look(picture, 0.0, 10):
         pass
+    for node_id in has_more:
+        planner.answered(node_id, has_more=True)
     plans = planner.plan(in_flight, 0.0, hurried=hurried)
     return Planned(plans, list(planner.without_leader), planner.short_of_room)
 
 
 def asked(planned: Planned) -> dict[int, list[tuple[TopicPartition, int]]]:
     return {plan.node_id: [(target.tp, target.offset) for target in plan.session.asked] for plan in planned.plans}
+
+
+def most(planned: Planned) -> list[int]:
+    return [plan.max_bytes for plan in planned.plans]
 
 
 def batch(first: int, count: int, size: int = 10, **fields: Any) -> bytes:
@@ -156,10 +164,10 @@ def test_a_full_buffer_asks_for_what_the_user_waits_for_only() -> None:
 def test_a_fetch_asks_for_no_more_than_there_is_room() -> None:
     subscription, buffer = reading(A0, A1), FetchBuffer()
     add(buffer, subscription, A0, 0, batch(0, 1, size=300_000))
-    planned = plan(
-        cluster({A0: 1, A1: 1}), subscription, buffer, fetch_buffer_bytes=500_000, max_partition_fetch_bytes=1000
-    )
-    assert planned.plans[0].max_bytes < 200_000
+    picture, sizes = cluster({A0: 1, A1: 1}), {"fetch_buffer_bytes": 500_000}
+    assert plan(picture, subscription, buffer, **sizes).plans[0].max_bytes == 125_000, "what is set aside"
+    more = plan(picture, subscription, buffer, has_more=(1,), **sizes).plans[0].max_bytes
+    assert 190_000 < more < 200_000, "and what is free"
 
 
 def test_a_full_buffer_does_not_hurry_the_broker_while_nobody_takes_from_it() -> None:
@@ -170,11 +178,55 @@ def test_a_full_buffer_does_not_hurry_the_broker_while_nobody_takes_from_it() ->
 
 
 def test_all_fetches_in_flight_and_the_buffer_share_one_bound() -> None:
-    """fetch_buffer_bytes holds "frames in flight included": each broker may fill its share, not the whole."""
+    """fetch_buffer_bytes holds "frames in flight included": a quarter is set aside for one poll of each broker, and of
+    the rest each that has more gets half of its share: the other half is for what it sent before."""
     subscription, picture = reading(A0, A1), cluster({A0: 1, A1: 2})
-    sizes: dict[str, Any] = {"fetch_buffer_bytes": 1_000_000, "max_partition_fetch_bytes": 1000}
-    assert [fetch.max_bytes for fetch in plan(picture, subscription, **sizes).plans] == [500_000, 500_000]
-    assert [fetch.max_bytes for fetch in plan(picture, subscription, busy={2: 900_000}, **sizes).plans] == [100_000]
+    sizes: dict[str, Any] = {"fetch_buffer_bytes": 800_000}
+    assert most(plan(picture, subscription, **sizes)) == [100_000, 100_000]
+    assert most(plan(picture, subscription, has_more=(1,), **sizes)) == [400_000, 100_000]
+    assert most(plan(picture, subscription, has_more=(1, 2), **sizes)) == [250_000, 250_000]
+    assert most(plan(picture, subscription, busy={2: 100_000}, has_more=(1,), **sizes)) == [400_000]
+    assert most(plan(picture, subscription, busy={2: 600_000}, has_more=(1,), **sizes)) == [200_000]
+
+
+def test_no_option_is_passed_over_for_the_size_of_a_fetch() -> None:
+    subscription, picture = reading(A0, A1), cluster({A0: 1, A1: 1})
+    assert most(plan(picture, subscription, has_more=(1,), fetch_max_bytes=100_000)) == [100_000]
+    assert most(plan(picture, subscription, max_partition_fetch_bytes=1000)) == [2000], "no more than that can come"
+
+
+@pytest.mark.parametrize("brokers", [1, 3, 8, 50])
+def test_a_backlog_is_read_ahead_however_many_brokers_are_idle(brokers: int) -> None:
+    """Their polls are parked; broker 1 answers each Fetch in full, and is asked again until the buffer is full."""
+    partitions = [TopicPartition("a", number) for number in range(brokers)]
+    subscription, buffer, budget = reading(*partitions), FetchBuffer(), 1_000_000
+    leaders: dict[TopicPartition, int | None] = {tp: tp.partition + 1 for tp in partitions}
+    planner = FetchPlanner(subscription, buffer, ClientConfig(fetch_buffer_bytes=budget))
+    busy: dict[int, int] = {}
+
+    def send() -> None:
+        while planner.look(cluster(leaders), 0.0, 10):
+            pass
+        busy.update((plan.node_id, plan.max_bytes) for plan in planner.plan(busy, 0.0))
+        assert buffer.bytes + sum(busy.values()) <= budget
+
+    send()
+    assert len(busy) == brokers
+    offset = 0
+    for _ in range(3):
+        while 1 in busy:
+            records = batch(offset, 1, size=max(busy.pop(1) - 200, 0))
+            add(buffer, subscription, partitions[0], offset, records)
+            planner.answered(1, has_more=True)
+            offset += 1
+            send()
+        assert buffer.bytes > budget // 2
+        assert not planner.room_is_back
+        assert len(take(buffer, subscription)) > 1
+        assert planner.room_is_back
+        send()
+        assert 1 in busy
+        assert not planner.room_is_back, "that changes nothing any more"
 
 
 def test_who_was_served_comes_last_and_who_has_nothing_costs_nothing() -> None:
