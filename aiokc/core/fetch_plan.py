@@ -25,9 +25,9 @@ _SHORT_WAIT_MS = 20
 _SET_ASIDE = 1 / 4
 
 # A full buffer is read ahead into again once so much of it is free: each time that room runs out, or is there again,
-# all partitions that hold something leave their broker's session, or come back, and that is to be worth it. With nothing
-# unread there is as much: a quarter is set aside, another may be spare buffers, and what others are asked for at once
-# takes no more than half of the rest.
+# all partitions that hold something leave their broker's session, or come back, and that is to be worth it. With
+# nothing unread there is as much: a quarter is set aside, another may be spare buffers, and what others are asked for
+# at once takes no more than half of the rest.
 _LOW_TIDE = 1 / 8
 
 
@@ -266,8 +266,12 @@ class FetchPlanner:
                 wait_ms = 0
             elif hurried and left_out:
                 wait_ms = min(wait_ms, _SHORT_WAIT_MS)
-            most = set_aside + (min(share, room) if node.has_more and only is None else 0)
-            max_bytes = max(1, min(most, config.fetch_max_bytes, node.most_bytes(config.max_partition_fetch_bytes)))
+            of_partition = config.max_partition_fetch_bytes
+            if only is None:
+                most = min(set_aside + (min(share, room) if node.has_more else 0), node.most_bytes(of_partition))
+            else:
+                most = min(set_aside, of_partition)
+            max_bytes = max(1, min(most, config.fetch_max_bytes))
             room -= max(0, max_bytes - set_aside)
             node.has_more = False
             plans.append(FetchPlan(node_id, session, max_bytes, wait_ms))
