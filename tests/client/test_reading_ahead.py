@@ -31,9 +31,7 @@ async def test_idle_brokers_take_nothing_from_a_busy_one(brokers: int) -> None:
         parked: Counter[int] = Counter()
         cluster.intercept(FetchRequest, lambda exchange: parked.update([exchange.broker]))
         options: dict[str, Any] = {"fetch_buffer_bytes": BUDGET, "max_partition_fetch_bytes": BUDGET // brokers}
-        consumer = Consumer(
-            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options
-        )
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
         consumer.assign(names)
         most = taken = without = 0
         async with consumer, asyncio.timeout(20):
