@@ -232,7 +232,8 @@ class MembershipDriver:
         self.asked_to_join.set()
         if self._tasks is not None:
             self._watchdog.prepare()
-            self._tasks.start_soon(self._lookup.connect, self._request_timeout)
+            if self.machine.member.generation_id < 0:  # else it is there, for heartbeats
+                self._tasks.start_soon(self._lookup.connect, self._request_timeout)
 
     def _end_exchange(self) -> None:
         if self._exchange is not None:
