@@ -39,12 +39,20 @@ def checked_partition(given: Any) -> TopicPartition:
         raise ConfigError(f"{given!r} is no partition: give TopicPartition(topic, number)") from error
     if not is_topic_name(topic) or not 0 <= number <= _MOST_32:
         raise ConfigError(f"{given!r} is no partition: give the topic's name, and a number from 0 on")
-    return TopicPartition(str(topic), number)
+    return given if type(given) is TopicPartition and number is partition else TopicPartition(str(topic), number)
 
 
 def checked_partitions(given: Iterable[Any]) -> list[TopicPartition]:
     """Return these as partitions that may exist. Raises ConfigError."""
-    return [checked_partition(one) for one in given]
+    checked: list[TopicPartition] = []
+    topic: object = None  # that of the one before: of thousands of partitions, most are of the same few
+    for one in given:
+        if type(one) is TopicPartition and one[0] is topic and type(one[1]) is int and 0 <= one[1] <= _MOST_32:
+            checked.append(one)
+        else:
+            checked.append(checked_partition(one))
+            topic = checked[-1].topic
+    return checked
 
 
 def checked_timestamps(given: Mapping[Any, Any]) -> dict[TopicPartition, int]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
+from typing import Final
 
 import anyio
 
@@ -23,6 +25,10 @@ from .metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
 prepare(ListOffsetsRequest)
+
+# More partitions than this are asked about by several requests, one after the other on the same connection: neither to
+# write nor to read one holds the loop for long.
+AT_ONCE: Final = 500
 
 Asked = Mapping[TopicPartition, int]
 Found = dict[TopicPartition, OffsetAndTimestamp | None]
@@ -93,13 +99,16 @@ class OffsetLister:
         if not by_leader:
             await self._metadata.changed.wait(min(timeout, self._config.retry_backoff_max_ms / 1e3))
             return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
         failures: list[KafkaError] = []
 
         async def ask(node_id: int, asked: Asked) -> None:
-            answer = await self.ask(node_id, asked, timeout=timeout)
-            found.update(answer.found)
-            for error in answer.errors.values():
-                (causes if may_pass(error) else failures).append(error)
+            for portion in _portions(asked):
+                answer = await self.ask(node_id, portion, timeout=deadline - loop.time())
+                found.update(answer.found)
+                for error in answer.errors.values():
+                    (causes if may_pass(error) else failures).append(error)
 
         async with anyio.create_task_group() as tasks:
             for node_id, asked in by_leader.items():
@@ -157,6 +166,13 @@ class OffsetLister:
         error = RequestTimedOut(f"no offsets of {names} after {timeout:.3g} s")
         error.__cause__ = causes[-1] if causes else self._metadata.error
         return error
+
+
+def _portions(asked: Asked) -> Iterator[Asked]:
+    """Yield all that one leader is asked for, by as many partitions as one request is to have."""
+    left = iter(asked.items())
+    while portion := dict(islice(left, AT_ONCE)):
+        yield portion
 
 
 def may_pass(error: KafkaError) -> bool:

@@ -21,7 +21,7 @@ from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
 from ..errors import KafkaError, NoOffsetForPartition
 from ..types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
-from .list_offsets import OffsetLister, group_by_leader, may_pass
+from .list_offsets import AT_ONCE, OffsetLister, group_by_leader, may_pass
 from .metadata import Metadata
 from .signal import Signal
 
@@ -31,8 +31,6 @@ logger = logging.getLogger("aiokc.offsets")
 FetchCommitted = Callable[[Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]]
 
 _COMPLAINT_SECONDS = 30.0
-# How many partitions are dealt with before others get their turn: a few milliseconds' worth.
-_AT_ONCE = 500
 
 #: Partitions without a position, and the token of each one's claim.
 Claims = dict[TopicPartition, int]
@@ -105,7 +103,7 @@ class PositionFinder:
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
         for done, (tp, token) in enumerate(claims.items(), start=1):
-            if done % _AT_ONCE == 0:
+            if done % AT_ONCE == 0:
                 await asyncio.sleep(0)
             if self._subscription.get(tp, token) is None:
                 continue  # sought, or assigned anew, while the answer was on its way
@@ -126,15 +124,14 @@ class PositionFinder:
     async def _find_by_timestamp(self, tasks: TaskGroup) -> None:
         """Ask each leader by itself: a broker that is silent, or a partition that has no leader, delays no other.
 
-        Thousands of partitions are asked for by several requests, one after the other on the same connection: neither
-        to write nor to read one holds the loop for long.
+        Thousands of partitions are asked for by several requests (AT_ONCE).
         """
         loop = asyncio.get_running_loop()
         leaderless = self._backoff()  # a topic that does not exist may never have one
         while True:
             now = loop.time()
             subscription = self._subscription
-            claims = subscription.in_state(PositionState.AWAIT_RESET, now, _AT_ONCE)
+            claims = subscription.in_state(PositionState.AWAIT_RESET, now, AT_ONCE)
             asked = {tp: cast(int, subscription[tp].reset_timestamp) for tp in claims}
             by_leader = group_by_leader(self._metadata.cluster, asked)
             for node_id, part in by_leader.items():
@@ -146,7 +143,7 @@ class PositionFinder:
                 subscription.retry_later(without_leader, now + leaderless.next())
             elif claims:
                 leaderless.reset()
-            if len(claims) < _AT_ONCE:
+            if len(claims) < AT_ONCE:
                 await self._next(now)
             else:
                 await asyncio.sleep(0)
@@ -170,14 +167,17 @@ class PositionFinder:
     async def _look_up_timestamps(self, node_id: int, asked: Mapping[TopicPartition, int], claims: Claims) -> None:
         epochs = {tp: self._metadata.cluster.leader_epoch(tp) for tp in asked}
         answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
-        for tp, offset in answer.found.items():
-            if tp not in claims or self._subscription.get(tp, claims[tp]) is None:
+        subscription, found, says = self._subscription, answer.found, logger.isEnabledFor(logging.INFO)
+        for tp, token in claims.items():
+            if tp not in found or (position := subscription.get(tp, token)) is None:
                 continue  # sought, or assigned anew: the later call wins
+            offset = found[tp]
             if offset is None:  # nothing is that young (KIP-1106)
-                self._subscription.await_reset(tp, LATEST, lost=self._subscription[tp].lost)
+                subscription.await_reset(tp, LATEST, lost=position.lost)
                 continue
-            self._log(tp, offset.offset, asked[tp])
-            self._subscription.found(tp, offset.offset, offset.leader_epoch, checked_epoch=epochs[tp])
+            if says or position.lost:
+                self._log(tp, offset.offset, asked[tp])
+            subscription.found(tp, offset.offset, offset.leader_epoch, checked_epoch=epochs[tp])
         left = [tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None]
         if left:
             backoff = self._backoffs.setdefault(node_id, self._backoff())

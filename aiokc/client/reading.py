@@ -341,16 +341,21 @@ class Reading:
         """Wait until all of these have a position, and return those."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
+        lacking = partitions
         while True:
             self.check()
-            held = {tp: self.subscription[tp] for tp in partitions}
-            lacking = [tp for tp, position in held.items() if not position.has_position]
+            # With each answer some of thousands are found: only those that lack one are looked at again, and all of
+            # them at the end.
+            lacking = self._without_position(lacking) or self._without_position(partitions)
             if not lacking:
-                return {tp: position.position for tp, position in held.items()}
+                return {tp: self.subscription[tp].position for tp in partitions}
             self.raise_errors()
             if not await self.changed.wait(deadline - loop.time()):
                 names = ", ".join(map(str, sorted(lacking)))
                 raise RequestTimedOut(f"no position for {names} after {timeout:.3g} s") from self.link.metadata.error
+
+    def _without_position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [tp for tp in partitions if not self.subscription[tp].has_position]
 
     async def edges(
         self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float

@@ -100,6 +100,7 @@ def merge(
     """Return the snapshot after ``response``; yield after each ``every`` partitions, so that no loop is held.
 
     ``complete`` says that the request was for all topics: those not in the response are gone. Else the others stay.
+    A topic of which nothing has changed is the same object as before: nobody has to look at its partitions again.
     """
     topics: dict[str, TopicInfo] = {} if complete else dict(old.topics)
     errors: dict[str, int] = {} if complete else dict(old.errors)
@@ -125,11 +126,12 @@ def merge(
         partitions: dict[int, PartitionInfo] = {}
         for item in answer.partitions:
             new = _partition(name, item)
-            partitions[item.partition_index] = new if known is None else _newest(known, new)
+            was = known.partitions.get(new.partition) if known is not None else None
+            partitions[item.partition_index] = new if was is None else _newest(was, new)
             done += 1
             if done % every == 0:
                 yield
-        topics[name] = TopicInfo(name, partitions, _topic_id(answer), answer.is_internal)
+        topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
     for name, gone in old.topics.items():
         if name not in topics:
             ids.gone(name, gone.topic_id)
@@ -191,10 +193,20 @@ def _same_topic(known: TopicInfo | None, answer: MetadataResponseTopic) -> Topic
     return known
 
 
-def _newest(known: TopicInfo, new: PartitionInfo) -> PartitionInfo:
+def _newest_topic(old: TopicInfo | None, new: TopicInfo) -> TopicInfo:
+    """The old one, if nothing has changed; else its id, where that is the same: one object is quick to compare."""
+    if old is None or old.topic_id != new.topic_id:
+        return new
+    was, now = old.partitions, new.partitions
+    is_same = len(was) == len(now) and all(was.get(number) is info for number, info in now.items())
+    return old if is_same and old.is_internal == new.is_internal else replace(new, topic_id=old.topic_id)
+
+
+def _newest(old: PartitionInfo, new: PartitionInfo) -> PartitionInfo:
     """Brokers learn of a new leader one by one: never go back from a newer epoch to an older one (KIP-320)."""
-    old = known.partitions.get(new.partition)
-    if old is None or old.leader_epoch is None or new.leader_epoch is None:
+    if old == new:
+        return old
+    if old.leader_epoch is None or new.leader_epoch is None:
         return new
     return old if new.leader_epoch < old.leader_epoch else new
 

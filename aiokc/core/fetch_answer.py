@@ -60,7 +60,7 @@ class Answer:
     def __init__(self, target: FetchTarget, data: PartitionData) -> None:
         self.target = target
         self.data = data
-        if data.error_code != ErrorCode.NONE:
+        if data.error_code:
             self.verdict = verdict(data.error_code)
         else:
             self.verdict = Verdict.DATA if data.diverging_epoch is None else Verdict.DIVERGING
@@ -68,7 +68,9 @@ class Answer:
     def fetched(self, node_id: int) -> Fetched:
         """Return what goes into the buffer: the records, or the error in their place."""
         target, data = self.target, self.data
-        aborted = [(item.producer_id, item.first_offset) for item in data.aborted_transactions or ()]
+        aborted = None
+        if data.aborted_transactions:
+            aborted = [(item.producer_id, item.first_offset) for item in data.aborted_transactions]
         records = data.records or memoryview(b"")
         fetched = Fetched(target.tp, target.token, target.offset, records, aborted, broker=node_id)
         if self.verdict is Verdict.FAIL:

@@ -78,18 +78,7 @@ class FetchBuffer:
         That is behind what is buffered for this claim, else the position.
         """
         buffer = self._partitions.get(tp)
-        if buffer is not None and buffer.token == position.token:
-            return buffer.end, buffer.epoch, position.epoch_is_read or buffer.end > position.position
-        return position.position, position.leader_epoch, position.epoch_is_read
-
-    def holds(self, tp: TopicPartition) -> bool:
-        buffer = self._partitions.get(tp)
-        return buffer is not None and not buffer.empty
-
-    def failed(self, tp: TopicPartition, token: int) -> bool:
-        """Whether an error waits to be raised for this claim: there is no use in fetching past it."""
-        buffer = self._partitions.get(tp)
-        return buffer is not None and buffer.token == token and buffer.error is not None
+        return frontier(buffer if buffer is not None and buffer.token == position.token else None, position)
 
     def of(self, tp: TopicPartition) -> PartitionBuffer | None:
         """What is buffered of ``tp``, if anything is."""
@@ -137,12 +126,6 @@ class FetchBuffer:
             self._drop(tp)
         return failed
 
-    def forget_stale(self, tp: TopicPartition, subscription: Subscription) -> None:
-        """Drop the buffer of a claim that does not hold any more (revoked, sought away from)."""
-        buffer = self._partitions.get(tp)
-        if buffer is not None and subscription.get(tp, buffer.token) is None:
-            self._drop(tp)
-
     def servable(self, subscription: Subscription, only: Iterable[TopicPartition] | None = None) -> Iterator[Serving]:
         """The buffers that may be handed out now, in the order of service: who was served comes last.
 
@@ -166,3 +149,10 @@ class FetchBuffer:
         yield from first
         seen = frozenset(first)
         yield from [tp for tp in self._partitions if tp not in seen]
+
+
+def frontier(buffer: PartitionBuffer | None, position: PartitionPosition) -> tuple[int, int | None, bool]:
+    """Do as FetchBuffer.frontier, of what is buffered for this claim (None: nothing)."""
+    if buffer is None:
+        return position.position, position.leader_epoch, position.epoch_is_read
+    return buffer.end, buffer.epoch, position.epoch_is_read or buffer.end > position.position

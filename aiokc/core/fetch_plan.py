@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
@@ -11,8 +11,9 @@ from ..config import ClientConfig
 from ..types import TopicPartition
 from ..wire.messages.fetch import FetchRequest
 from .cluster import Cluster
-from .fetch_buffer import FetchBuffer
+from .fetch_buffer import FetchBuffer, frontier
 from .fetch_session import FetchSession, FetchTarget, SessionRequest
+from .partition_buffer import PartitionBuffer
 from .positions import PartitionPosition
 from .subscription import Subscription
 
@@ -78,13 +79,15 @@ class _Node:
             del wanted[tp]
         else:
             known = other.pop(tp, None)
+            if known == target:
+                wanted[tp] = known  # the same object as in the session: one to keep, and none to compare
+                return
         wanted[tp] = target
-        if known != target:
-            self.session.changed((tp,))
+        self.session.change(tp)
 
     def take(self, tp: TopicPartition) -> None:
         if self.hungry.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
-            self.session.changed((tp,))
+            self.session.change(tp)
 
     def most_bytes(self, of_partition: int) -> int:
         """The most that the answer brings if each partition brings no more than that."""
@@ -142,7 +145,7 @@ class FetchPlanner:
         """
         if cluster is not self._cluster:
             if cluster.version != self._cluster.version:  # else what is new in it was touched
-                self._pending.update(dict.fromkeys(self._subscription.assigned))
+                self._pending.update(dict.fromkeys(self._concerned(cluster)))
             self._cluster = cluster
             for node_id in self._nodes.keys() - cluster.brokers.keys():
                 del self._nodes[node_id]
@@ -154,16 +157,28 @@ class FetchPlanner:
             self._look_at(tp, now)
         return bool(pending) or self._subscription.has_touched or self._buffer.has_touched
 
+    def _concerned(self, cluster: Cluster) -> Iterable[TopicPartition]:
+        """The partitions that a new picture of the cluster may say something new of."""
+        assigned, old = self._subscription.assigned, self._cluster
+        if cluster.brokers != old.brokers:
+            return assigned
+        topics = {tp.topic for tp in assigned}
+        news = {topic for topic in topics if cluster.topics.get(topic) is not old.topics.get(topic)}
+        return [tp for tp in assigned if tp.topic in news] if news else ()
+
     def _look_at(self, tp: TopicPartition, now: float) -> None:
         position = self._subscription.find(tp)
-        self._buffer.forget_stale(tp, self._subscription)
+        buffer = self._buffer.of(tp)
+        if buffer is not None and (position is None or buffer.token != position.token):
+            self._buffer.drop(tp)  # of a claim that does not hold any more (revoked, sought away from)
+            buffer = None
         if self.without_leader:
             self.without_leader.pop(tp, None)
         home = self._home.get(tp)
         node_id: int | None = None
         target: FetchTarget | None = None
         if position is not None and position.fetchable:
-            node_id, target = self._target(tp, position, now)
+            node_id, target = self._target(tp, position, buffer, now)
         elif home is None:
             return
         if home is not None and home != node_id:
@@ -171,37 +186,38 @@ class FetchPlanner:
             if home in self._nodes:
                 self._nodes[home].take(tp)
         if node_id is not None and target is not None:
-            self._home[tp] = node_id
+            if home != node_id:
+                self._home[tp] = node_id
             node = self._nodes.get(node_id)
             if node is None:
                 node = self._nodes[node_id] = _Node(FetchSession(wished=self._sessions))
-            node.put(target, is_ahead=self._buffer.holds(tp))
+            node.put(target, is_ahead=buffer is not None and not buffer.empty)
 
     def _target(
-        self, tp: TopicPartition, position: PartitionPosition, now: float
+        self, tp: TopicPartition, position: PartitionPosition, buffer: PartitionBuffer | None, now: float
     ) -> tuple[int, FetchTarget] | tuple[None, None]:
         """Where a partition that may be fetched is to be fetched from now, and from which offset; or nothing."""
-        if position.retry_at > now or self._buffer.failed(tp, position.token):
-            return None, None
+        if position.retry_at > now or (buffer is not None and buffer.error is not None):
+            return None, None  # there is no use in fetching past an error that waits to be raised
         topic = self._cluster.topics.get(tp.topic)
         info = topic.partitions.get(tp.partition) if topic is not None else None
         leader = info.leader if info is not None else None
         if topic is None or info is None or leader is None or leader not in self._cluster.brokers:
             self.without_leader[tp] = None
             return None, None
-        offset, last_epoch, is_read = self._buffer.frontier(tp, position)
+        offset, last_epoch, is_read = frontier(buffer, position)
         if position.until is not None and offset >= position.until:
             return None, None
-        topic_id = topic.topic_id
-        if not self._is_same_log(tp, position, topic_id, info.leader_epoch, last_epoch):
+        topic_id, epoch = topic.topic_id, info.leader_epoch
+        is_same = topic_id is position.topic_id and (epoch is None or epoch == position.checked_epoch)
+        if not is_same and not self._is_same_log(tp, position, topic_id, epoch, last_epoch):
             return None, None
-        epoch = -1 if info.leader_epoch is None else info.leader_epoch
         node_id = leader if position.read_replica is None else self._replica(tp, position, now) or leader
         if node_id != leader or last_epoch is None or not is_read:
             # A follower that lags has not heard of that epoch yet, and of one that got no record nobody has: neither is
             # a divergence.
             last_epoch = -1
-        return node_id, FetchTarget(tp, position.token, offset, epoch, last_epoch, topic_id)
+        return node_id, FetchTarget(tp, position.token, offset, -1 if epoch is None else epoch, last_epoch, topic_id)
 
     def _replica(self, tp: TopicPartition, position: PartitionPosition, now: float) -> int | None:
         """The closer replica that the leader named, as long as that holds and the replica is there (KIP-392)."""
@@ -301,9 +317,9 @@ class FetchPlanner:
 
     def _recall(self, session: FetchSession, request: SessionRequest) -> None:
         """Tell new claims what the broker said to old ones: it does not repeat what it has said."""
-        for target in request.asked:
+        for target in request.asked if session.marks else ():
             marks = session.marks.get(target.tp)
-            position = self._subscription.get(target.tp, target.token)
+            position = None if marks is None else self._subscription.get(target.tp, target.token)
             if marks is not None and position is not None and position.high_watermark is None:
                 position.learn(*marks)
 

@@ -33,6 +33,9 @@ _FIRST_VERSION_WITH_LAST_EPOCH: Final = 12
 
 # A request that names ten thousand partitions takes tens of milliseconds to make; so many, one or two.
 _MOST_ASKED: Final = 250
+# Where more than this may have changed, the broker is told everything anew, portion by portion: to tell it what it has
+# to forget of ten thousand would take as long.
+_MOST_CHANGED: Final = 4 * _MOST_ASKED
 
 _NO_ID: Final = UUID(int=0)
 
@@ -58,12 +61,9 @@ Wanted: TypeAlias = Mapping[TopicPartition, FetchTarget]
 _NOTHING: Final[Wanted] = MappingProxyType({})
 
 
-class Marks(NamedTuple):
-    """Where a log stood when the broker last spoke of it: it says nothing as long as they stay the same."""
-
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
+#: Where a log stood when the broker last spoke of it: high watermark, last stable offset and log start offset. A plain
+#: tuple: of what is kept for each partition, Python's garbage collector need not look at this again and again.
+Marks: TypeAlias = tuple[int, int, int]
 
 
 class SessionRequest(NamedTuple):
@@ -125,7 +125,7 @@ class FetchSession:
     """
 
     def __init__(self, *, wished: bool = True) -> None:
-        self.known: dict[TopicPartition, FetchTarget] = {}
+        self.known: dict[tuple[str, int], FetchTarget] = {}
         self._full_epoch = FIRST_EPOCH if wished else FINAL_EPOCH
         self._session_id = NO_SESSION
         self._epoch = FIRST_EPOCH
@@ -150,10 +150,16 @@ class FetchSession:
     def changed(self, partitions: Iterable[TopicPartition]) -> None:
         """These are wanted from now on, or differently, or not any more."""
         for tp in partitions:
-            (self._altered if tp in self.known else self._added)[tp] = None
+            self.change(tp)
+
+    def change(self, tp: TopicPartition) -> None:
+        """It is wanted from now on, or differently, or not any more."""
+        (self._altered if tp in self.known else self._added)[tp] = None
 
     def request(self, wanted: Wanted, also: Wanted = _NOTHING) -> SessionRequest:
         """Return what makes the broker send what is ``wanted``, ``also`` what is in there, and count it as told."""
+        if len(self._altered) > _MOST_CHANGED:
+            self._epoch = FIRST_EPOCH
         if self.is_full:
             return self._full(wanted, also)
         asked: list[FetchTarget] = []
@@ -271,13 +277,19 @@ class FetchSession:
     def _read(self, response: FetchResponse) -> list[tuple[FetchTarget, PartitionData]] | None:
         """Match the answer with what the broker was told; None where it speaks of anything else."""
         answers: list[tuple[FetchTarget, PartitionData]] = []
+        known = self.known
         for topic in response.responses:
             name = topic.topic or self._names.get(topic.topic_id, "")
+            asked_id = None  # compared already: that of all partitions is one object, as a rule
             for data in topic.partitions:
-                target = self.known.get(TopicPartition(name, data.partition_index))
-                if target is None or (not topic.topic and target.topic_id != topic.topic_id):
+                target = known.get((name, data.partition_index))
+                if target is None:
                     return None
+                if not topic.topic and target.topic_id is not asked_id:
+                    if target.topic_id != topic.topic_id:
+                        return None
+                    asked_id = target.topic_id
                 answers.append((target, data))
-                if data.error_code == ErrorCode.NONE:
-                    self.marks[target.tp] = Marks(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+                if data.error_code == 0:
+                    self.marks[target.tp] = data.high_watermark, data.last_stable_offset, data.log_start_offset
         return answers

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
-from heapq import heappop, heappush
-from itertools import count, islice
+from itertools import count
 from types import MappingProxyType
 
 from ..errors import UsageError
 from ..types import OffsetAndMetadata, TopicPartition
 from .positions import PartitionPosition, PositionState
 from .topic_pattern import TopicPattern
+from .waiting import Waiting
 
 _NOTHING: Mapping[TopicPartition, int] = MappingProxyType({})
 
@@ -48,8 +48,7 @@ class Subscription:
         # So that nobody has to look at all partitions to find the few that something happened to:
         self._touched: dict[TopicPartition, None] = {}
         self.touches = 0
-        self._unlocated: dict[TopicPartition, None] = {}
-        self._alarms: list[tuple[float, tuple[TopicPartition, ...]]] = []  # a heap
+        self._waiting = Waiting()
 
     # What is wanted
 
@@ -158,11 +157,11 @@ class Subscription:
             kept = old.pop(tp, None)
             if kept is None:
                 kept = PartitionPosition(next(self._tokens))
-                self._unlocated[tp] = None
+                self._waiting.put(tp, kept.state)
                 self.touch(tp)
             self._assigned[tp] = kept
         for tp in old:
-            self._unlocated.pop(tp, None)
+            self._waiting.remove(tp)
             self.touch(tp)
         self.assignment_id += 1
         return True
@@ -212,7 +211,7 @@ class Subscription:
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
         """Stand at ``offset``; whatever was asked or buffered for another position is stale from here on."""
         self[tp].locate(next(self._tokens), offset, leader_epoch)
-        self._unlocated.pop(tp, None)
+        self._waiting.remove(tp)
         self.touch(tp)
 
     def found(
@@ -220,19 +219,19 @@ class Subscription:
     ) -> None:
         """Stand at ``offset``, which the leader of ``checked_epoch`` gave: there is no need to ask it again."""
         self.seek(tp, offset, leader_epoch)
-        self[tp].checked_epoch = checked_epoch
+        self._assigned[tp].checked_epoch = checked_epoch
 
     def await_validation(self, tp: TopicPartition) -> None:
         """Hand out and fetch nothing of ``tp`` until its leader's log is known to hold what was read (KIP-320)."""
         self[tp].state = PositionState.AWAIT_VALIDATION
-        self._unlocated[tp] = None
+        self._waiting.put(tp, PositionState.AWAIT_VALIDATION)
         self.touch(tp)
 
     def validated(self, tp: TopicPartition, checked_epoch: int | None) -> None:
         """The log of the leader of that epoch holds what was read of ``tp``: go on."""
         position = self[tp]
         position.state, position.checked_epoch, position.retry_at = PositionState.FETCHING, checked_epoch, 0.0
-        self._unlocated.pop(tp, None)
+        self._waiting.remove(tp)
         self.touch(tp)
 
     def read_from(self, tp: TopicPartition, replica: int | None, until: float = 0.0) -> None:
@@ -241,7 +240,7 @@ class Subscription:
         position.read_replica, position.read_replica_until = replica, until
         self.touch(tp)
         if replica is not None:
-            self._look_again((tp,), until)
+            self._waiting.alarm(until, (tp,))
 
     def read_until(self, tp: TopicPartition, offset: int) -> None:
         """Want nothing of ``tp`` from ``offset`` on."""
@@ -254,47 +253,48 @@ class Subscription:
         ``lost``: its log does not hold it any more, which is worth a warning.
         """
         self[tp].await_reset(next(self._tokens), timestamp, lost=lost)
-        self._unlocated[tp] = None
+        self._waiting.put(tp, PositionState.AWAIT_RESET)
         self.touch(tp)
 
     def await_committed(self, tp: TopicPartition) -> None:
         """Find the position of ``tp`` anew, from the committed offset on."""
         self[tp].token = next(self._tokens)
         self[tp].state = PositionState.INITIALIZING
-        self._unlocated[tp] = None
+        self._waiting.put(tp, PositionState.INITIALIZING)
         self.touch(tp)
 
     def in_state(self, state: PositionState, now: float, most: int | None = None) -> dict[TopicPartition, int]:
         """The partitions in ``state``, not FETCHING, that may be worked on now, with their tokens; ``most`` of them."""
-        waiting = ((tp, self._assigned[tp]) for tp in self._unlocated)
-        due = ((tp, p.token) for tp, p in waiting if p.state is state and p.retry_at <= now)
-        return dict(islice(due, most))
+        self.next_retry(now)
+        found: dict[TopicPartition, int] = {}
+        for tp in self._waiting.of(state):
+            if len(found) == most:
+                break
+            position = self._assigned[tp]
+            if position.retry_at <= now:
+                found[tp] = position.token
+        return found
 
     @property
     def is_locating(self) -> bool:
         """Whether there are partitions on their way to a position that can be fetched from."""
-        return bool(self._unlocated)
+        return bool(self._waiting)
 
     def next_retry(self, now: float) -> float | None:
         """When to look again at the first partition that has to be left alone until then."""
-        alarms = self._alarms
-        while alarms and alarms[0][0] <= now:
-            for tp in heappop(alarms)[1]:
-                self.touch(tp)
-        return alarms[0][0] if alarms else None
+        for tp in self._waiting.due(now):
+            position = self._assigned.get(tp)
+            if position is not None and (position.retry_at or position.read_replica is not None):
+                self.touch(tp)  # else the answer that it was left alone for has come
+        return self._waiting.next_alarm
 
     def retry_later(self, partitions: Iterable[TopicPartition], at: float) -> None:
         """Leave these alone until ``at``."""
-        held = tuple(tp for tp in partitions if tp in self._assigned)
+        held = [tp for tp in partitions if tp in self._assigned]
         for tp in held:
             self._assigned[tp].retry_at = at
             self.touch(tp)
-        self._look_again(held, at)
-
-    def _look_again(self, partitions: tuple[TopicPartition, ...], at: float) -> None:
-        """Something about how these are fetched may change at ``at``: they count as touched from then on."""
-        if partitions and at != float("inf"):
-            heappush(self._alarms, (at, partitions))
+        self._waiting.until(at, held)
 
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, p in self._assigned.items() if p.paused)

@@ -44,7 +44,7 @@ async def test_each_record_once_in_order_and_positions_are_exact() -> None:
         metrics = consumer.metrics()
         assert metrics.records == 3000
         assert await consumer.getmany(timeout_ms=0) == {}
-        assert consumer._reading.fetcher._buffer.holds(ZERO) is consumer._reading.fetcher._buffer.holds(ONE) is False
+        assert consumer._reading.fetcher._buffer.of(ZERO) is consumer._reading.fetcher._buffer.of(ONE) is None
 
 
 async def test_what_follows_counts_as_processed_what_came_before() -> None:

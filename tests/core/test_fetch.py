@@ -354,7 +354,7 @@ def test_a_seek_drops_what_is_buffered() -> None:
     buffer.add(late, subscription[A0])
     subscription.seek(A0, 2)
     assert take(buffer, subscription) == []
-    buffer.forget_stale(A0, subscription)
+    assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {1: [(A0, 2)]}
     assert (buffer.bytes, subscription.get(A0, late.token)) == (0, None)
     add(buffer, subscription, A0, 2, batch(0, 5))
     assert take(buffer, subscription) == [2, 3, 4]
@@ -364,7 +364,7 @@ def test_what_is_paused_stays_buffered() -> None:
     subscription, buffer = reading(A0), FetchBuffer()
     add(buffer, subscription, A0, 0, batch(0, 2))
     subscription[A0].paused = True
-    buffer.forget_stale(A0, subscription)
+    assert plan(cluster({A0: 1}), subscription, buffer).plans == []
     assert take(buffer, subscription) == []
     subscription[A0].paused = False
     assert take(buffer, subscription) == [0, 1]
@@ -389,7 +389,9 @@ def test_an_error_of_the_broker_waits_behind_the_records() -> None:
     add(buffer, subscription, A0, 0, batch(0, 2))
     buffer.fail(A0, subscription[A0], BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     assert take(buffer, subscription) == [0, 1]
-    assert buffer.failed(A0, subscription[A0].token)
+    (part,) = (part for part, _ in buffer.servable(subscription))
+    assert part.at_error
+    assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {}
 
 
 def test_aborted_and_control_records_move_the_position_only() -> None:

@@ -108,7 +108,7 @@ def test_spare_buffers_count() -> None:
     buffer, frame = FetchBuffer(buffers=buffers), bytearray(batch(0, 1000))
     buffer.add(Fetched(A0, subscription[A0].token, 0, memoryview(frame)), subscription[A0])
     subscription.seek(A0, 0)
-    buffer.forget_stale(A0, subscription)
+    buffer.drop(A0)
     assert buffer.bytes == buffers.spare_bytes == len(frame)
 
 
@@ -142,10 +142,10 @@ def test_what_is_dropped_counts_no_more_also_when_a_thread_is_still_at_it() -> N
     assert unread is not None
     opened = one.open(unread)
     subscription.seek(A0, 0)
-    buffer.forget_stale(A0, subscription)
+    buffer.drop(A0)
     one.opened(unread, opened)
     one.decode(10)
     assert buffer.bytes == len(frame), "the other half is unread"
     subscription.seek(A1, 0)
-    buffer.forget_stale(A1, subscription)
+    buffer.drop(A1)
     assert buffer.bytes == 0

@@ -108,7 +108,7 @@ def _seek_under_the_old_claim(self: Subscription, tp: TopicPartition, offset: in
     """What was fetched before is not stale after a seek."""
     position = self[tp]
     position.locate(position.token, offset, epoch)
-    self._unlocated.pop(tp, None)
+    self._waiting.remove(tp)
     self.touch(tp)
 
 
