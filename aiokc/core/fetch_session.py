@@ -185,6 +185,15 @@ class FetchSession:
                     replaced.append(known)
                 asked.append(target)
                 self._learn(target)
+        self._ask_for_added(wanted, also, asked)
+        if self._by_id != (self._nameless == 0):
+            # A broker refuses to speak of one session's topics by name and by id (FETCH_SESSION_TOPIC_ID_ERROR).
+            self._epoch = FIRST_EPOCH
+            return self._full(wanted, also)
+        return SessionRequest(self._session_id, self._epoch, asked, forgotten, replaced, self._by_id, bool(self._added))
+
+    def _ask_for_added(self, wanted: Wanted, also: Wanted, asked: list[FetchTarget]) -> None:
+        """Fill ``asked`` up with what the broker does not know yet."""
         while self._added and len(asked) < _MOST_ASKED:
             for tp in list(islice(self._added, _MOST_ASKED - len(asked))):
                 del self._added[tp]
@@ -192,11 +201,6 @@ class FetchSession:
                 if target is not None and tp not in self.known:
                     asked.append(target)
                     self._learn(target)
-        if self._by_id != (self._nameless == 0):
-            # A broker refuses to speak of one session's topics by name and by id (FETCH_SESSION_TOPIC_ID_ERROR).
-            self._epoch = FIRST_EPOCH
-            return self._full(wanted, also)
-        return SessionRequest(self._session_id, self._epoch, asked, forgotten, replaced, self._by_id, bool(self._added))
 
     def _full(self, wanted: Wanted, also: Wanted) -> SessionRequest:
         self.known, self._names, self._nameless = {}, {}, 0
