@@ -45,6 +45,22 @@ async def test_a_partition_without_leader_keeps_no_other_from_its_position() -> 
                 await consumer.position(MISSING, timeout_ms=100)
 
 
+async def test_many_partitions_are_looked_up_in_portions() -> None:
+    """Neither to write a request nor to read its answer holds the loop for long."""
+    partitions = [TopicPartition("t", number) for number in range(1_201)]
+    async with Cluster(topics={"t": len(partitions)}) as cluster:
+        cluster.append("t", b"0", partition=1_200)
+        sent: list[ListOffsetsRequest] = []
+        cluster.intercept(ListOffsetsRequest, lambda exchange: sent.append(exchange.request))
+        async with reading(cluster, *partitions) as consumer, asyncio.timeout(20):
+            assert (await consumer.getone()).value == b"0"
+            await consumer.seek_to_beginning()
+            assert await consumer.end_offsets(partitions) == dict.fromkeys(partitions, 0) | {partitions[-1]: 1}
+        asked = [len(request.topics[0].partitions) for request in sent]
+        assert max(asked) == 500
+        assert sum(asked) == 3 * len(partitions)
+
+
 async def test_a_silent_broker_keeps_no_other_from_its_answer() -> None:
     async with Cluster(brokers=2, topics={"t": 2}) as cluster:
         silent = cluster.leader("t", 0)

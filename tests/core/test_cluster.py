@@ -172,3 +172,21 @@ def test_a_topic_whose_leaders_are_being_elected_stays_known() -> None:
 def test_merging_gives_way() -> None:
     steps = list(merge(Cluster(), response(topic("a", *map(partition, range(100)))), complete=True, every=10))
     assert len(steps) == 10
+
+
+def test_a_topic_that_has_not_changed_is_the_same_object() -> None:
+    """So nobody has to look at its partitions again; and of what has not changed, nothing is kept twice."""
+    first = merged(Cluster(), response(topic("a", partition(0), partition(1), topic_id=ID), topic("b", partition(0))))
+    again = response(
+        topic("a", partition(0), partition(1), topic_id=UUID(int=ID.int)), topic("b", partition(0, 2, epoch=1))
+    )
+    second = merged(first, again, complete=True)
+    assert second.version == first.version + 1
+    assert second.topics["a"] is first.topics["a"]
+    assert second.topics["b"] is not first.topics["b"]
+    longer = merged(second, response(topic("a", partition(0), partition(1), partition(2), topic_id=ID)))
+    assert longer.topics["a"].partitions[1] is first.topics["a"].partitions[1]
+    assert longer.topics["a"].topic_id is first.topics["a"].topic_id
+    assert len(longer.topics["a"].partitions) == 3
+    internal = merged(longer, response(topic("a", partition(0), partition(1), partition(2), is_internal=True)))
+    assert (internal.topics["a"].is_internal, internal.topics["a"].topic_id) == (True, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 from uuid import UUID
 
@@ -99,6 +100,24 @@ def add(
 def test_each_leader_is_asked_for_all_of_its_partitions_at_once() -> None:
     subscription = reading(A0, A1, B0, at=7)
     assert asked(plan(cluster({A0: 1, A1: 2, B0: 1}), subscription)) == {1: [(A0, 7), (B0, 7)], 2: [(A1, 7)]}
+
+
+def test_only_what_a_new_picture_changes_is_looked_at_again() -> None:
+    """Ten thousand partitions, and a refresh of the metadata that brings no news, cost nothing."""
+    planner = FetchPlanner(subscription := reading(A0, A1, B0), FetchBuffer(), ClientConfig())
+    first = cluster({A0: 1, A1: 1, B0: 2})
+    assert planner.look(first, 0.0, most=2), "one is left"
+    assert not planner.look(first, 0.0, most=1)
+    same = replace(first, version=2, topics=dict(first.topics))
+    assert not planner.look(same, 0.0, most=0), "nothing to look at"
+    moved = replace(same, version=3, topics={**same.topics, **cluster({B0: 1}).topics})
+    assert planner.look(moved, 0.0, most=0)
+    assert not planner.look(moved, 0.0, most=1), "the one partition of b"
+    assert asked(Planned(planner.plan({}, 0.0), [], False)) == {1: [(A0, 0), (A1, 0), (B0, 0)]}
+    planner.look(replace(moved, version=4, brokers={1: moved.brokers[1]}), 0.0, most=0)
+    assert planner.look(replace(moved, version=5), 0.0, most=len(subscription.assigned) - 1), (
+        "a broker is back: all of it"
+    )
 
 
 def test_a_broker_with_a_fetch_in_flight_is_not_asked_again() -> None:

@@ -229,6 +229,23 @@ def test_what_changed_and_does_not_fit_is_forgotten_until_it_does() -> None:
     assert session.known == wanted(*moved)
 
 
+def test_a_broker_that_would_have_to_forget_thousands_is_told_all_anew() -> None:
+    """The room for what is read ahead runs out, and only one partition is waited for: to name the others would hold the
+    loop for as long as to ask for them has been spared before."""
+    many = [target(TopicPartition("a", number)) for number in range(1_500)]
+    session = FetchSession()
+    for _ in range(6):
+        request = session.request(wanted(*many))
+        session.answered(answer(*((one.tp, ID_A) for one in request.asked)))
+    session.changed(one.tp for one in many)
+    request = session.request(wanted(many[7]))
+    assert (request.session_id, request.epoch, request.more) == (7, 0, False), "a new session, in the place of the old"
+    assert (request.asked, request.forgotten) == ([many[7]], [])
+    session.answered(answer((many[7].tp, ID_A)))
+    session.changed(one.tp for one in many)
+    assert len(session.request(wanted(*many)).asked) == 250, "the others come back by portions"
+
+
 def test_the_last_epoch_travels_where_the_version_has_it() -> None:
     session = FetchSession()
     request = session.request(wanted(target(A0)._replace(last_epoch=4)))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aiokc.core.positions import PositionState
+from aiokc.core.positions import PartitionPosition, PositionState
 from aiokc.core.subscription import Mode, Subscription
 from aiokc.core.topic_pattern import TopicPattern
 from aiokc.errors import UsageError
@@ -352,3 +352,51 @@ def test_the_same_pattern_and_the_same_matches_are_no_change() -> None:
     subscription.unsubscribe()
     assert subscription.pattern is None
     assert subscription.topics == frozenset()
+
+
+# The work of a step
+
+
+def test_who_is_left_alone_is_not_looked_at_again_to_find_others() -> None:
+    """Ten thousand positions are asked for by portions: to find the next one takes no longer than the first."""
+    partitions = [TopicPartition("a", number) for number in range(3_000)]
+    subscription = assigned(*partitions)
+    for tp in partitions:
+        subscription.await_reset(tp, EARLIEST)
+    looked_at: list[TopicPartition] = []
+
+    class Seen(dict[TopicPartition, PartitionPosition]):
+        def __getitem__(self, tp: TopicPartition) -> PartitionPosition:
+            looked_at.append(tp)
+            return super().__getitem__(tp)
+
+    subscription._assigned = Seen(subscription.assigned)
+    for portion in range(6):
+        looked_at.clear()
+        claims = subscription.in_state(PositionState.AWAIT_RESET, 1.0, 500)
+        assert looked_at == list(claims) == partitions[portion * 500 : portion * 500 + 500]
+        subscription.retry_later(claims, 31.0)
+    looked_at.clear()
+    assert subscription.in_state(PositionState.AWAIT_RESET, 1.0) == {}
+    assert looked_at == []
+    for tp in partitions[1:]:
+        subscription.found(tp, 5)
+    subscription.take_touched()
+    assert subscription.next_retry(31.0) is None
+    assert subscription.take_touched() == partitions[:1], "the others were answered: nothing happens to them then"
+    assert list(subscription.in_state(PositionState.AWAIT_RESET, 31.0)) == partitions[:1]
+
+
+def test_the_newer_of_two_times_counts() -> None:
+    subscription = assigned(A0, A1)
+    for tp in (A0, A1):
+        subscription.await_reset(tp, EARLIEST)
+    subscription.retry_later([A0, A1], 30.0)
+    subscription.retry_later([A0], 2.0)
+    subscription.retry_later([A1], 60.0)
+    assert list(subscription.in_state(PositionState.AWAIT_RESET, 2.0)) == [A0]
+    assert list(subscription.in_state(PositionState.AWAIT_RESET, 30.0)) == [A0]
+    assert list(subscription.in_state(PositionState.AWAIT_RESET, 60.0)) == [A0, A1]
+    subscription.retry_later([A1], 90.0)
+    subscription.replace([A0])
+    assert list(subscription.in_state(PositionState.AWAIT_RESET, 90.0)) == [A0]
