@@ -1,7 +1,8 @@
 """The assignors of Kafka's consumer groups, by their names.
 
-The leader of a group runs the one that all members have in common. All of them agree with Java's to the partition,
-because a group may be led by a member written in any language, and leaders change.
+The leader of a group runs the one that all members have in common. A group may be led by a member written in any
+language, and leaders change: so range and roundrobin agree with Java's to the partition, and the sticky ones but for
+choices that Java leaves to the order of a hash map, and for claims that contradict each other.
 """
 
 from __future__ import annotations

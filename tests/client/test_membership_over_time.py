@@ -58,6 +58,28 @@ async def assigned(consumer: Consumer, count: int) -> None:
         await consumer.getmany(timeout_ms=100)
 
 
+@pytest.mark.parametrize("call", ["getmany", "getone", "__anext__"])
+def test_the_poll_interval_begins_when_a_wait_for_records_is_cancelled(call: str) -> None:
+    """Who waits is polling, for however long. Who gave up waiting is not."""
+
+    async def story(cluster: Cluster) -> None:
+        loop, told = loop_of_now(), Told()
+        async with consumer_of(cluster, told) as consumer:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(getattr(consumer, call)(), 1_000)
+            gave_up = loop.time()
+            assert consumer.assignment() == BOTH
+            await asyncio.sleep(299)
+            assert consumer.assignment() == BOTH
+            await asyncio.sleep(2)
+            assert consumer.assignment() == frozenset()
+            [_, (lost, what, partitions)] = told.told
+            assert (what, partitions) == ("lost", BOTH)
+            assert lost - gave_up == pytest.approx(300, abs=A_LITTLE)
+
+    virtually(story)
+
+
 def test_who_does_not_poll_for_max_poll_interval_leaves_and_comes_back_with_the_next_getmany() -> None:
     """It is told of the loss, has no assignment, cannot commit any more, and getmany() raises nothing for it."""
 

@@ -60,6 +60,34 @@ def test_an_error_of_the_group_is_raised_once_and_the_next_call_goes_on(api: typ
     virtually(story)
 
 
+def test_a_lookup_that_is_refused_to_a_heartbeat_ends_the_membership() -> None:
+    """The coordinator has moved, and meanwhile this principal may not hear of the group any more."""
+
+    async def story(cluster: Cluster) -> None:
+        told: list[str] = []
+
+        class Listener(RebalanceListener):
+            def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+                told.append("lost")
+
+        async with reader(cluster) as consumer:
+            consumer.subscribe(["t"], listener=Listener())
+            await consumer.getmany(timeout_ms=10_000)
+            assert len(consumer.assignment()) == 2
+            moved = cluster.intercept(HeartbeatRequest, ErrorCode.NOT_COORDINATOR, times=1)
+            refused = cluster.intercept(FindCoordinatorRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
+            with pytest.raises(AuthorizationFailed, match="group 'g'"):
+                await consumer.getmany(timeout_ms=60_000)
+            assert (moved.hits, refused.hits) == (1, 1)
+            assert told == ["lost"]
+            assert consumer.assignment() == frozenset()
+            await consumer.getmany(timeout_ms=10_000)
+            assert len(consumer.assignment()) == 2
+            assert consumer.health().error is None
+
+    virtually(story)
+
+
 def test_a_place_that_becomes_free_is_taken_by_the_next_call() -> None:
     """KIP-389."""
 

@@ -96,6 +96,25 @@ async def test_a_coordinator_that_falls_silent_is_looked_up_anew(stage: Stage) -
         assert (c1.told, c1.generation) == (["assigned"], 1)
 
 
+@scenario(brokers=2)
+async def test_silence_is_measured_by_the_session_and_not_by_the_request(stage: Stage) -> None:
+    """Given requests that may take longer than the session, when heartbeats are not answered, then the coordinator is
+    looked up as soon as the session is over, counted from the last answer.
+    """
+    async with stage.member("c1", request_timeout_ms=120_000).reads() as c1:
+        await c1.has(2)
+        await asyncio.sleep(60)
+        answered = stage.times("c1", "Heartbeat")[-1]
+        before = len(stage.events)
+        silence = stage.cluster.intercept(ApiKey.HEARTBEAT, drop(), times=1)
+        await stage.until(lambda: bool(stage.names("c1", "FindCoordinator", since=before)))
+        [unanswered] = stage.times("c1", "Heartbeat", since=before)
+        [looked_up] = stage.times("c1", "FindCoordinator", since=before)
+        assert unanswered - answered == pytest.approx(3, abs=0.1)
+        assert looked_up - answered == pytest.approx(45, abs=0.1)
+        assert silence.hits == 1
+
+
 @scenario()
 async def test_a_busy_application_is_not_evicted_while_the_group_rebalances(stage: Stage) -> None:
     """Given heartbeats that are told of a rebalance while the application is busy for two session timeouts, then they

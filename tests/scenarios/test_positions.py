@@ -69,6 +69,24 @@ async def test_seeking(stage: Stage) -> None:
 
 
 @scenario(topics={"t": 2})
+async def test_what_is_committed_may_be_the_very_beginning(stage: Stage) -> None:
+    """Given 0 committed of one partition and nothing of another, when the user goes back to what is committed, then the
+    one goes on at 0, and the other stays where it is.
+    """
+    for tp in (T0, T1):
+        stage.cluster.append("t", *TEN, partition=tp.partition)
+    async with stage.consumer(group_id="g") as consumer:
+        consumer.assign([T0, T1])
+        await consumer.commit({T0: 0})
+        assert (await consumer.getmany(T0, max_records=6))[T0][-1].offset == 5
+        assert (await consumer.getmany(T1, max_records=6))[T1][-1].offset == 5
+        found = await consumer.seek_to_committed()
+        assert {tp: offset and offset.offset for tp, offset in found.items()} == {T0: 0, T1: None}
+        assert [await consumer.position(tp) for tp in (T0, T1)] == [0, 6]
+        assert (await consumer.getone(T0)).offset == 0
+
+
+@scenario(topics={"t": 2})
 async def test_asking_for_offsets_moves_nothing(stage: Stage) -> None:
     """Given timestamps 10, 20, 30 at offsets 0, 1, 2, then 15 and 20 are at offset 1 and 31 nowhere; an empty partition
     begins where it ends, after retention a log begins behind 0; no position changes, and no assignment is needed.
