@@ -20,7 +20,7 @@ IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, int]]]]
 
 _DEFAULT_PORT: Final = 9092
-_BESIDE_RECORDS: Final = 16 << 20  # what an answer may hold beside what fetch_max_bytes counts
+_BESIDE_RECORDS: Final = 16 << 20  # what an answer may hold beside records
 
 
 class ClientOptions(TypedDict, total=False):
@@ -79,7 +79,8 @@ class ClientConfig:
     default_api_timeout_ms how long one call of the public API may take, retries included
     resolve                async (host, port) -> [(host, port), ...]: takes the place of DNS for every address
     fetch_buffer_bytes     the most that fetched records may occupy, frames in flight included
-    max_response_bytes     the longest response frame that is accepted (0: fetch_max_bytes + 16 MiB)
+    max_response_bytes     the longest response frame that is accepted (0: 16 MiB more than the larger one of
+                           fetch_max_bytes and max_decompressed_batch_bytes)
     max_decompressed_batch_bytes   the longest that one record batch may decompress to
     client_rack            the rack that this client is in, as the brokers' broker.rack names it
     """
@@ -134,8 +135,12 @@ class ClientConfig:
 
     @property
     def longest_response_bytes(self) -> int:
-        """The longest response frame that is accepted."""
-        return self.max_response_bytes or self.fetch_max_bytes + _BESIDE_RECORDS
+        """The longest response frame that is accepted.
+
+        A broker sends the first batch whole, whatever a Fetch asks for (KIP-74): one that may be read must get through.
+        """
+        longest_records = max(self.fetch_max_bytes, self.max_decompressed_batch_bytes)
+        return self.max_response_bytes or longest_records + _BESIDE_RECORDS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -134,4 +134,6 @@ def test_what_is_no_configuration_is_told_so(given: Any) -> None:
 def test_what_follows_from_another_option_follows_it_when_that_is_replaced() -> None:
     config = configured(ConsumerConfig, ConsumerConfig(), {"fetch_max_bytes": 200 << 20})
     assert config.longest_response_bytes == (200 << 20) + (16 << 20)
+    config = configured(ConsumerConfig, config, {"max_decompressed_batch_bytes": 300 << 20})
+    assert config.longest_response_bytes == (300 << 20) + (16 << 20), "a batch that may be read must get through"
     assert configured(ConsumerConfig, config, {"max_response_bytes": 5000}).longest_response_bytes == 5000

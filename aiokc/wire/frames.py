@@ -45,6 +45,7 @@ class FrameAssembler:
         self._own: bytearray | None = None  # the long frame that is being received
         self._own_length = 0
         self._own_held = 0
+        self._has_answered = False
 
     def writable(self) -> memoryview:
         """Return where the next bytes go; never empty."""
@@ -86,6 +87,7 @@ class FrameAssembler:
                 start += _LENGTH.size
                 yield memoryview(bytes(view[start:stop]))
                 start = stop
+                self._has_answered = True
             elif length + _LENGTH.size > _SHARED_BYTES:
                 self._own, self._own_length = self._buffers.take(length), length
                 if not self._own:
@@ -104,6 +106,12 @@ class FrameAssembler:
         if head.startswith(b"HTTP") or head[:2] == b"\x15\x03":
             who = "an HTTP server" if head.startswith(b"HTTP") else "a TLS listener"
             raise MalformedResponse(f"not Kafka's protocol: this looks like {who}")
+        if self._has_answered and length > 0:
+            raise MalformedResponse(
+                f"an answer of {length} bytes, and max_response_bytes is {self._max_frame_bytes}: raise it above the "
+                "longest record batch (message.max.bytes, max.message.bytes of a topic), which brokers send whole, "
+                "whatever a Fetch asks for"
+            )
         raise MalformedResponse(
             f"a frame of {length} bytes (max_response_bytes is {self._max_frame_bytes}): "
             "this is no Kafka listener, or it expects TLS"

@@ -123,6 +123,15 @@ def test_frames_in_front_of_a_bad_length_are_handed_out_before_the_error() -> No
         next(frames)
 
 
+def test_a_peer_that_has_answered_before_is_not_taken_for_somebody_else() -> None:
+    stranger, broker = FrameAssembler(1000), FrameAssembler(1000)
+    with pytest.raises(MalformedResponse, match=r"a frame of 1001 bytes .* no Kafka listener"):
+        receive(stranger, struct.pack(">i", 1001))
+    assert receive(broker, framed(b"good")) == [b"good"]
+    with pytest.raises(MalformedResponse, match="an answer of 1001 bytes, and max_response_bytes is 1000: raise it"):
+        receive(broker, struct.pack(">i", 1001))
+
+
 @pytest.mark.parametrize(
     ("head", "stranger"),
     [(b"HTTP/1.1 400 Bad Request\r\n", "an HTTP server"), (b"\x15\x03\x03\x00\x02\x02\x46", "a TLS listener")],
