@@ -30,7 +30,7 @@ from aiokc.core.positions import PartitionPosition
 from aiokc.core.subscription import Subscription
 from aiokc.errors import BrokerError
 from aiokc.net.pool import Pool
-from aiokc.types import OffsetAndMetadata, TopicPartition
+from aiokc.types import OffsetAndMetadata, RecordColumns, TopicPartition
 
 from .history import replaced
 
@@ -73,6 +73,7 @@ def planted(name: str | None) -> Iterator[None]:
 
 
 _records = Poll.records
+_columns = Poll.columns
 
 
 async def _await_between_taking_and_returning(poll: Any, only: Any, timeout_ms: Any, decode: int, most: int) -> Any:
@@ -83,6 +84,13 @@ async def _await_between_taking_and_returning(poll: Any, only: Any, timeout_ms: 
 
 
 _fill = Deserializing._fill
+
+
+async def _await_before_columns_are_returned(poll: Any, *arguments: Any) -> RecordColumns:
+    """Positions have moved by then: whoever is cancelled at this await has lost the rows."""
+    columns = await _columns(poll, *arguments)
+    await asyncio.sleep(0.05)
+    return columns
 
 
 async def _lose_what_is_awaited(self: Deserializing, buffer: PartitionBuffer, count: int, deadline: Any) -> bool:
@@ -255,6 +263,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "non-monotonic, duplicate", (PartitionBuffer, "_read", _read_from_the_start_of_the_batch)
     ),
     "skip a record on cancel": _bug("skip, lost", (Deserializing, "_fill", _lose_what_is_awaited), first=5),
+    "skip rows on cancel": _bug("skip, lost", (Poll, "columns", _await_before_columns_are_returned), first=7),
     "skip what is refused": _bug("skip, lost", (PartitionBuffer, "take_typed", _pass_over_what_is_refused), first=17),
     "give up after an error": _bug("stuck", (Fetcher, "_back_off", _no_retry_after_an_error), first=5),
     "never ask for metadata again": _bug("stuck", (Metadata, "request_update", lambda self: None), first=54),
