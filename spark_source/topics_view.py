@@ -39,6 +39,7 @@ class TopicsView:
         self._topics: dict[str, TopicInfo] = {}
         self._valid_until = clock()
         self._ids: dict[str, UUID] = {}
+        self._left: set[UUID] = set()
         self._high_watermarks: tuple[Offsets, float] = ({}, clock())
 
     def partitions(self) -> list[TopicPartition]:
@@ -161,11 +162,15 @@ class TopicsView:
 
     def recreated(self) -> dict[str, str]:
         """Return the topics that were deleted and created again since the last call, with their ids (KIP-516)."""
-        ids = {name: info.topic_id for name, info in self._topics.items() if info.topic_id is not None}
-        changed = {
-            name: f"its id was {self._ids[name]} and is {topic_id}"
-            for name, topic_id in ids.items()
-            if self._ids.get(name, topic_id) != topic_id
-        }
-        self._ids |= ids
+        changed: dict[str, str] = {}
+        for name, info in self._topics.items():
+            known, topic_id = self._ids.get(name), info.topic_id
+            # Brokers hear of it one by one. One that still names the old id would make a loss of it, and the next that
+            # names the new one another; but ids are random, and none that a topic has left comes back.
+            if topic_id is None or topic_id == known or topic_id in self._left:
+                continue
+            self._ids[name] = topic_id
+            if known is not None:
+                self._left.add(known)
+                changed[name] = f"its id was {known} and is {topic_id}"
         return changed

@@ -557,6 +557,28 @@ def test_what_is_left_after_a_loss_does_not_wait_for_more() -> None:
     assert plan.ranges(end, after) == {A0: (0, 70)}
 
 
+def test_a_broker_that_still_knows_the_old_topic_is_no_loss() -> None:
+    """The driver has heard of the new one from another broker."""
+    cluster = PlayedCluster({A0: (0, 50)})
+    cluster.ids["a"] = UUID(int=1)
+    plan = cluster.plan(fail_on_data_loss=False)
+    end = stored(plan.latest(plan.initial()))
+    cluster.sleep(10)
+    recreated(cluster)
+    end = stored(plan.latest(end))
+    assert end["a"] == {"0": 70}
+
+    for topic_id in (1, 2, 1, 2):
+        cluster.ids["a"] = UUID(int=topic_id)
+        cluster.sleep(10)
+        assert plan.latest(end) is end
+
+    cluster.ids["a"] = UUID(int=3)
+    cluster.sleep(10)
+    again = stored(plan.latest(end))
+    assert again == {"a": {"0": 70}, ANCHOR: {"a": {"0": 0}}}, "that was another one"
+
+
 def test_a_topic_that_a_pattern_finds_too_late() -> None:
     cluster = PlayedCluster({A0: (0, 5)})
     by_pattern = TopicChoice("subscribePattern", None, "[ab]")
