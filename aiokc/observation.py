@@ -30,7 +30,8 @@ class Health:
 
     running                 it was started and not stopped, and nothing has ended its background
     error                   what its calls raise from here on: make another consumer. What the coordinator refuses is
-                            raised once, and stands here until another call for records has led to an assignment
+                            raised once, and stands here until another call for records has led to an assignment, or
+                            until unsubscribe()
     last_error              what goes wrong at the moment, and is tried again: a broker or the coordinator that is not
                             reached, an auto-commit that failed, an assignment that cannot be taken
     assigned                the partitions that it reads

@@ -1,7 +1,8 @@
 """Membership in a group by the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup).
 
 member_states.py says which events can happen in which state and where they can lead; everything else raises. What is
-held while all this goes on, and what has to go when, is in holdings.py. Three rules explain most of what follows:
+held while all this goes on, and what has to go when, is in holdings.py; what is remembered and can be asked, in
+standing.py. Three rules explain most of what follows:
 
 A rebalance waits for its members, so a member that still has something to hand over (REVOKING) goes on with its
 heartbeats until it really asks to join; while the JoinGroup is parked the coordinator needs none; from its answer on
@@ -17,11 +18,7 @@ says nothing about the membership: look for the coordinator, keep the generation
 
 from __future__ import annotations
 
-import math
-
-from ..assignor import RebalanceProtocol
 from ..errors import BrokerError, MemberFenced
-from .backoff import Backoff
 from .group_protocol import (
     Alive,
     Assign,
@@ -42,11 +39,9 @@ from .group_protocol import (
     Left,
     Lost,
     MemberIdRequired,
-    MemberToken,
     NotNow,
     Outcome,
     PartitionsCounted,
-    PollClock,
     Polled,
     Rebalancing,
     Refusal,
@@ -64,93 +59,13 @@ from .group_protocol import (
     Unpolled,
     Wish,
 )
-from .heartbeats import Heartbeats
-from .holdings import Holdings, Partitions
-from .identity import Identity
-from .join_pace import JoinPace
-from .leading import Leading
-from .member_states import COMMITS, HEARTBEATS, JOINING_OR_IN, NEXT, REBALANCING, State
-from .user_wish import UserWish
-from .vigil import Vigil
+from .holdings import Partitions
+from .member_states import JOINING_OR_IN, NEXT, State
+from .standing import Standing
 
 
-class Membership:
-    """A member of one group, by the classic protocol. Times in seconds."""
-
-    def __init__(
-        self,
-        *,
-        session_timeout: float,
-        heartbeat_interval: float,
-        max_poll_interval: float,
-        polls: PollClock,
-        backoff: Backoff,
-        protocol: RebalanceProtocol = RebalanceProtocol.EAGER,
-        group_instance_id: str | None = None,
-    ) -> None:
-        self.state = State.UNJOINED
-        self._identity = Identity(group_instance_id)
-        self._held = Holdings(protocol)
-        self._heartbeats = Heartbeats(heartbeat_interval, session_timeout, backoff)
-        self._wish = UserWish(polls, max_poll_interval)
-        self._backoff = backoff
-        self._step = 0
-        self._join_pace = JoinPace(backoff)
-        self._join_reason = ""
-        self._protocol_name = ""
-        self._user_data: bytes | None = None
-        self._leading = Leading()
-        self._may_try_again = False
-
-    # What the driver looks at
-
-    @property
-    def member(self) -> MemberToken:
-        return self._identity.member
-
-    @property
-    def last_member(self) -> MemberToken:
-        return self._identity.last
-
-    @property
-    def deadline(self) -> float:
-        join = self._join_pace.due if self.state is State.JOINING else math.inf
-        heartbeat = self._heartbeats.deadline if self._beats else math.inf
-        return min(self._poll_limit, join, heartbeat)
-
-    @property
-    def vigil(self) -> Vigil | None:
-        return self._heartbeats.vigil(self.member, self._wish.max_poll_interval) if self._beats else None
-
-    @property
-    def watched_topics(self) -> frozenset[str]:
-        return self._leading.topics
-
-    @property
-    def has_left(self) -> bool:
-        return self.state is State.LEFT
-
-    @property
-    def has_failed(self) -> bool:
-        return self.state is State.FAILED
-
-    @property
-    def is_rebalancing(self) -> bool:
-        return self.state in REBALANCING
-
-    @property
-    def needs_poll(self) -> bool:
-        return self._wish.has_stopped_polling
-
-    @property
-    def is_settling(self) -> bool:
-        return self._wish.is_membership and self.state in State.REVOKING | REBALANCING
-
-    def commit_token(self) -> MemberToken:
-        # A coordinator that waits for the members to join still takes commits of the generation before: what a
-        # cooperative member keeps is not waited for at its revocation, so its commits go on meanwhile.
-        keeps = self.state is State.JOINING and bool(self._held.owned)
-        return self._identity.commit_token(is_valid=self.state in COMMITS or keeps)
+class Membership(Standing):
+    """A member of one group, by the classic protocol: how it moves. Times in seconds."""
 
     # Events
 
@@ -421,25 +336,3 @@ class Membership:
         if isinstance(sent, SendHeartbeat):
             self._heartbeats.failed(sent, now)
         return self._join_later(now) if isinstance(sent, SendJoin | SendSync) else []
-
-    # State
-
-    @property
-    def _beats(self) -> bool:
-        return self._identity.in_generation and self.state in HEARTBEATS
-
-    @property
-    def _poll_limit(self) -> float:
-        """When the user must have polled: whoever joins or holds something for him is bound by it."""
-        revoking = self.state is State.REVOKING and self._identity.in_generation and not self._wish.leaves
-        return self._wish.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
-
-    def _enter(self, state: State) -> None:
-        """From here on, answers to earlier steps are stale."""
-        self.state = state
-        self._step += 1
-
-    def _forget_identity(self, reason: str, *, keep_member_id: bool = False) -> None:
-        self._identity.forget(reason, keep_member_id=keep_member_id)
-        self._join_reason = reason
-        self._leading.end()
