@@ -44,7 +44,7 @@ class ColumnCollector:
             while buffer.undecoded and buffer.next < until:
                 if builder.rows >= rows or builder.size >= size or builder.is_full:
                     return
-                if not buffer.at_run and await self._collector.open_large(buffer):
+                if await self._collector.open_large(buffer):
                     since = loop.time()
                 count = buffer.append(
                     builder, min(_SLICE_ROWS, rows - builder.rows), min(size, builder.size + _SLICE_BYTES), until

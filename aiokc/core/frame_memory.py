@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..records import AbortedTransactions, BatchHeader, RecordReader
+from ..records import NOT_BEGUN, AbortedTransactions, BatchHeader, Inside, RecordReader
 from ..wire import FrameBuffers
 
 # A frame of which no more than this share is unread, and nothing was read while another frame came, is given up for
@@ -35,13 +35,15 @@ class Unread:
 class Run:
     """Plain batches side by side (records/runs.py). They need no opening: ``view`` is what they are read from.
 
-    ``at`` is where the first of them begins that is not in columns, or only in part.
+    ``at`` is where the first of them begins that was not read, or only in part; ``inside`` says to where, if records
+    were made of it.
     """
 
     view: memoryview
     aborted: AbortedTransactions | None
     frame: Frame | None = None
     at: int = 0
+    inside: Inside = NOT_BEGUN
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +102,12 @@ class FrameMemory:
         """Some of a run was read: its frame does not stand still."""
         if run.frame is not None:
             run.frame.read_at = self._came
+
+    def trim(self, run: Run) -> None:
+        """What was read of a run is not needed any more."""
+        if run.frame is not None:
+            run.frame.left -= run.at
+        run.view, run.at = run.view[run.at :], 0
 
     def release(self, unread: Unread | Run) -> None:
         """A batch is open, or dropped, or a run is: its bytes are not needed any more."""

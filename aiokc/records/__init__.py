@@ -5,17 +5,19 @@ from .columns import COLUMNS, ColumnBuilder, append, checked_columns, new_builde
 from .compression import Codec
 from .decode import NATIVE, RecordReader, open_batch, open_measured
 from .encode import NewRecord, encode_batch, encode_control_batch
-from .runs import append_run, measure_run
+from .runs import NOT_BEGUN, Inside, append_run, measure_run, take_run
 from .transactions import AbortedTransactions, ControlType, control_type
 
 __all__ = [
     "COLUMNS",
     "NATIVE",
+    "NOT_BEGUN",
     "AbortedTransactions",
     "BatchHeader",
     "Codec",
     "ColumnBuilder",
     "ControlType",
+    "Inside",
     "NewRecord",
     "RecordReader",
     "append",
@@ -29,4 +31,5 @@ __all__ = [
     "open_batch",
     "open_measured",
     "split_batches",
+    "take_run",
 ]

@@ -1,7 +1,8 @@
 /* The record decoder in C: what _pure.py does, byte for byte and error for error.
  *
  * One idea each: _layout.h reads the bytes of a record, _records.c makes objects of records, _columns.c,
- * _append.c, _runs.c and _rows.h make columns of them, _batch.c owns their memory, and _arrow.c hands them over.
+ * _append.c, _runs.c and _rows.h make columns of them, _batch.c owns their memory, and _arrow.c hands them over;
+ * _runs.h reads batches side by side where they lie, and _take_run.c makes objects of their records.
  * _steps.c is not about decoding: it makes the steps of `async for`.
  */
 
@@ -23,7 +24,9 @@ static int module_exec(PyObject *module) {
         return -1;
     if (add_records(module, state) < 0 || add_arrow(module, state) < 0 || add_columns(module, state) < 0)
         return -1;
-    return add_runs(module, state) < 0 ? -1 : add_steps(module, state);
+    if (add_runs(module, state) < 0 || add_take_run(module, state) < 0)
+        return -1;
+    return add_steps(module, state);
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg) {

@@ -73,8 +73,18 @@ int add_records(PyObject *module, State *state);
 /* The same for _columns.c. */
 int add_columns(PyObject *module, State *state);
 
-/* And the function of _runs.c. */
+/* And the functions of _runs.c and _take_run.c. */
 int add_runs(PyObject *module, State *state);
+int add_take_run(PyObject *module, State *state);
+
+/* An empty list that has room for so many records. */
+PyObject *list_with_room(int64_t count);
+
+/* Put ``most`` records more at the end of a list, which has room for them; return how many there were, or -1 with an
+ * exception and everything as it was before. It may be fewer because of the record behind them: then
+ * the cursor has a problem. No Python code runs in here, and whoever sees the list elsewhere sees whole records only. */
+int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
+                  int64_t most, PyObject *records);
 
 /* And the type of _steps.c. */
 int add_steps(PyObject *module, State *state);

@@ -48,6 +48,17 @@ class ColumnBuilder:
     def append_records(self, records: list[RawRecord], until: int, size: int) -> int: ...
     def finish(self) -> ArrowBatch: ...
 
+def take_run(
+    run: memoryview,
+    at: int,
+    inside: tuple[int, int, int],
+    topic: str,
+    partition: int,
+    from_offset: int,
+    count: int,
+    check_crcs: bool,
+    /,
+) -> tuple[list[RawRecord], int, tuple[int, int, int], int, int]: ...
 def measure_run(records: memoryview, after: int, transactional: bool, most: int) -> tuple[int, int, int, int]: ...
 
 @final

@@ -244,7 +244,8 @@ static PyObject *new_headers(const State *state, const Cursor *cursor, const Lay
     return PyBytes_FromStringAndSize((const char *)cursor->data + place, (Py_ssize_t)(layout->end - place));
 }
 
-static PyObject *new_record(const State *state, const Reader *reader, Cursor *cursor, const Layout *layout) {
+static PyObject *new_record(const State *state, PyObject *origin, const Head *head, Cursor *cursor,
+                            const Layout *layout) {
     PyObject *key = new_content(cursor, layout->places[KEY]);
     PyObject *value = key == NULL ? NULL : new_content(cursor, layout->places[VALUE]);
     PyObject *headers = value == NULL ? NULL : new_headers(state, cursor, layout);
@@ -255,33 +256,43 @@ static PyObject *new_record(const State *state, const Reader *reader, Cursor *cu
         Py_XDECREF(headers);
         return NULL;
     }
-    record->origin = Py_NewRef(reader->origin);
+    record->origin = Py_NewRef(origin);
     record->key = key;
     record->value = value;
     record->headers = headers;
-    record->offset = reader->head.base_offset + layout->offset_delta;
-    record->timestamp = timestamp_of(&reader->head, layout);
+    record->offset = head->base_offset + layout->offset_delta;
+    record->timestamp = timestamp_of(head, layout);
     return (PyObject *)record;
 }
 
-/* Fill the list with the next records; return how many there were, or -1 with an exception. No Python code runs in
- * here, so nobody sees the list, or the reader, half-way. */
-static Py_ssize_t fill(Reader *self, Cursor *cursor, PyObject *records) {
-    State *state = PyType_GetModuleState(Py_TYPE(self));
-    Progress progress = self->progress;
-    Py_ssize_t most = (Py_ssize_t)Py_MIN(PyList_GET_SIZE(records), progress.remaining), filled = 0;
-    for (; filled < most; filled++) {
+PyObject *list_with_room(int64_t count) {
+    PyObject *records = PyList_New((Py_ssize_t)Py_MAX(0, count));
+    if (records != NULL)
+        Py_SET_SIZE(records, 0);
+    return records;
+}
+
+int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
+                  int64_t most, PyObject *records) {
+    Progress here = *progress; /* in registers */
+    Py_ssize_t first = PyList_GET_SIZE(records), filled = first;
+    int64_t count = 0;
+    for (most = Py_MIN(most, here.remaining); count < most; count++) {
         Layout layout;
-        if (!read_record(cursor, &progress, self->head.last_delta, &layout))
+        if (!read_record(cursor, &here, head->last_delta, &layout))
             break;
-        PyObject *record = new_record(state, self, cursor, &layout);
-        if (record == NULL)
+        PyObject *record = new_record(state, origin, head, cursor, &layout);
+        if (record == NULL) {
+            while (filled > first)
+                Py_DECREF(PyList_GET_ITEM(records, --filled));
             return -1;
-        PyList_SET_ITEM(records, filled, record);
-        advance(&progress, &layout);
+        }
+        PyList_SET_ITEM(records, filled++, record);
+        advance(&here, &layout);
     }
-    self->progress = progress;
-    return filled;
+    Py_SET_SIZE(records, filled);
+    *progress = here;
+    return count;
 }
 
 static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
@@ -290,23 +301,21 @@ static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
     long long from_offset = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|L:take", names, &count, &from_offset))
         return NULL;
-    PyObject *records = PyList_New((Py_ssize_t)Py_MAX(0, Py_MIN(count, self->progress.remaining)));
+    int64_t most = Py_MIN(count, self->progress.remaining), filled = 0;
+    PyObject *records = list_with_room(most);
     if (records == NULL)
         return NULL;
     Cursor cursor = cursor_at(self->payload, 0);
-    Py_ssize_t filled = 0;
     if (self->head.base_offset + self->progress.previous_delta + 1 >= from_offset ||
         skip_to(&cursor, &self->progress, self->head.last_delta, from_offset - self->head.base_offset))
-        filled = fill(self, &cursor, records);
+        filled = fill_list(PyType_GetModuleState(Py_TYPE(self)), self->origin, &self->head, &self->progress, &cursor,
+                           most, records);
     if (filled == 0 && cursor.problem != NULL) {
         raise_corrupt(self, &cursor);
         filled = -1;
     }
-    if (filled < 0) {
-        Py_DECREF(records);
-        return NULL;
-    }
-    Py_SET_SIZE(records, filled); /* what is behind was never filled in */
+    if (filled < 0)
+        Py_CLEAR(records);
     return records;
 }
 

@@ -1,13 +1,14 @@
-"""Runs: plain batches that lie side by side, of which the builder in C makes columns without a look at each in Python.
+"""Runs: plain batches that lie side by side, which C reads where they lie, without a look at each in Python.
 
-A batch is plain where it is uncompressed and holds records of users. A large one is in none: a thread does better with
-it. Without the extension there are no runs.
+Records are made of them, or columns. A batch is plain where it is uncompressed and holds records of users. A large one
+is in none: a thread does better with it. Without the extension there are no runs.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from ..types import RawRecord
 from .columns import ColumnBuilder
 from .decode import NATIVE, extension
 
@@ -71,6 +72,48 @@ def append_run(
         run, at, topic, partition, from_offset, until, rows, size, check_crcs
     )
     return Appended(count, at, next_offset, _epoch(epoch))
+
+
+#: How far a batch of a run was read: the byte of the next record, the offset delta before it, and records left.
+Inside: TypeAlias = tuple[int, int, int]
+
+#: Nobody has looked at the batch, nor at its CRC.
+NOT_BEGUN: Final[Inside] = (0, -1, -1)
+
+
+class TakenOfRun(NamedTuple):
+    """Records of a run, and where it is to be read on: ``inside`` of the batch at byte ``at``, and ``next_offset``.
+
+    ``leader_epoch`` is that of what lies before ``next_offset``, if that has moved.
+    """
+
+    records: list[RawRecord]
+    at: int
+    inside: Inside
+    next_offset: int
+    leader_epoch: int | None
+
+
+def take_run(
+    run: memoryview,
+    at: int,
+    inside: Inside,
+    *,
+    topic: str,
+    partition: int,
+    from_offset: int,
+    count: int,
+    check_crcs: bool,
+) -> TakenOfRun:
+    """Return up to ``count`` records of a run from ``from_offset`` on, and ``inside`` of the batch at byte ``at``.
+
+    Raises nothing about the records. Where there are none, and ``at`` is no other, the batch there has to be read by
+    itself: a record of it is corrupt, or its CRC is wrong. It may be fewer than there are: 1 MiB is read at most.
+    """
+    records, at, inside, next_offset, epoch = extension.take_run(
+        run, at, inside, topic, partition, from_offset, count, check_crcs
+    )
+    return TakenOfRun(records, at, inside, next_offset, _epoch(epoch))
 
 
 def _epoch(stored: int) -> int | None:

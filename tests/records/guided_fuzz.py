@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from aiokc.errors import RecordError
-from aiokc.records import COLUMNS, BatchHeader, _native, split_batches
+from aiokc.records import COLUMNS, NOT_BEGUN, BatchHeader, _native, split_batches
 from aiokc.records.decode import read_payload
 from aiokc.wire import decode, read_response_header
 from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
@@ -125,6 +125,17 @@ def _run_into_columns(given: Input, builder: _native.ColumnBuilder, chance: rand
         _, at, start, _ = builder.append_run(view, at, "t", 3, start, chance.choice((60, 1 << 60)), rows, size, checks)
         if chance.random() < 0.3:
             builder.finish().__arrow_c_array__()
+    _records_of_run(view, given, chance)
+
+
+def _records_of_run(view: memoryview, given: Input, chance: random.Random) -> None:
+    at, start, inside = 0, chance.choice((0, 53)), NOT_BEGUN
+    for most, _ in (*given.calls, (1_000, 0)):
+        if chance.random() < 0.05:  # no place that anybody has returned
+            inside = chance.randrange(200), chance.randrange(200) - 1, chance.randrange(10)
+        records, at, inside, start, _ = _native.take_run(view, at, inside, "t", 3, start, most, chance.random() < 0.1)
+        assert len(records) <= most
+        assert all(record.headers is not None for record in records)
 
 
 def run(rounds: int | None, seconds: float | None, seed: int) -> str:

@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from aiokc.errors import CorruptRecord, RecordError
-from aiokc.records import BatchHeader, _native, _pure, _pure_columns, append, split_batches
+from aiokc.records import NOT_BEGUN, BatchHeader, _native, _pure, _pure_columns, append, split_batches
 from aiokc.records.decode import check_crc
+from aiokc.types import RawRecord
 
 from .twins import HEADER_SIZE, Outcome
 
@@ -21,7 +22,7 @@ _BATCH_COUNTS: Final = 1024
 
 
 class Call(NamedTuple):
-    """Of ``append_run``: what it is asked for, apart from the run and the place in it."""
+    """Of ``append_run`` and ``take_run``: what they are asked for, apart from the run and the place in it."""
 
     until: int = (1 << 63) - 1
     rows: int = 1 << 30
@@ -96,11 +97,59 @@ def run_outcome(
     return [*found, table]
 
 
+def _take_run(
+    run: memoryview, at: int, is_begun: bool, start: int, call: Call
+) -> tuple[list[RawRecord], int, bool, int, int]:
+    """What take_run must do; its ``inside`` is only whether somebody has looked at the batch."""
+    records: list[RawRecord] = []
+    epoch, read = -1, 0
+    for header, view in _plain(run[at:]):
+        if len(records) >= call.rows or read >= _READ_AT_ONCE:
+            break
+        if header.next_offset > start:
+            try:
+                if call.check_crcs and not is_begun:
+                    check_crc(header, view)
+                reader = _pure.RecordReader(header, bytes(view[HEADER_SIZE:]), topic="events", partition=3)
+                some = reader.take(call.rows - len(records), start)
+            except RecordError:
+                break
+            if some:
+                records, start, epoch = records + some, reader.next_offset, header.partition_leader_epoch
+            if reader.remaining:
+                is_begun = True
+                break
+            start, epoch = header.next_offset, header.partition_leader_epoch
+            read += header.size + _BATCH_COUNTS
+        else:
+            read += HEADER_SIZE
+        at += header.size
+        is_begun = False
+    return records, at, is_begun, start, epoch
+
+
+def taken_outcome(in_c: bool, run: bytes, start: int, calls: Sequence[Call]) -> Outcome:
+    """All that there is to see of a run that becomes records, call after call."""
+    found: Outcome = []
+    view, at, inside, is_begun = memoryview(run), 0, NOT_BEGUN, False
+    for call in calls:
+        if in_c:
+            records, at, inside, start, epoch = _native.take_run(
+                view, at, inside, "events", 3, start, call.rows, call.check_crcs
+            )
+        else:
+            records, at, is_begun, start, epoch = _take_run(view, at, is_begun, start, call)
+        found += [[repr(record) for record in records], (at, start, epoch)]
+    return found
+
+
 def assert_same_run(run: bytes, start: int, calls: Sequence[Call], columns: Sequence[str], unit: str = "ms") -> Outcome:
     """Compare both, and return what they found."""
     found = run_outcome(_native, run, start, calls, columns, unit)
     expected = run_outcome(_pure_columns, run, start, calls, columns, unit)
     assert found == expected, f"{run!r}, {start!r}, {calls!r}, {columns!r}, {unit!r}"
+    records = taken_outcome(True, run, start, calls)
+    assert records == taken_outcome(False, run, start, calls), f"{run!r}, {start!r}, {calls!r}"
     for transactional in (False, True):
         for most in (150, 1 << 20):
             in_c = _native.measure_run(memoryview(run), start, transactional, most)

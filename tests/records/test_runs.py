@@ -1,4 +1,4 @@
-"""Runs of plain batches: the builder in C makes the same of them as the one in Python makes of each batch."""
+"""Runs of plain batches: C makes the same rows and records of them as Python makes of each batch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from aiokc.records import (
     COLUMNS,
     NATIVE,
+    NOT_BEGUN,
     NewRecord,
     encode_batch,
     encode_control_batch,
@@ -137,6 +138,31 @@ def test_no_place_in_the_run() -> None:
             _native.ColumnBuilder(["value"]).append_run(memoryview(b"run"), at, "t", 0, 0, *ALL)
     with pytest.raises(TypeError):
         _native.ColumnBuilder(["value"]).append_run(None, 0, "t", 0, 0, *ALL)
+
+
+def test_records_of_a_run_from_within_a_batch() -> None:
+    """The CRC of a batch is looked at once, and its records once."""
+    run = bytearray(b"".join(encode_batch([NewRecord(b"v")] * 3, base_offset=offset) for offset in (0, 3)))
+    view, where = memoryview(run), ("events", 3)
+    some, at, inside, after, epoch = _native.take_run(view, 0, NOT_BEGUN, *where, 0, 2, True)
+    assert ([record.offset for record in some], at, after, epoch) == ([0, 1], 0, 2, -1)
+    run[17] ^= 1  # the CRC of the first
+    some, at, inside, after, _ = _native.take_run(view, at, inside, *where, after, 9, True)
+    assert ([record.offset for record in some], at, inside, after) == ([2, 3, 4, 5], len(run), NOT_BEGUN, 6)
+    assert _native.take_run(view, 0, NOT_BEGUN, *where, 0, 9, True)[:2] == ([], 0)
+    assert _native.take_run(view, 0, NOT_BEGUN, *where, 0, 0, False)[:2] == ([], 0)
+
+
+def test_no_place_in_a_batch() -> None:
+    """What nobody has returned is refused, or nothing is there; nothing outside of the batch is read."""
+    run = memoryview(b"".join(encode_batch([NewRecord(b"v")] * 3, base_offset=offset) for offset in (0, 3)))
+    for at, inside in ((-1, NOT_BEGUN), (len(run) + 1, NOT_BEGUN), (0, (-1, -1, 3)), (0, (0, -2, 3))):
+        with pytest.raises(ValueError, match="no record begins there"):
+            _native.take_run(run, at, inside, "events", 3, 0, 9, True)
+    for inside in ((1 << 40, -1, 3), (0, -1, 4), (0, 7, 1), (len(run), 0, 1), (3, 0, 2)):
+        assert _native.take_run(run, 0, inside, "events", 3, 0, 9, True)[:2] == ([], 0)
+    with pytest.raises(TypeError):
+        _native.take_run(None, 0, NOT_BEGUN, "events", 3, 0, 9, True)
 
 
 def test_a_run_is_what_its_batches_are() -> None:
