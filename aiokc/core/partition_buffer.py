@@ -142,7 +142,7 @@ class PartitionBuffer:
         return self.error is not None and not self.ready and not self.undecoded
 
     def unopened(self) -> Unread | None:
-        """The batch to open before the next record can be decoded; None at a run, or where one is open, or none left."""
+        """The batch to open before the next record is decoded; None at a run, or where one is open, or none is left."""
         first = self._kept.first
         return first if isinstance(first, Unread) and self._kept.reader is None else None
 
