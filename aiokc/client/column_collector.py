@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from ..core.partition_buffer import PartitionBuffer
 from ..records import NATIVE, ColumnBuilder
 from ..types import BatchEnd, RecordColumns, TopicPartition
-from .fetch_collector import SLICE_SECONDS, FetchCollector, HandOut
+from .fetch_collector import FetchCollector, HandOut
+from .polling import Turn
 
 # A step takes some 0.3 ms.
 _SLICE_ROWS = 8192 if NATIVE else 256
@@ -29,14 +30,18 @@ class ColumnCollector:
         self._appended: dict[PartitionBuffer, int] = {}  # and how many rows of each
 
     async def append(
-        self, builder: ColumnBuilder, rows: int, size: int, only: Iterable[TopicPartition] | None = None
+        self,
+        builder: ColumnBuilder,
+        rows: int,
+        size: int,
+        turn: Turn,
+        only: Iterable[TopicPartition] | None = None,
     ) -> None:
         """Append what is there, until the builder holds ``rows``, or these count ``size``; at least one, if there is.
 
-        Gives way to other tasks every 2 ms. Cancelled, it has to be followed by ``put_back``.
+        Gives way to other tasks whenever the turn ends. Cancelled, it has to be followed by ``put_back``.
         """
-        loop = asyncio.get_running_loop()
-        since = loop.time()
+        time = asyncio.get_running_loop().time
         for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
             if buffer.ready:
                 buffer.rewind()
@@ -45,15 +50,14 @@ class ColumnCollector:
                 if builder.rows >= rows or builder.size >= size or builder.is_full:
                     return
                 if await self._collector.open_large(buffer):
-                    since = loop.time()
+                    turn.begins()
                 count = buffer.append(
                     builder, min(_SLICE_ROWS, rows - builder.rows), min(size, builder.size + _SLICE_BYTES), until
                 )
                 if count:
                     self._appended[buffer] = self._appended.get(buffer, 0) + count
-                if loop.time() - since > SLICE_SECONDS:
-                    await asyncio.sleep(0)
-                    since = loop.time()
+                if time() > turn.ends:
+                    await turn.give_way()
 
     def put_back(self) -> None:
         """What was appended since the last ``take`` will be read again; the builder is of no use any more."""
@@ -96,18 +100,18 @@ class ColumnPoll:
         self._builder = new_builder()
         self._rows, self._size = rows, size
 
-    async def read(self, only: Iterable[TopicPartition] | None, check: Callable[[], None]) -> RecordColumns:
+    async def read(self, only: Iterable[TopicPartition] | None, check: Callable[[], None], turn: Turn) -> RecordColumns:
         """Return what is there. From the last await to the return positions move, and nothing can be cancelled.
 
         ``check`` raises what comes before any record.
         """
         columns = self._columns
         try:
-            await columns.append(self._builder, self._rows, self._size, only)
+            await columns.append(self._builder, self._rows, self._size, turn, only)
             while not columns.is_valid:
                 columns.put_back()
                 self._builder = self._new_builder()
-                await columns.append(self._builder, self._rows, self._size, only)
+                await columns.append(self._builder, self._rows, self._size, turn, only)
             check()
             arrow = self._builder.finish()
         except BaseException:

@@ -16,6 +16,7 @@ from ..types import RawRecord, TopicPartition, typed_record
 from .being_cancelled import is_being_cancelled
 from .fetch_collector import SLICE_SECONDS, FetchCollector
 from .patience import Patience
+from .polling import let_others_run
 
 Origin: TypeAlias = Literal["key", "value"]
 
@@ -99,7 +100,7 @@ class Deserializing:
                 if time() - since > SLICE_SECONDS:
                     if deadline is not None and time() >= deadline[0] and (deadline[1] or buffer.typed):
                         return False
-                    await asyncio.sleep(0)
+                    await let_others_run()
                     since, others_ran = time(), True
                 if others_ran and (self._stopped or not self._serves(buffer)):
                     break

@@ -18,6 +18,7 @@ from ..core.subscription import Subscription
 from ..errors import RecordError
 from ..records import NATIVE
 from ..types import BatchEnd, ConsumerRecords, TopicPartition
+from .polling import Turn
 from .signal import Signal
 
 # How long decoding may hold the loop before everybody else has a turn, and in steps of how many records. A step takes
@@ -68,20 +69,23 @@ class FetchCollector:
         """From here on ``take`` only hands out what client/deserializing.py is done with."""
         self._take = PartitionBuffer.take_typed
 
-    async def decode(self, count: int, only: Iterable[TopicPartition] | None = None, *, enough: int = 0) -> None:
-        """Have up to ``count`` records decoded in all, giving way to other tasks every 2 ms.
+    async def decode(
+        self, count: int, turn: Turn, only: Iterable[TopicPartition] | None = None, *, enough: int = 0
+    ) -> None:
+        """Have up to ``count`` records decoded in all, giving way to other tasks whenever the turn ends.
 
         No further partition is looked at once there are ``enough`` (none given: ``count``).
         Cancelled at any point, everything decoded so far stays where the next call finds it.
         """
-        time = asyncio.get_running_loop().time
-        while (buffer := self.decode_at_once(count, enough or count, only, time() + SLICE_SECONDS)) is not None:
-            await self.give_way(buffer)
+        while (buffer := self.decode_at_once(count, enough or count, only, turn.ends)) is not None:
+            await self.give_way(buffer, turn)
 
-    async def give_way(self, buffer: PartitionBuffer) -> None:
+    async def give_way(self, buffer: PartitionBuffer, turn: Turn) -> None:
         """Let others run where ``decode_at_once`` had to wait: until its large batch is open, else for a moment."""
-        if not await self.open_large(buffer):
-            await asyncio.sleep(0)
+        if await self.open_large(buffer):
+            turn.begins()
+        else:
+            await turn.give_way()
 
     def decode_at_once(
         self,

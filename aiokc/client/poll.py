@@ -94,16 +94,15 @@ class Poll(Generic[K, V]):
                 self._raise_first(only)
                 served: list[Serving] | None = []
                 if columns is not None:
-                    table = await columns.read(only, partial(reading.after_waiting, only))
+                    table = await columns.read(only, partial(reading.after_waiting, only), user.turn)
                     if table:
                         self._has_returned = True
                         return table
                 else:
                     waits_at = collector.decode_at_once(decode, most, only, user.turn.ends, served)
                     if waits_at is not None:
-                        await collector.give_way(waits_at)
-                        await collector.decode(decode, only, enough=most)
-                        user.turn.begins()
+                        await collector.give_way(waits_at, user.turn)
+                        await collector.decode(decode, user.turn, only, enough=most)
                         reading.after_waiting(only)
                         served = None
                     if reading.deserializing is not None:

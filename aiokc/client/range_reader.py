@@ -44,7 +44,7 @@ async def read_ranges(
         collector = reading.fetcher.collector
         while reading.unfinished:
             reading.check()
-            await collector.decode(_RECORDS_AT_ONCE)
+            await collector.decode(_RECORDS_AT_ONCE, reading.turn)
             for tp, records in collector.take(_RECORDS_AT_ONCE).items():
                 until = ranges[tp][1]
                 if records[-1].offset >= until:
@@ -75,7 +75,7 @@ async def read_column_ranges(
         try:
             while reading.unfinished:
                 reading.check()
-                await collector.append(builder, _ALL_ROWS, batch_bytes)
+                await collector.append(builder, _ALL_ROWS, batch_bytes, reading.turn)
                 collector.take()
                 ends |= reading.moved()
                 if builder.size >= batch_bytes or builder.is_full:
@@ -117,7 +117,7 @@ class _RangeReading:
         )
         self._background = Supervisor("aiokc range reader")
         self._last_progress = 0.0
-        self._turn = Turn()
+        self.turn = Turn()
         self._stood = self._positions()
         self._told = self._positions()
 
@@ -168,8 +168,8 @@ class _RangeReading:
 
         Lets others run at least every 2 ms, however much is there, and however fast the caller takes it.
         """
-        if asyncio.get_running_loop().time() > self._turn.ends:
-            await self._turn.give_way()
+        if asyncio.get_running_loop().time() > self.turn.ends:
+            await self.turn.give_way()
         stands = self._positions()
         has_moved, self._stood = stands != self._stood, stands
         if has_moved:
