@@ -41,6 +41,18 @@ class ColumnCollector:
 
         Gives way to other tasks whenever the turn ends. Cancelled, it has to be followed by ``put_back``.
         """
+        while (buffer := self.append_at_once(builder, rows, size, turn.ends, only)) is not None:
+            await self._collector.give_way(buffer, turn)
+
+    def append_at_once(
+        self,
+        builder: ColumnBuilder,
+        rows: int,
+        size: int,
+        ends: float,
+        only: Iterable[TopicPartition] | None = None,
+    ) -> PartitionBuffer | None:
+        """Do as ``append``, until the time ``ends`` only; return where it has to wait, None where it is done."""
         time = asyncio.get_running_loop().time
         for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
             if buffer.ready:
@@ -48,16 +60,17 @@ class ColumnCollector:
             until = _NO_END if position.until is None else position.until
             while buffer.undecoded and buffer.next < until:
                 if builder.rows >= rows or builder.size >= size or builder.is_full:
-                    return
-                if await self._collector.open_large(buffer):
-                    turn.begins()
+                    return None
+                if self._collector.opens_slowly(buffer):
+                    return buffer
                 count = buffer.append(
                     builder, min(_SLICE_ROWS, rows - builder.rows), min(size, builder.size + _SLICE_BYTES), until
                 )
                 if count:
                     self._appended[buffer] = self._appended.get(buffer, 0) + count
-                if time() > turn.ends:
-                    await turn.give_way()
+                if time() > ends:
+                    return buffer
+        return None
 
     def put_back(self) -> None:
         """What was appended since the last ``take`` will be read again; the builder is of no use any more."""

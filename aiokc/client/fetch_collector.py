@@ -26,8 +26,10 @@ from .signal import Signal
 SLICE_SECONDS = 0.002
 _SLICE_RECORDS = 2048 if NATIVE else 256
 
-# A batch of this size takes milliseconds to check and decompress; both release the GIL, so a thread does it.
-_OFFLOAD_BYTES = 256 << 10
+# A batch of more than that takes long to check, or to decompress; both release the GIL, so a thread does it. So it does
+# with one that was found to be larger than it looks (PartitionBuffer).
+_LARGE_BYTES = 256 << 10
+_LARGE_COMPRESSED_BYTES = 32 << 10
 
 
 @dataclass(slots=True)
@@ -82,7 +84,9 @@ class FetchCollector:
 
     async def give_way(self, buffer: PartitionBuffer, turn: Turn) -> None:
         """Let others run where ``decode_at_once`` had to wait: until its large batch is open, else for a moment."""
-        if await self.open_large(buffer):
+        unread = buffer.unopened()
+        if unread is not None and self.opens_slowly(buffer):
+            await self._open_in_thread(buffer, unread)
             turn.begins()
         else:
             await turn.give_way()
@@ -105,8 +109,7 @@ class FetchCollector:
             if served is not None:
                 served.append(serving)
             while len(buffer.ready) < count and buffer.undecoded:
-                unread = buffer.unopened()
-                if unread is not None and unread.header.batch_length > _OFFLOAD_BYTES:
+                if self.opens_slowly(buffer):
                     return buffer
                 buffer.decode(min(_SLICE_RECORDS, count - len(buffer.ready)))
                 if time() > until:
@@ -118,13 +121,13 @@ class FetchCollector:
                 break
         return None
 
-    async def open_large(self, buffer: PartitionBuffer) -> bool:
-        """Open the next batch in a thread, if it is a large one; return whether it is."""
+    def opens_slowly(self, buffer: PartitionBuffer) -> bool:
+        """Whether the next batch is to be opened in a thread: that takes long, or nobody knows how long."""
         unread = buffer.unopened()
-        if unread is None or unread.header.batch_length <= _OFFLOAD_BYTES:
+        if unread is None:
             return False
-        await self._open_in_thread(buffer, unread)
-        return True
+        header = unread.header
+        return unread.is_large or header.batch_length > (_LARGE_COMPRESSED_BYTES if header.codec else _LARGE_BYTES)
 
     async def _open_in_thread(self, buffer: PartitionBuffer, unread: Unread) -> None:
         """Open a batch in a thread. Where a cancelled call has left one at it, wait for that: never two for a batch."""

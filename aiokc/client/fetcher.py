@@ -92,7 +92,11 @@ class Fetcher:
         self._subscription = subscription
         self._read_committed = config.isolation_level == "read_committed"
         self._random = random
-        self._buffer = FetchBuffer(Limits(config.check_crcs, config.max_decompressed_batch_bytes), pool.buffers)
+        self._buffer = FetchBuffer(
+            Limits(config.check_crcs, config.max_decompressed_batch_bytes),
+            pool.buffers,
+            budget=config.fetch_buffer_bytes,
+        )
         self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions)
         self.collector = FetchCollector(config, subscription, self._buffer, self._planner, self.counters, self.wake)
         self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)

@@ -70,19 +70,25 @@ async def read_column_ranges(
     before it is raised.
     """
     async with _RangeReading(link, ranges, timeout, counters, following) as reading:
-        collector = ColumnCollector(reading.fetcher.collector)
+        columns = ColumnCollector(reading.fetcher.collector)
         ends: dict[TopicPartition, BatchEnd] = {}
         try:
             while reading.unfinished:
                 reading.check()
-                await collector.append(builder, _ALL_ROWS, batch_bytes, reading.turn)
-                collector.take()
+                waits_at = columns.append_at_once(builder, _ALL_ROWS, batch_bytes, reading.turn.ends)
+                # At once, too: what is in the builder can't be taken out of it again. Were others to run in between, a
+                # partition whose leader moved would not be handed out, though its rows are; who goes on from where
+                # that batch says that it ends would have them twice.
+                columns.take()
                 ends |= reading.moved()
                 if builder.size >= batch_bytes or builder.is_full:
                     yield RecordColumns(builder.finish(), ends)
                     ends = {}
                     reading.progresses()
-                await reading.next()
+                if waits_at is not None:
+                    await reading.fetcher.collector.give_way(waits_at, reading.turn)
+                else:
+                    await reading.next()
         except KafkaError:
             if builder.rows:
                 yield RecordColumns(builder.finish(), ends)

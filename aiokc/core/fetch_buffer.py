@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -28,11 +29,15 @@ class FetchBuffer:
     What happened here that changes from where a partition is fetched on, or whether, is told by ``take_touched``.
     """
 
-    def __init__(self, limits: Limits | None = None, buffers: FrameBuffers | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, buffers: FrameBuffers | None = None, *, budget: int = sys.maxsize
+    ) -> None:
         self._limits = limits or Limits()
+        self._budget = budget
         # In the order of service. A plain dict whose first keys are deleted again and again is slow to find its first.
         self._partitions: OrderedDict[TopicPartition, PartitionBuffer] = OrderedDict()
         self._memory = FrameMemory(buffers)
+        self._open: dict[TopicPartition, None] = {}  # those of which something is decompressed, or decoded
         self._touched: dict[TopicPartition, None] = {}
 
     @property
@@ -92,6 +97,10 @@ class FetchBuffer:
         """It had its turn: all others come first now. Where a record was refused, it is still the turn of that."""
         if buffer.refused is None:
             self._partitions.move_to_end(buffer.tp)
+        if buffer.is_open:
+            self._open[buffer.tp] = None
+        else:
+            self._open.pop(buffer.tp, None)
         if buffer.empty:
             self._touched[buffer.tp] = None
             self._drop_if_done(buffer, position)
@@ -108,6 +117,7 @@ class FetchBuffer:
 
     def _drop(self, tp: TopicPartition) -> None:
         buffer = self._partitions.pop(tp, None)
+        self._open.pop(tp, None)
         if buffer is not None:
             buffer.drop()
             self._touched[tp] = None
@@ -130,11 +140,10 @@ class FetchBuffer:
         """The buffers that may be handed out now, in the order of service: who was served comes last.
 
         They are those that are there at the beginning. Most callers have enough with the first few: that is all that
-        they pay for.
+        they pay for. Where memory is short, those come first whose batches are open: each one more would need more.
         """
         wanted = None if only is None else frozenset(only)
-        first = list(islice(self._partitions, _FIRST_FEW))
-        for tp in first if len(first) < _FIRST_FEW else self._and_others(first):
+        for tp in self._in_order():
             buffer = self._partitions.get(tp)
             if buffer is None or (wanted is not None and tp not in wanted):
                 continue
@@ -144,6 +153,13 @@ class FetchBuffer:
             # The latter: behind offsets that hold no record.
             if buffer.ready or not buffer.empty or buffer.next > position.position:
                 yield buffer, position
+
+    def _in_order(self) -> Iterator[TopicPartition]:
+        first = list(self._open) if self.bytes > self._budget else []
+        first += islice(self._partitions, _FIRST_FEW)
+        if len(self._partitions) <= _FIRST_FEW:
+            return iter(dict.fromkeys(first))
+        return self._and_others(list(dict.fromkeys(first)))
 
     def _and_others(self, first: list[TopicPartition]) -> Iterator[TopicPartition]:
         yield from first

@@ -19,7 +19,8 @@ _EMPTY: Final = memoryview(b"")
 class Unread:
     """A batch that has arrived. ``view`` is empty once it is open, or was dropped.
 
-    Open, it has a ``reader``, which keeps ``size`` bytes; or it is ``hidden``: part of an aborted transaction.
+    Open, it has a ``reader``, which keeps ``size`` bytes; or it is ``hidden``: part of an aborted transaction. It
+    ``is_large`` where an attempt to open it at once has shown that.
     """
 
     header: BatchHeader
@@ -29,6 +30,7 @@ class Unread:
     reader: RecordReader | None = None
     size: int = 0
     hidden: bool = False
+    is_large: bool = False
 
 
 @dataclass(slots=True, eq=False)

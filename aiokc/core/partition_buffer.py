@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from ..errors import DeserializationFailed, KafkaError, RecordError
+from ..errors import DeserializationFailed, KafkaError, RecordError, RecordTooLarge
 from ..records import (
     NOT_BEGUN,
     AbortedTransactions,
@@ -22,6 +22,9 @@ from ..types import ConsumerRecord, RawRecord, TopicPartition
 from .arrived_batches import split_arrived
 from .frame_memory import FrameMemory, Run, Unread
 from .kept_batches import KeptBatches, Opened
+
+# Of a batch that is decompressed where it holds the event loop: some 2 ms, with the slowest codec.
+_AT_ONCE_BYTES: Final = 512 << 10
 
 
 @dataclass(slots=True)
@@ -129,6 +132,11 @@ class PartitionBuffer:
             )
 
     @property
+    def is_open(self) -> bool:
+        """Whether something of it is in memory twice: decompressed, or decoded."""
+        return bool(self.ready) or self._kept.reader is not None
+
+    @property
     def undecoded(self) -> bool:
         return bool(self._kept.unread)
 
@@ -151,6 +159,9 @@ class PartitionBuffer:
 
         Changes nothing here, so a thread may do it. Raises RecordError.
         """
+        return self._open(unread, self._limits.max_decompressed_bytes)
+
+    def _open(self, unread: Unread, most: int) -> Opened | None:
         header, view = unread.header, unread.view
         if unread.hidden or (unread.aborted is not None and unread.aborted.skips(header, view)):
             return None
@@ -160,7 +171,7 @@ class PartitionBuffer:
             topic=self.tp.topic,
             partition=self.tp.partition,
             check_crcs=self._limits.check_crcs,
-            max_decompressed_bytes=self._limits.max_decompressed_bytes,
+            max_decompressed_bytes=most,
         )
 
     def opened(self, unread: Unread, opened: Opened | None) -> None:
@@ -194,8 +205,23 @@ class PartitionBuffer:
             self._kept.take_apart(self._kept.first)
         unread = self.unopened()
         if unread is not None:
-            self.opened(unread, self.open(unread))
+            self._open_at_once(unread)
         return self._kept.reader
+
+    def _open_at_once(self, unread: Unread) -> None:
+        """Open a batch that may be larger than it looks: then give up, until somebody asks for it again.
+
+        A thread can ask first (``open``). Nothing else says beforehand what a few kB of compressed zeros become.
+        """
+        most = self._limits.max_decompressed_bytes
+        if not unread.is_large:
+            most = min(most, _AT_ONCE_BYTES)
+        try:
+            self.opened(unread, self._open(unread, most))
+        except RecordTooLarge:
+            if unread.is_large or most == self._limits.max_decompressed_bytes:
+                raise
+            unread.is_large = True
 
     def _take_of_run(self, run: Run, count: int) -> bool:
         """Decode from the run; return False where its next batch is one to be read by itself."""

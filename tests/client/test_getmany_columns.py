@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from aiokc import Consumer, RecordColumns, TopicPartition
-from aiokc.client import column_collector, fetch_collector
+from aiokc.client import column_collector, fetch_collector, polling
 from aiokc.errors import ConcurrentCall, ConfigError, CorruptRecord, RecordError, UsageError
 from aiokc.records import COLUMNS, Codec, NewRecord, encode_batch
 from aiokc.testing import Cluster
@@ -42,9 +42,8 @@ def offsets_of(batch: RecordColumns) -> dict[int, list[int]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever decodes gives way after every few rows."""
-    monkeypatch.setattr(column_collector, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(polling, "_TURN_SECONDS", 0.0)
     monkeypatch.setattr(column_collector, "_SLICE_ROWS", 3)
-    monkeypatch.setattr(fetch_collector, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(fetch_collector, "_SLICE_RECORDS", 3)
 
 
