@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from aiokc import Client, ErrorCode, RecordColumns, TopicPartition
+from aiokc.client import column_collector, polling, range_reader
 from aiokc.errors import ConfigError, CorruptRecord, OffsetOutOfRange, RequestTimedOut
 from aiokc.records import COLUMNS, Codec, ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import ApiKey, Cluster
@@ -115,6 +116,47 @@ async def test_a_batch_says_where_to_read_on() -> None:
                 assert batch.next_offsets.items() <= {tp: batch.next_offsets.get(tp) for tp in stands}.items()
                 assert {tp: end.offset for tp, end in batch.next_offsets.items()}.items() <= stands.items()
         assert stands == {ZERO: 300, ONE: 250}
+
+
+async def test_a_leader_that_moves_while_columns_are_built_repeats_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows can't be taken out of columns again: what is in a batch is behind the reader at once."""
+    readings: list[Any] = []
+    begin, give_way = range_reader._RangeReading.__aenter__, polling.let_others_run
+    moves = 0
+
+    async def begins(reading: Any) -> Any:
+        readings.append(reading)
+        return await begin(reading)
+
+    async def leader_moves() -> None:
+        nonlocal moves
+        collector = readings[0].fetcher.collector
+        buffer = collector.buffer.of(ZERO)
+        if moves < 5 and buffer is not None and buffer.next > 40 * moves:
+            moves += 1
+            collector.subscription.await_validation(ZERO)
+            collector.buffer.drop(ZERO)
+            readings[0].fetcher.wake.notify()
+        await give_way()
+
+    monkeypatch.setattr(range_reader._RangeReading, "__aenter__", begins)
+    monkeypatch.setattr(polling, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(column_collector, "_SLICE_ROWS", 3)
+    monkeypatch.setattr(polling, "let_others_run", leader_moves)
+    async with Cluster(topics={"t": 2}) as cluster:
+        for partition in range(2):
+            for codec in Codec:
+                cluster.append("t", *some_records(40), partition=partition, codec=codec)
+        ends: dict[TopicPartition, int] = {}
+        offsets: dict[TopicPartition, list[int]] = {ZERO: [], ONE: []}
+        async with Client(bootstrap_servers=cluster.bootstrap) as client, asyncio.timeout(20):
+            async for batch in client.read_columns({ZERO: (0, 200), ONE: (0, 200)}):
+                ends |= {tp: end.offset for tp, end in batch.next_offsets.items()}
+                for tp, rows in rows_of([batch]).items():
+                    offsets[tp] += [row["offset"] for row in rows]
+                assert {tp: found[-1] + 1 for tp, found in offsets.items() if found} == ends
+    assert moves == 5
+    assert offsets == {ZERO: list(range(200)), ONE: list(range(200))}
 
 
 @pytest.mark.parametrize("committed", [True, False])

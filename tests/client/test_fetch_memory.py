@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from aiokc import Consumer, TopicPartition
@@ -43,6 +44,40 @@ async def test_a_slow_user_does_not_make_it_grow(brokers: int, codec: int) -> No
                     await asyncio.sleep(0.001)
                     most = max(most, fetcher._buffer.bytes)
         assert most <= budget + brokers * one_batch + 2 * one_batch, "and what is open of the batch in hand"
+
+
+@pytest.mark.parametrize("call", ["getmany", "getone", "columns"])
+async def test_no_more_batches_are_open_than_there_is_room_for(call: str) -> None:
+    """40 partitions whose batches become 50 times as large: taking a little of each would open one of each."""
+    async with Cluster(topics={"t": 40}) as cluster:
+        for partition in range(40):
+            for _ in range(3):
+                cluster.append("t", *[NewRecord(bytes(KIB))] * 20, partition=partition, codec=3)
+        budget, open_batch = 200 * KIB, 21 * KIB
+        options: dict[str, Any] = {"fetch_buffer_bytes": budget, "max_partition_fetch_bytes": KIB}
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50, **options
+        )
+        consumer.assign(TopicPartition("t", number) for number in range(40))
+        got: dict[TopicPartition, list[int]] = {}
+        most = 0
+        async with consumer, asyncio.timeout(50):
+            while sum(map(len, got.values())) < 40 * 60:
+                if call == "columns":
+                    table = pa.record_batch(await consumer.getmany_columns(max_records=2))
+                    found = zip(table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True)
+                elif call == "getone":
+                    await asyncio.sleep(0)  # between any two of them others run, as with a handler that waits
+                    record = await consumer.getone()
+                    found = iter([(record.partition, record.offset)])
+                else:
+                    batch = await consumer.getmany(max_records=2)
+                    found = iter([(each.partition, each.offset) for part in batch.values() for each in part])
+                for partition, offset in found:
+                    got.setdefault(TopicPartition("t", partition), []).append(offset)
+                most = max(most, consumer._reading.fetcher._buffer.bytes)
+        assert all(offsets == list(range(60)) for offsets in got.values())
+        assert most <= budget + 2 * open_batch
 
 
 async def test_a_fetch_asks_for_less_as_the_buffer_fills() -> None:

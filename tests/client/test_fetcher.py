@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from aiokc import Client, Consumer, TopicPartition
@@ -91,6 +92,36 @@ async def test_records_that_come_while_others_are_decoded_wake_the_waiting_call(
                     assert [record.value for record in (await waiting)[ONE]] == [b"real"]
             finally:
                 type(buffer).open = held  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("call", ["getmany", "columns"])
+async def test_a_batch_that_is_larger_than_it_looks_is_opened_in_a_thread(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 MB of zeros are 4 kB, or less: neither that nor the header says how long they hold whoever opens them."""
+    threads = []
+    opens = PartitionBuffer.open
+
+    def open_somewhere(buffer: PartitionBuffer, unread: Any) -> Any:
+        threads.append(threading.current_thread())
+        return opens(buffer, unread)
+
+    monkeypatch.setattr(PartitionBuffer, "open", open_somewhere)
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"before")
+        cluster.append("t", bytes(4 << 20), codec=1)
+        cluster.append("t", b"behind")
+        async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
+            sizes: list[int] = []
+            while len(sizes) < 3:
+                if call == "columns":
+                    table = pa.record_batch(await consumer.getmany_columns())
+                    sizes += map(len, table.column("value").to_pylist())
+                else:
+                    sizes += [len(record.value or b"") for record in (await consumer.getmany())[ZERO]]
+    assert sizes == [6, 4 << 20, 6]
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 async def test_a_cancelled_call_leaves_its_thread_to_the_next_one() -> None:
