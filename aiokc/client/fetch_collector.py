@@ -12,7 +12,8 @@ from ..core.counters import FetchCounters
 from ..core.fetch_buffer import FetchBuffer, Serving
 from ..core.fetch_plan import FetchPlanner
 from ..core.frame_memory import Unread
-from ..core.partition_buffer import Opened, PartitionBuffer
+from ..core.kept_batches import Opened
+from ..core.partition_buffer import PartitionBuffer
 from ..core.positions import PartitionPosition
 from ..core.subscription import Subscription
 from ..errors import RecordError

@@ -65,14 +65,15 @@ async def test_no_more_batches_are_open_than_there_is_room_for(call: str) -> Non
             while sum(map(len, got.values())) < 40 * 60:
                 if call == "columns":
                     table = pa.record_batch(await consumer.getmany_columns(max_records=2))
-                    found = zip(table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True)
+                    columns = (table.column(name).to_pylist() for name in ("partition", "offset"))
+                    found = list(zip(*columns, strict=True))
                 elif call == "getone":
                     await asyncio.sleep(0)  # between any two of them others run, as with a handler that waits
                     record = await consumer.getone()
-                    found = iter([(record.partition, record.offset)])
+                    found = [(record.partition, record.offset)]
                 else:
                     batch = await consumer.getmany(max_records=2)
-                    found = iter([(each.partition, each.offset) for part in batch.values() for each in part])
+                    found = [(each.partition, each.offset) for part in batch.values() for each in part]
                 for partition, offset in found:
                     got.setdefault(TopicPartition("t", partition), []).append(offset)
                 most = max(most, consumer._reading.fetcher._buffer.bytes)

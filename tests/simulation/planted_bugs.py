@@ -30,6 +30,7 @@ from aiokc.core.positions import PartitionPosition
 from aiokc.core.subscription import Subscription
 from aiokc.errors import BrokerError
 from aiokc.net.pool import Pool
+from aiokc.records import RecordReader
 from aiokc.types import OffsetAndMetadata, RecordColumns, TopicPartition
 
 from .history import replaced
@@ -120,23 +121,23 @@ def _seek_under_the_old_claim(self: Subscription, tp: TopicPartition, offset: in
     self.touch(tp)
 
 
-def _read_a_part_and_drop_the_rest(self: PartitionBuffer, count: int) -> None:
+def _read_a_part_and_drop_the_rest(self: PartitionBuffer, reader: RecordReader, count: int) -> None:
     """A batch from which something was taken is done with."""
-    reader = self._reader
-    assert reader is not None
     self.ready += reader.take(count, self.next)
-    self._close_batch()
+    self._close_batch(self._kept.header)
 
 
-def _read_from_the_start_of_the_batch(self: PartitionBuffer, count: int) -> None:
+def _read_from_the_start_of_the_batch(self: PartitionBuffer, reader: RecordReader, count: int) -> None:
     """A batch may begin before the position: its first records are not wanted."""
-    reader = self._reader
-    assert reader is not None
     self.ready += reader.take(count, 0)
     if self.ready:
         self.next = max(self.next, self.ready[-1].offset + 1)
     if reader.remaining == 0:
-        self._close_batch()
+        self._close_batch(self._kept.header)
+
+
+# Each batch is read by itself.
+_NO_RUNS: Final = (PartitionBuffer, "_take_of_run", lambda self, run, count: False)
 
 
 def _no_retry_after_an_error(self: Fetcher, plan: Any) -> None:
@@ -258,9 +259,11 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "keep the buffer on seek": _bug(
         "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_claim), group=False
     ),
-    "drop the rest of a batch": _bug("skip, lost", (PartitionBuffer, "_read", _read_a_part_and_drop_the_rest)),
+    "drop the rest of a batch": _bug(
+        "skip, lost", (PartitionBuffer, "_read", _read_a_part_and_drop_the_rest), _NO_RUNS
+    ),
     "hand out what lies before the position": _bug(
-        "non-monotonic, duplicate", (PartitionBuffer, "_read", _read_from_the_start_of_the_batch)
+        "non-monotonic, duplicate", (PartitionBuffer, "_read", _read_from_the_start_of_the_batch), _NO_RUNS
     ),
     "skip a record on cancel": _bug("skip, lost", (Deserializing, "_fill", _lose_what_is_awaited), first=5),
     "skip rows on cancel": _bug("skip, lost", (Poll, "columns", _await_before_columns_are_returned), first=7),
