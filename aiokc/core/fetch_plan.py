@@ -209,7 +209,7 @@ class FetchPlanner:
         if position.until is not None and offset >= position.until:
             return None, None
         topic_id, epoch = topic.topic_id, info.leader_epoch
-        is_same = topic_id is position.topic_id and (epoch is None or epoch == position.checked_epoch)
+        is_same = topic_id is position.topic_id and epoch == position.checked_epoch
         if not is_same and not self._is_same_log(tp, position, topic_id, epoch, last_epoch):
             return None, None
         node_id = leader if position.read_replica is None else self._replica(tp, position, now) or leader
@@ -240,9 +240,9 @@ class FetchPlanner:
         elif topic_id is not position.topic_id and topic_id not in (None, position.topic_id):
             self.recreated.append((tp, position.token))
             return False
-        if leader_epoch is None or position.checked_epoch == leader_epoch:
+        if position.checked_epoch == leader_epoch:
             return True
-        if last_epoch is None:
+        if leader_epoch is None or last_epoch is None:
             position.checked_epoch = leader_epoch  # there is nothing to compare
             return True
         self._subscription.await_validation(tp)

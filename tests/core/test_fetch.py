@@ -291,6 +291,21 @@ def test_topic_ids_travel_where_all_are_known() -> None:
     assert [topic.topic for topic in fetch.request(12, ClientConfig()).topics] == ["a", "b"]
 
 
+def test_metadata_that_know_no_leader_epoch_any_more_are_believed() -> None:
+    """A broker that does not know it says -1. Answers count by the epoch that was asked with: it must be this one."""
+    subscription = reading(A0)
+    planner = FetchPlanner(subscription, FetchBuffer(), ClientConfig())
+    for version, epoch in enumerate((3, None, 3), 1):
+        picture = cluster({A0: 1})
+        picture.topics["a"].partitions[0] = PartitionInfo("a", 0, 1, epoch)
+        while planner.look(replace(picture, version=version), 0.0, 10):
+            pass
+        (fetch,) = planner.plan({}, 0.0)
+        asked_with = -1 if epoch is None else epoch
+        assert [target.leader_epoch for target in fetch.session.asked] == [asked_with]
+        assert subscription[A0].checked_epoch == epoch
+
+
 def test_the_request_carries_epoch_isolation_and_limits() -> None:
     picture = cluster({A0: 1})
     config = ClientConfig(isolation_level="read_committed", max_partition_fetch_bytes=77, fetch_min_bytes=9)
