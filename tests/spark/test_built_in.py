@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.functions import spark_partition_id
@@ -26,7 +27,7 @@ from spark_source.offsets import ANCHOR
 from spark_source.schema import kafka_schema
 from tests.producing import Message, produce
 
-from .built_in_cases import BOTH_REFUSE, ONLY_AIOKC_REFUSES, SAME_ROWS, SAME_TASKS, Case, lay_out
+from .built_in_cases import BOTH_REFUSE, ONLY_AIOKC_REFUSES, SAME_ROWS, SAME_TASKS, START_MS, Case, lay_out
 from .test_stream_query import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(240)]
@@ -204,18 +205,51 @@ def test_both_wait_for_the_least_number_of_records(kafka: LocalKafka, topic: str
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "said_by_kafka", "said"),
     [
-        ({"endingOffsets": "latest"}, "endingOffsets ends a batch query"),
-        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger (9) is more than"),
+        ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries", "endingOffsets ends a batch"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            r"minOffsetPerTrigger\(9\) is higher than the maxOffsetsPerTrigger\(8\)",
+            "minOffsetsPerTrigger (9) is more than",
+        ),
     ],
 )
-def test_both_refuse_as_streams(topics: tuple[str, str], streams: Streams, options: dict[str, str], said: str) -> None:
-    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": topics[0], **options}
+def test_both_refuse_as_streams(
+    kafka: LocalKafka, topics: tuple[str, str], streams: Streams, options: dict[str, str], said_by_kafka: str, said: str
+) -> None:
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topics[0], **options}
 
-    with pytest.raises(Exception):  # noqa: B017, PT011 (the built-in source raises all kinds)
+    with pytest.raises(PySparkException, match=said_by_kafka):
         streams.start_one("kafka", given).awaitTermination(60)
     with pytest.raises(KafkaError) as caught:
         AiokcDataSource(given).streamReader(kafka_schema(include_headers=False))
 
     assert said in str(caught.value)
+
+
+def test_the_same_rows_as_streams(
+    spark: SparkSession, kafka: LocalKafka, topics: tuple[str, str], tmp_path: Path
+) -> None:
+    """What differs between batches and streams is planned elsewhere; so one stream has most of it."""
+    a, b = topics
+
+    def read(source: str, **options: str) -> tuple[object, list[Row]]:
+        rows = spark.readStream.format(source).options(**{"kafka.bootstrap.servers": kafka.bootstrap}, **options).load()
+        found: list[Row] = []
+        writer = rows.writeStream.foreachBatch(lambda batch, _: found.extend(batch.collect()))
+        checkpoint = str(tmp_path / f"{source}-{len(options)}")
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+        return rows.schema, sorted(found, key=lambda row: (row.topic, row.partition, row.offset))
+
+    later = str(START_MS + 3_000)
+    assigned = [read(source, assign=json.dumps({a: [0, 1]}), startingTimestamp=later) for source in BOTH]
+    by_pattern = [
+        read(source, subscribePattern=f"{a}|{b}", startingOffsets="earliest", includeHeaders="true") for source in BOTH
+    ]
+
+    assert assigned[0] == assigned[1]
+    assert {row.partition for row in assigned[1][1]} == {0, 1}
+    assert by_pattern[0] == by_pattern[1]
+    assert {row.topic for row in by_pattern[1][1]} == {a, b}

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from aiokc.testing.kafka import LocalKafka
+from spark_source.offsets import ANCHOR
 from tests.producing import Stored, produce
 
 from .file_sink import write_to, written_in
 from .run_until_killed import RECORDS
 from .session import ROOT
+from .test_stream_query import wait_for_batches
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.every_spark, pytest.mark.timeout(180)]
 
@@ -26,7 +33,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.every_spark, pyt
 @pytest.mark.parametrize(
     ("point", "batches_done", "records_read"),
     [
-        pytest.param("in-batch-0", 0, 0, marks=pytest.mark.long),
         pytest.param("before-commit", 1, 2 * RECORDS, marks=pytest.mark.long),
         pytest.param("between-batches", 2, 2 * RECORDS, marks=pytest.mark.long),
     ],
@@ -62,6 +68,53 @@ def test_killed_and_restarted(
         query.stop()
 
     assert written_in(tmp_path / "sink") == expected(kafka, topic_name) - Counter(before)
+
+
+def test_killed_in_batch_0_while_others_write(
+    kafka: LocalKafka, topic_name: str, read_stream: DataStreamReader, tmp_path: Path
+) -> None:
+    """From latest: what was written between its start and its death would be lost if nobody knew of the start."""
+    kafka.create_topic(topic_name, partitions=3)
+    before = produce(kafka.bootstrap, topic_name, [b"before the stream starts at latest"] * 10)
+    arguments = [kafka.bootstrap, topic_name, str(tmp_path), "in-batch-0"]
+    with writing(kafka.bootstrap, topic_name):
+        returncode, said = run_alone([sys.executable, "-m", "tests.spark.run_until_killed", *arguments], seconds=150)
+    assert returncode == -signal.SIGKILL, said
+    assert not written_in(tmp_path / "sink")
+    assert not list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))
+    logged = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1])
+    starts, ends = ({int(part): at for part, at in found[topic_name].items()} for found in (logged[ANCHOR], logged))
+    assert sum(ends.values()) > sum(starts.values()) >= len(before)
+
+    writer = read_stream.load().writeStream.foreachBatch(write_to(tmp_path / "sink"))
+    with writing(kafka.bootstrap, topic_name):
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        wait_for_batches(query)
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    due = [place for place in expected(kafka, topic_name) if place.offset >= starts[place.partition]]
+    assert written_in(tmp_path / "sink") == Counter(due)
+
+
+@contextmanager
+def writing(bootstrap: str, topic: str) -> Iterator[None]:
+    """Write some records, again and again, in a thread."""
+    done = Event()
+
+    def write() -> None:
+        while not done.wait(0.05):
+            produce(bootstrap, topic, [b"at any time"] * 5)
+
+    with ThreadPoolExecutor(1) as thread:
+        work = thread.submit(write)
+        try:
+            yield
+        finally:
+            done.set()
+        work.result()
 
 
 def run_alone(command: list[str], *, seconds: float) -> tuple[int, str]:

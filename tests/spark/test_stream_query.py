@@ -138,6 +138,29 @@ def test_available_now_in_batches_and_again(
     assert written_in(sink) == once_each(stored)
 
 
+@pytest.mark.every_spark(since="4.2")
+def test_available_now_leaves_to_the_next_run_what_is_written_meanwhile(
+    kafka: LocalKafka, topic: str, read_stream: DataStreamReader, sink: Path, tmp_path: Path
+) -> None:
+    stored = produce(kafka.bootstrap, topic, [Message(b"x", partition=n % 3) for n in range(30)])
+    later: list[Stored] = []
+    write = write_to(sink)
+
+    def write_and_produce(batch: DataFrame, batch_id: int) -> None:
+        write(batch, batch_id)
+        if not later:
+            later.extend(produce(kafka.bootstrap, topic, [Message(b"x", partition=n % 3) for n in range(30)]))
+
+    rows = read_stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "15").load()
+    writer = rows.writeStream.foreachBatch(write_and_produce).option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert written_in(sink) == once_each(stored)
+
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert written_in(sink) == once_each(stored + later)
+
+
 @pytest.mark.parametrize(
     "trigger", [{"once": True}, pytest.param({"processingTime": "200 milliseconds"}, marks=pytest.mark.long)]
 )
