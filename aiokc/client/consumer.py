@@ -40,10 +40,11 @@ from .checked import (
 )
 from .column_collector import ColumnPoll
 from .commits_unwaited import OnCommitted
-from .poll import DECODE_AHEAD, Poll
+from .poll import Poll
 from .polling import SingleUser
 from .reading import Reading
 from .rebalance_listener import RebalanceListener
+from .run_of_records import LEAST_AHEAD
 from .user_commits import Committable
 
 _ALL_RECORDS = 1 << 31
@@ -244,7 +245,7 @@ class Consumer(Generic[K, V]):
         if not partitions:
             record = next(self._poll.steps.items, None)
             return record if record is not None else await self._poll.one()
-        batch = await self._poll.records(partitions, None, DECODE_AHEAD, 1)
+        batch = await self._poll.records(partitions, None, LEAST_AHEAD, 1)
         return next(iter(batch.values()))[0]
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[K | None, V | None]]:

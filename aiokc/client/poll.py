@@ -17,9 +17,6 @@ from .reading import Reading
 from .run_of_records import RunOfRecords
 from .steps import Steps
 
-# How many records getone() and the iterator decode at a time.
-DECODE_AHEAD = 500
-
 
 class Poll(Generic[K, V]):
     """What getmany, getone, the iterator and getmany_columns have in common.
@@ -37,7 +34,8 @@ class Poll(Generic[K, V]):
 
     async def one(self) -> ConsumerRecord[K | None, V | None]:
         """Hand out one record, of many that are decoded; ``steps.items`` has those that may follow without a poll."""
-        tp, records = next(iter((await self.records((), None, DECODE_AHEAD, 1)).items()))
+        self.run.close()  # that says how many
+        tp, records = next(iter((await self.records((), None, self.run.ahead, 1)).items()))
         if self._reading.hands_out_raw_records:
             self.run.begin(tp)
         return records[0]

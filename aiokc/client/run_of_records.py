@@ -13,6 +13,12 @@ from .polling import SingleUser
 from .reading import Reading
 from .steps import Steps, new_steps
 
+# How many records getone() and the iterator decode at a time: twice as many as the last run has handed out. Where the
+# user is slow, each poll serves another partition, and what is ahead stays there: 500 of each of a thousand would be
+# 100 MB that nobody has counted.
+LEAST_AHEAD = 16
+_MOST_AHEAD = 500
+
 
 class RunOfRecords:
     """What is decoded of one partition, behind the record that the last poll has handed out.
@@ -33,6 +39,7 @@ class RunOfRecords:
         self._user = user
         self._open: tuple[PartitionBuffer, PartitionPosition] | None = None
         self._count = self._counted = 0
+        self.ahead = LEAST_AHEAD  # how many records the next poll should have decoded
 
     def begin(self, tp: TopicPartition) -> None:
         """A poll has just handed out a record of ``tp``: those behind it may follow without one."""
@@ -84,6 +91,7 @@ class RunOfRecords:
             return
         self.count()
         (buffer, position), self._open, self.steps.items = self._open, None, iter(())
+        self.ahead = min(max(2 * self._count, LEAST_AHEAD), _MOST_AHEAD)
         if self._count == 0 or not self._reading.collector.buffer.is_current(buffer):
             return
         _, after = buffer.take(self._count)

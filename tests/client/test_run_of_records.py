@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aiokc import Consumer, TopicPartition
+from aiokc.client import polling
 from aiokc.errors import ConcurrentCall
 from aiokc.testing import Cluster
 
@@ -139,6 +140,24 @@ async def test_others_have_their_turn_within_milliseconds(way: str) -> None:
                 pass  # so that no more than twenty of them are 2 ms
         task.cancel()
         assert 0 < longest <= 21, "there were no runs, or nobody else has had a turn"
+
+
+async def test_no_more_is_decoded_ahead_than_a_slow_user_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """He comes to another partition with each record; what is ahead of that stays decoded."""
+    async with Cluster(topics={"t": 2}) as cluster:
+        for partition in (0, 1):
+            cluster.append("t", *[b"v"] * 3000, partition=partition)
+        async with await reading(cluster, 0) as consumer:
+
+            async def ahead_after(records: int) -> int:
+                for _ in range(records):
+                    await consumer.getone()
+                buffers = [consumer._reading.fetcher._buffer.of(tp) for tp in (ZERO, ONE)]
+                return max(len(buffer.ready) for buffer in buffers if buffer is not None)
+
+            assert max([await ahead_after(1) for _ in range(1_000)]) > 100
+            monkeypatch.setattr(polling, "_TURN_SECONDS", -1.0)  # each of his turns is over with its first record
+            assert await ahead_after(2_000) <= 16
 
 
 async def test_stop_ends_the_iteration_at_once() -> None:
