@@ -28,7 +28,7 @@ prepare(ListOffsetsRequest)
 
 # More partitions than this are asked about by several requests, one after the other on the same connection: neither to
 # write nor to read one holds the loop for long.
-AT_ONCE: Final = 500
+AT_ONCE: Final = 250
 
 Asked = Mapping[TopicPartition, int]
 Found = dict[TopicPartition, OffsetAndTimestamp | None]

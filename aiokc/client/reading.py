@@ -140,7 +140,7 @@ class Reading:
                 await self.link.stop()
             if self._commits is not None:
                 self._commits.unwaited.close()
-            self.subscription.unsubscribe()
+            self.subscription.end()
             self.changed.notify()
             self._close_interceptors()
         self.run_callbacks()
@@ -344,8 +344,7 @@ class Reading:
         lacking = partitions
         while True:
             self.check()
-            # With each answer some of thousands are found: only those that lack one are looked at again, and all of
-            # them at the end.
+            # With each answer some of thousands are found: only the others are looked at again, and all at the end.
             lacking = self._without_position(lacking) or self._without_position(partitions)
             if not lacking:
                 return {tp: self.subscription[tp].position for tp in partitions}

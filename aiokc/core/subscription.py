@@ -104,6 +104,17 @@ class Subscription:
         self._leave_for(())
         self._left_consumed, self._taken = consumed, taken
 
+    def end(self) -> None:
+        """Want nothing and hold nothing, for good: nobody commits any more, so nothing is kept for that."""
+        self.mode = Mode.NONE
+        self.topics = frozenset()
+        self.pattern, self.is_matched = None, False
+        self._assigned, self._waiting, self._touched = {}, Waiting(), {}
+        for kept in (self._held, self._taken, self._left, self._left_consumed, self._left_held):
+            kept.clear()
+        self.assignment_id += 1
+        self.touches += 1
+
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
         """Replace the assignment by the user's own wish: what may be committed of it stays so."""
         committable = self.committable()
@@ -153,13 +164,12 @@ class Subscription:
         self._taken |= {tp for tp in self._held if tp not in wanted and self._assigned[tp].held}
         self._held &= wanted.keys()
         old, self._assigned = self._assigned, {}
+        added = [tp for tp in wanted if tp not in old] if old else wanted
         for tp in wanted:
-            kept = old.pop(tp, None)
-            if kept is None:
-                kept = PartitionPosition(next(self._tokens))
-                self._waiting.put(tp, kept.state)
-                self.touch(tp)
-            self._assigned[tp] = kept
+            self._assigned[tp] = old.pop(tp) if tp in old else PartitionPosition(next(self._tokens))
+        self._waiting.begin(added)
+        self._touched.update(dict.fromkeys(added))
+        self.touches += 1
         for tp in old:
             self._waiting.remove(tp)
             self.touch(tp)

@@ -31,6 +31,12 @@ class Waiting:
     def __bool__(self) -> bool:
         return bool(self._places)
 
+    def begin(self, partitions: Iterable[TopicPartition]) -> None:
+        """These have just been assigned: each is INITIALIZING, and waits for nothing else."""
+        new = dict.fromkeys(partitions, PositionState.INITIALIZING)
+        self._initializing.update(new)
+        self._places.update(dict.fromkeys(new, self._initializing))
+
     def put(self, tp: TopicPartition, state: PositionState) -> None:
         """It waits for what ``state`` says, and may be worked on."""
         place = self._places.get(tp)

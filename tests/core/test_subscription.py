@@ -400,3 +400,15 @@ def test_the_newer_of_two_times_counts() -> None:
     subscription.retry_later([A1], 90.0)
     subscription.replace([A0])
     assert list(subscription.in_state(PositionState.AWAIT_RESET, 90.0)) == [A0]
+
+
+def test_at_the_end_nothing_is_held_or_kept_to_be_committed() -> None:
+    subscription = assigned(A0, A1)
+    subscription.seek(A0, 5)
+    subscription.hand_out(A0, 7, None)
+    before = subscription.touches
+    subscription.end()
+    assert (dict(subscription.assigned), subscription.topics, subscription.mode) == ({}, frozenset(), Mode.NONE)
+    assert (subscription.consumed(), subscription.committable(), subscription.holds_records()) == ({}, {}, False)
+    assert not subscription.is_locating
+    assert subscription.touches > before, "what hands out records without a poll notices"
