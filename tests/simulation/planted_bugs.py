@@ -164,7 +164,7 @@ def _hand_out_stale_buffers(
             yield buffer, position
 
 
-def _forget_nothing(self: FetchBuffer, tp: TopicPartition, subscription: Subscription) -> None:
+def _forget_nothing(self: FetchBuffer, tp: TopicPartition) -> None:
     """The buffers of partitions that were revoked stay."""
 
 
@@ -278,7 +278,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "keep buffered data of a revoked partition": _bug(
         "skip, duplicate, non-monotonic",
         (FetchBuffer, "servable", _hand_out_stale_buffers),
-        (FetchBuffer, "forget_stale", _forget_nothing),
+        (FetchBuffer, "drop", _forget_nothing),
         group=True,
     ),
     "keep positions of revoked partitions": _bug(
