@@ -67,9 +67,11 @@ def verdicts(results: Results) -> list[Verdict]:
     rows = summarize(results)
     figures = {(row.case.name, row.client): row.figures for row in rows if row.figures is not None}
     found = [_verdict(bar, figures) for bar in BARS if {(bar.case, bar.client), (bar.case, bar.peer)} <= figures.keys()]
-    found += [verdict for row in rows if row.client == "aiokc" for verdict in _stalls(row)]
-    studied = {study.name: study.rows for study in results.studies}
-    return [*found, *_latency(_measured(studied.get("latency", []))), *_scale(_measured(studied.get("scale", [])))]
+    found += [verdict for row in rows if row.client.startswith("aiokc") for verdict in _stalls(row)]
+    studied = {study.name: _measured(study.rows) for study in results.studies}
+    for name, judge in _STUDIES.items():
+        found += judge(studied.get(name, []))
+    return found
 
 
 def render_verdicts(found: Sequence[Verdict]) -> str:
@@ -94,12 +96,14 @@ def _verdict(bar: Bar, figures: Mapping[tuple[str, str], Figures]) -> Verdict:
 
 
 def _stalls(row: Row) -> Iterable[Verdict]:
-    if row.figures is None or row.figures.stalls is None:
-        return
-    stalls = row.figures.stalls
-    work = f"{row.case.name}: {CLIENTS[row.client].label}, stalls of the loop"
-    for name, most, found in (("p99", _MOST_STALL_P99, stalls.p99), ("longest", _MOST_STALL, stalls.max)):
-        yield Verdict(f"{work}, {name}", f"under {most:g} ms", f"{found:.1f} ms", found < most)
+    if row.figures is not None and row.figures.stalls is not None:
+        stalls = row.figures.stalls
+        yield from _held(f"{row.case.name}: {CLIENTS[row.client].label}", stalls.p99, stalls.max)
+
+
+def _held(work: str, p99: float, longest: float) -> Iterable[Verdict]:
+    for name, most, found in (("p99", _MOST_STALL_P99, p99), ("longest", _MOST_STALL, longest)):
+        yield Verdict(f"{work}, stalls of the loop, {name}", f"under {most:g} ms", f"{found:.1f} ms", found < most)
 
 
 def _measured(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
@@ -116,6 +120,19 @@ def _latency(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
             yield Verdict(f"latency, {name}", f"at most {best:.2f}, the best peer's", f"{found:.2f}", found <= best)
 
 
+def _read_ahead(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
+    for row in rows:
+        if row["client"].startswith("aiokc"):
+            yield from _held(f"8 partitions of 6 MB ahead: {row['client']}", float(row["p99 ms"]), float(row["max ms"]))
+
+
+def _memory(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
+    for row in rows:
+        peak, bar = float(row["peak MB"]), float(row["bar"].split()[0])
+        work = f"1,000 partitions and a slow user: {row['client']}, peak memory"
+        yield Verdict(work, f"at most {bar:g} MB", f"{peak:g} MB", peak <= bar)
+
+
 def _scale(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
     for row in rows:
         if row["partitions"] == "1,000":
@@ -125,3 +142,6 @@ def _scale(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:
             yield Verdict("1,000 partitions beside 1, CPU s per M records", aim, f"{ratio:.2f}x", is_reached)
             work, aim = "1,000 partitions, idle", f"under {_MOST_IDLE_PERCENT:g} % of a core"
             yield Verdict(work, aim, f"{idle:.2f} %", idle < _MOST_IDLE_PERCENT)
+
+
+_STUDIES: Final = {"latency": _latency, "stalls": _read_ahead, "memory": _memory, "scale": _scale}
