@@ -278,16 +278,15 @@ class Fetcher:
             if loop.time() - since > SLICE_SECONDS:
                 await asyncio.sleep(0)
                 since = loop.time()
-            position = self._subscription.get(target.tp, target.token)
+            position = self._position_of(target)
             if position is None:
-                continue  # revoked, or sought away from, while the Fetch was in flight
-            if position.state is not PositionState.FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
-                continue  # another leader since: this one may not have known that it was deposed (KIP-320)
+                continue
             if target.tp in moved:
                 self._subscription.touch(target.tp)
             elif not self._take_in(Answer(target, data), position, plan.node_id):
                 later.append(target.tp)
             elif data.records:
+                since = await self._add_rest(target, since)
                 size += len(data.records)
                 goes_on = goes_on or self._goes_on(target.tp, position)
         # An answer that is as long as it may be can have left out partitions of which nothing else is known.
@@ -295,6 +294,32 @@ class Fetcher:
         if later:
             self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
         self._news = self._news or bool(answers)
+
+    def _position_of(self, target: FetchTarget) -> PartitionPosition | None:
+        """Return what an answer is for, if it still is."""
+        position = self._subscription.get(target.tp, target.token)
+        if position is None:
+            return None  # revoked, or sought away from, while the Fetch was in flight
+        if position.state is not PositionState.FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
+            return None  # another leader since: this one may not have known that it was deposed (KIP-320)
+        return position
+
+    async def _add_rest(self, target: FetchTarget, since: float) -> float:
+        """Store what of a partition was not stored at once, giving way every 2 ms; return when it last has.
+
+        What a claim that has ended meanwhile, or has another leader, would still get is left out.
+        """
+        buffer, time = self._buffer.of(target.tp), asyncio.get_running_loop().time
+        while buffer is not None and buffer.is_arriving:
+            if time() - since > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                since = time()
+            position = self._position_of(target)
+            if position is None:
+                self._buffer.leave_rest(buffer)
+            else:
+                self._buffer.add_more(buffer, position)
+        return since
 
     def _goes_on(self, tp: TopicPartition, position: PartitionPosition) -> bool:
         """Whether the log holds more of a partition than was fetched of it."""
@@ -370,7 +395,7 @@ class Fetcher:
             if not data.records:
                 return is_known or not is_led_on
             self.counters.bytes += len(data.records)
-        self._buffer.add(answer.fetched(node_id), position)
+        self._buffer.begin(answer.fetched(node_id), position)
         return True
 
     def _complain(self, about: str, error: KafkaError) -> None:

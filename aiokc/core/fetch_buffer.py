@@ -60,7 +60,13 @@ class FetchBuffer:
         return bool(self._touched)
 
     def add(self, fetched: Fetched, position: PartitionPosition) -> None:
-        """Store what arrived for a claim that still holds."""
+        """Store what arrived for a claim that still holds, all of it."""
+        arriving = self.begin(fetched, position)
+        while arriving is not None:
+            arriving = self.add_more(arriving, position)
+
+    def begin(self, fetched: Fetched, position: PartitionPosition) -> PartitionBuffer | None:
+        """Store the first of what arrived for a claim that still holds; return where more of it is to be added."""
         buffer = self._partitions.get(fetched.tp)
         if buffer is None or buffer.token != position.token:
             self._drop(fetched.tp)
@@ -68,9 +74,23 @@ class FetchBuffer:
                 fetched.tp, position.token, position.position, self._limits, self._memory, position.leader_epoch
             )
             self._partitions[fetched.tp] = buffer
-        buffer.add(fetched)
-        self._touched[fetched.tp] = None
+        buffer.begin(fetched)
+        return self._has_added(buffer, position)
+
+    def add_more(self, buffer: PartitionBuffer, position: PartitionPosition) -> PartitionBuffer | None:
+        """Store some more of what arrived; return where there is still more to be added. The claim must still hold."""
+        buffer.add_more()
+        return self._has_added(buffer, position)
+
+    def leave_rest(self, buffer: PartitionBuffer) -> None:
+        """Store no more of what arrived: it is fetched again."""
+        buffer.leave_rest()
+        self._touched[buffer.tp] = None
+
+    def _has_added(self, buffer: PartitionBuffer, position: PartitionPosition) -> PartitionBuffer | None:
+        self._touched[buffer.tp] = None
         self._drop_if_done(buffer, position)
+        return buffer if buffer.is_arriving else None
 
     def fail(self, tp: TopicPartition, position: PartitionPosition, error: KafkaError) -> None:
         """Put ``error`` behind whatever is buffered of this claim."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from ..errors import DeserializationFailed, KafkaError, RecordError, RecordTooLarge
@@ -19,12 +20,15 @@ from ..records import (
     take_run,
 )
 from ..types import ConsumerRecord, RawRecord, TopicPartition
-from .arrived_batches import split_arrived
+from .arrived_batches import Arrived, split_arrived
 from .frame_memory import FrameMemory, Run, Unread
 from .kept_batches import KeptBatches, Opened
 
 # Of a batch that is decompressed where it holds the event loop: some 2 ms, with the slowest codec.
 _AT_ONCE_BYTES: Final = 512 << 10
+
+# To look at so many batches by themselves, each of which may be one record, takes half a millisecond.
+_ADDED_AT_ONCE: Final = 128
 
 
 @dataclass(slots=True)
@@ -61,6 +65,7 @@ class PartitionBuffer:
     """
 
     __slots__ = (
+        "_arriving",
         "_kept",
         "_limits",
         "_senders",
@@ -101,16 +106,27 @@ class PartitionBuffer:
         self.error: KafkaError | None = None
         self._senders: list[tuple[int, int]] = []  # from which offset on which broker has sent it
         self._limits = limits
+        self._arriving: Iterator[Arrived] | None = None  # what of an answer is not added yet
         self._kept = KeptBatches(memory or FrameMemory())
 
     def drop(self) -> None:
         """Keep nothing any more. What a thread, or a call that gave way, still does to it counts for nobody."""
+        self._arriving = None
         self._kept.drop()
         self._kept = KeptBatches(FrameMemory())
 
     def add(self, fetched: Fetched) -> None:
-        """Append what arrived. An answer for another offset than the end of what is here is stale and dropped."""
-        if fetched.offset != self.end or self.error is not None:
+        """Append what arrived, all of it."""
+        self.begin(fetched)
+        while self.is_arriving:
+            self.add_more()
+
+    def begin(self, fetched: Fetched) -> None:
+        """Append the first batches of what arrived, and by ``add_more`` the others, while it ``is_arriving``.
+
+        An answer for another offset than the end of what is here is stale and dropped.
+        """
+        if fetched.offset != self.end or self.error is not None or self.is_arriving:
             return
         if fetched.error is not None:
             self.error = fetched.error
@@ -119,17 +135,42 @@ class PartitionBuffer:
         aborted = None
         if fetched.aborted:
             aborted = AbortedTransactions(fetched.aborted, check_crcs=self._limits.check_crcs)
-        try:
-            for unread, next_offset, epoch in split_arrived(fetched.records, self.end, aborted):
-                self._kept.add(unread)
-                self.end, self.epoch = next_offset, epoch
-        except RecordError as error:
-            self.error = self._located(error)
-            return
-        if self.end == fetched.offset and len(fetched.records) > 0:
+        self._arriving = split_arrived(fetched.records, self.end, aborted)
+        self.add_more()
+        self._refuse_nothing(fetched)
+
+    def _refuse_nothing(self, fetched: Fetched) -> None:
+        """Bytes of which no batch was appended are an error: nothing can be read past them."""
+        if self.error is None and self.end == fetched.offset and len(fetched.records) > 0:
             self.error = self._located(
                 RecordError("the broker sent bytes without one complete record batch; nothing can be read past here")
             )
+
+    @property
+    def is_arriving(self) -> bool:
+        """Whether there is more of an answer to add."""
+        return self._arriving is not None
+
+    def add_more(self) -> None:
+        """Append some more batches of what arrived. They are what is buffered: ``end`` is behind the last of them."""
+        arriving = self._arriving
+        if arriving is None or self.error is not None:  # what was added first can't be read: nothing is added behind it
+            return self.leave_rest()
+        try:
+            added = 0
+            for unread, next_offset, epoch in islice(arriving, _ADDED_AT_ONCE):
+                self._kept.add(unread)
+                self.end, self.epoch = next_offset, epoch
+                added += 1
+        except RecordError as error:
+            self._arriving, self.error = None, self._located(error)
+            return
+        if added < _ADDED_AT_ONCE:
+            self._arriving = None
+
+    def leave_rest(self) -> None:
+        """Add no more of what arrived: it is fetched again, from ``end`` on."""
+        self._arriving = None
 
     @property
     def is_open(self) -> bool:
@@ -142,7 +183,7 @@ class PartitionBuffer:
 
     @property
     def empty(self) -> bool:
-        return not self.ready and not self.undecoded and self.error is None
+        return not self.ready and not self.undecoded and self.error is None and self._arriving is None
 
     @property
     def at_error(self) -> bool:
