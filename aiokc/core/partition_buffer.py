@@ -27,8 +27,8 @@ from .kept_batches import KeptBatches, Opened
 # Of a batch that is decompressed where it holds the event loop: some 2 ms, with the slowest codec.
 _AT_ONCE_BYTES: Final = 512 << 10
 
-# To look at so many batches by themselves, each of which may be one record, takes half a millisecond.
-_ADDED_AT_ONCE: Final = 128
+# To look at so many batches by themselves, each of which may be one record, takes less than a millisecond.
+_ADDED_AT_ONCE: Final = 64
 
 
 @dataclass(slots=True)
