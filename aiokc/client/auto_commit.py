@@ -13,7 +13,7 @@ from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
 from ..errors import KafkaError, RebalanceInProgress
 from ..types import OffsetAndMetadata, TopicPartition
-from .group_offsets import Offsets
+from .group_offsets import AsOfItsTurn, Offsets
 from .signal import Signal
 
 logger = logging.getLogger("aiokc.group")
@@ -103,7 +103,7 @@ class AutoCommit:
             return None
         try:
             # Asked for in its turn: the user's own commit() may be under way, and what he holds now be stored by then.
-            await self._commit(partial(self._not_stored, but_not), timeout=timeout, retry=False)
+            await self._commit(AsOfItsTurn(partial(self._not_stored, but_not)), timeout=timeout, retry=False)
         except KafkaError as error:
             now = asyncio.get_running_loop().time()
             if (held_back := self._warnings.admit(type(error).__name__, now)) is not None:

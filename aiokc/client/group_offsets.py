@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import islice
 from random import Random
 from typing import Final, TypeAlias, TypeVar
@@ -40,6 +41,18 @@ _AT_ONCE: Final = 1_000
 
 T = TypeVar("T")
 FindTopicId: TypeAlias = Callable[[str], UUID | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfItsTurn:
+    """Tells the newest offsets when the turn of the commit has come: newer ones than calls for behind it have named."""
+
+    tell: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
+
+    def __call__(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return self.tell()
+
+
 #: What to commit, or what tells it as late as possible.
 Offsets: TypeAlias = (
     Mapping[TopicPartition, OffsetAndMetadata] | Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
@@ -134,6 +147,8 @@ class GroupOffsets:
 
         async with self._turn(deadline, timeout, turn) as mine:
             wanted = offsets() if callable(offsets) else offsets
+            if isinstance(offsets, AsOfItsTurn):
+                mine.renew()  # commits that were called for before, and wait behind this one, must not undo it
             wanted = {tp: offset for tp, offset in wanted.items() if self._stored_by.get(tp, 0) <= mine.order}
             remaining.update(wanted)
             if remaining:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from itertools import count
 from typing import TypeAlias
 
@@ -22,14 +23,15 @@ class Turns:
 
         ``order`` is that of an earlier turn, where this one is for the same thing once more.
         """
-        return Turn(self._queue, next(self._orders) if order is None else order)
+        return Turn(self._queue, self._orders, order)
 
 
 class Turn:
     """A place in the queue of Turns. ``order`` grows with each one that is asked for: the newest has the highest."""
 
-    def __init__(self, queue: _Queue, order: int) -> None:
-        self.order = order
+    def __init__(self, queue: _Queue, orders: Iterator[int], order: int | None) -> None:
+        self.order = next(orders) if order is None else order
+        self._orders = orders
         self._queue = queue
         self._come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(self._come)
@@ -44,6 +46,10 @@ class Turn:
         """Return when it has come. Raises TimeoutError at ``deadline`` (in the time of the loop)."""
         async with asyncio.timeout_at(deadline):
             await asyncio.shield(self._come)
+
+    def renew(self) -> None:
+        """Count as asked for now, without losing the place."""
+        self.order = next(self._orders)
 
     def end(self) -> None:
         """Let the next one have its turn, whether this one has come or not. A second call does nothing."""

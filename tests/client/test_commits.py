@@ -301,6 +301,31 @@ async def test_an_unwaited_commit_is_never_moved_before_a_commit_that_came_first
         assert [commit[0] for commit in commits] == [200, 150, 400]
 
 
+async def test_an_unwaited_commit_does_not_undo_an_auto_commit_before_it_that_knew_more(cluster: Cluster) -> None:
+    """Auto-commit says what to store when its turn has come; the user has gone on since the call behind it."""
+    async with consumer(cluster, enable_auto_commit=True, auto_commit_interval_ms=60_000) as reader:
+        reader.assign([ZERO])
+        await reader.committed()
+        hold = Hold()
+        cluster.intercept(OffsetCommitRequest, hold, times=1)
+        reader.commit_soon({ZERO: 0})
+        await hold.arrived()
+        commits = sent_commits(cluster)
+        assert len((await reader.getmany(max_records=3))[ZERO]) == 3
+        assert len((await reader.getmany(max_records=3))[ZERO]) == 3
+        auto_commit = reader._reading.coordinator._auto_commit  # type: ignore[union-attr]
+        assert auto_commit is not None
+        auto_commit.hurry()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(reader._reading.coordinator.offsets.turns._queue) == 2  # type: ignore[union-attr]
+        reader.commit_soon({ZERO: 3})
+        assert len((await reader.getmany(max_records=3))[ZERO]) == 3
+        hold.release()
+        await reader.commit({})
+        assert [commit[0] for commit in commits] == [6]
+
+
 async def test_an_unwaited_commit_that_fails_is_not_sent_again_over_a_newer_one(cluster: Cluster) -> None:
     """The ABA hazard: repeating 100 after 200 was stored would set the group back."""
     outcomes = Outcomes()
