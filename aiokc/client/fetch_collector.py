@@ -110,6 +110,8 @@ class FetchCollector:
             if served is not None:
                 served.append(serving)
             while len(buffer.ready) < count and buffer.undecoded:
+                if len(buffer.ready) >= enough and self.buffer.is_crowded and buffer.unopened() is not None:
+                    break  # what is decoded ahead only is not worth another open batch
                 if self.opens_slowly(buffer):
                     return buffer
                 buffer.decode(min(_SLICE_RECORDS, count - len(buffer.ready)))

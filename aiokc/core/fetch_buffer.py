@@ -48,6 +48,11 @@ class FetchBuffer:
         """
         return self._memory.bytes + self._memory.buffers.spare_bytes
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether that is more than it may be: no batch is to be opened that can wait."""
+        return self.bytes > self._budget
+
     def take_touched(self) -> list[TopicPartition]:
         """Return the partitions whose buffers were filled, emptied or dropped since the last call."""
         if not self._touched:
@@ -175,7 +180,7 @@ class FetchBuffer:
                 yield buffer, position
 
     def _in_order(self) -> Iterator[TopicPartition]:
-        first = list(self._open) if self.bytes > self._budget else []
+        first = list(self._open) if self.is_crowded else []
         first += islice(self._partitions, _FIRST_FEW)
         if len(self._partitions) <= _FIRST_FEW:
             return iter(dict.fromkeys(first))

@@ -132,13 +132,13 @@ async def test_what_is_buffered_stays_in_the_session() -> None:
     """Nobody else has to be asked: then a full buffer tells the broker nothing, and forgets nothing."""
     async with Cluster(topics={"t": 2}) as cluster:
         for partition in (0, 1):
-            for _ in range(6):
+            for _ in range(12):
                 cluster.append("t", bytes(1000), partition=partition)
         fetches = Fetches(cluster)
-        options: dict[str, Any] = {"fetch_buffer_bytes": 6000, "max_partition_fetch_bytes": 1000}
+        options: dict[str, Any] = {"fetch_buffer_bytes": 12_000, "max_partition_fetch_bytes": 1000}
         async with reading(cluster, ZERO, ONE, **options) as consumer, asyncio.timeout(20):
             fetcher = consumer._reading.fetcher
-            while fetcher._buffer.bytes < 6000 or fetcher._busy:
+            while fetcher._planner._reading_ahead or fetcher._busy:
                 await fetcher.arrived.wait()
             (_, epoch, asked, forgotten), *later = fetches.seen
             assert (epoch, sorted(asked), forgotten) == (0, [0, 1], [])
