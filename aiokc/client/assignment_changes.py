@@ -120,7 +120,7 @@ class AssignmentChanges:
         while change.wait and self._is_newest(change) and subscription.holds_records(partitions):
             await self.user_moved.wait()
         if self._is_newest(change):
-            await self._finish_commits()
+            await self._finish_commits(self._deadline(queued.since))
         if not self._is_newest(change):
             return  # a newer release is in the queue: nothing may be committed any more, or there is no time left
         going = self._announced & partitions
@@ -133,13 +133,14 @@ class AssignmentChanges:
         logger.info("group %r: revoked %s", self._group_id, _shown(change.partitions))
         released(Released(change.step))
 
-    async def _finish_commits(self) -> None:
+    async def _finish_commits(self, until: float) -> None:
         """Commits that were called for before are through, then auto-commit's last one; or the time is over.
 
-        With the JoinGroup that follows ends the generation that they name.
+        With the JoinGroup that follows ends the generation that they name. They get half of the time that is left
+        ``until`` the member has to join again: the other half is the listener's.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._commit_timeout
+        deadline = loop.time() + min(self._commit_timeout, (until - loop.time()) / 2)
         turn = self._turns.take()
         with anyio.CancelScope() as scope:
             self._committing = scope

@@ -11,9 +11,9 @@ from typing import Final, Protocol
 from ..core.backoff import Backoff
 from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
-from ..errors import KafkaError, RebalanceInProgress
+from ..errors import BrokerError, KafkaError, RebalanceInProgress
 from ..types import OffsetAndMetadata, TopicPartition
-from .group_offsets import AsOfItsTurn, Offsets
+from .group_offsets import TOPIC_NOT_KNOWN, AsOfItsTurn, Offsets
 from .signal import Signal
 
 logger = logging.getLogger("aiokc.group")
@@ -94,7 +94,9 @@ class AutoCommit:
             if left <= 0:
                 return
             await asyncio.sleep(min(self._backoff.next(), left))
-            gone = frozenset(tp.topic for tp in self._not_stored(_NO_TOPICS) if not self._exists(tp.topic))
+            gone = _NO_TOPICS
+            if isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN:
+                gone = frozenset(tp.topic for tp in self._not_stored(_NO_TOPICS) if not self._exists(tp.topic))
         self._backoff.reset()
 
     async def _flush(self, timeout: float, but_not: Collection[str] = _NO_TOPICS) -> KafkaError | None:

@@ -53,6 +53,15 @@ class AsOfItsTurn:
         return self.tell()
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The offset that was committed last: in which order that was asked for, and told."""
+
+    asked: int
+    told: int
+    offset: int
+
+
 #: What to commit, or what tells it as late as possible.
 Offsets: TypeAlias = (
     Mapping[TopicPartition, OffsetAndMetadata] | Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
@@ -63,7 +72,7 @@ _NOT_THE_COORDINATOR: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
 )
 # After these the topic may have moved, or be another one of the same name.
-_TOPIC_NOT_KNOWN: Final = frozenset(
+TOPIC_NOT_KNOWN: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
 # The group has gone on without the member whose offsets these are.
@@ -103,7 +112,7 @@ class GroupOffsets:
         self._request_metadata = request_metadata
         self._random = random
         self.turns = Turns()
-        self._stored_by: dict[TopicPartition, int] = {}  # the order of the turn that committed it last
+        self._stored: dict[TopicPartition, _Stored] = {}
         self.commits = RequestCounter()
 
     async def commit(
@@ -140,20 +149,30 @@ class GroupOffsets:
                 portion = dict(islice(remaining.items(), _AT_ONCE))
                 codes = await self._send_commit(portion, member, until - loop.time(), topic_ids)
                 for tp in [tp for tp in portion if codes[tp] == ErrorCode.NONE]:
+                    self._stored[tp] = _Stored(mine.order, told, remaining[tp].offset)
                     del remaining[tp], portion[tp]
-                    self._stored_by[tp] = mine.order
                 if portion:
                     raise self._commit_error(member, {tp: codes[tp] for tp in portion})
 
         async with self._turn(deadline, timeout, turn) as mine:
             wanted = offsets() if callable(offsets) else offsets
-            if isinstance(offsets, AsOfItsTurn):
-                mine.renew()  # commits that were called for before, and wait behind this one, must not undo it
-            wanted = {tp: offset for tp, offset in wanted.items() if self._stored_by.get(tp, 0) <= mine.order}
+            told = mine.order_now() if isinstance(offsets, AsOfItsTurn) else mine.order
+            wanted = {tp: offset for tp, offset in wanted.items() if not self._is_over(tp, offset, mine.order)}
             remaining.update(wanted)
             if remaining:
                 await self._retried(attempt, deadline, f"commit for group {self._group_id!r}", retry)
         return wanted
+
+    def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int) -> bool:
+        """Whether what is stored is newer than a commit that was called for in that order.
+
+        That is so where it was called for later. Or it was told in a later turn (AsOfItsTurn), and is further: then the
+        user had come further, too. What he still holds is in no auto-commit, but may be in the commit that waits.
+        """
+        stored = self._stored.get(tp)
+        if stored is None:
+            return False
+        return stored.asked > order or (stored.told > order and stored.offset > offset.offset)
 
     async def fetch(
         self,
@@ -235,7 +254,7 @@ class GroupOffsets:
         found = set(codes)
         if found & _NOT_THE_COORDINATOR:
             self.lookup.forget(node_id)
-        if found & _TOPIC_NOT_KNOWN and self._request_metadata is not None:
+        if found & TOPIC_NOT_KNOWN and self._request_metadata is not None:
             self._request_metadata()
 
     # Errors

@@ -47,9 +47,9 @@ class Turn:
         async with asyncio.timeout_at(deadline):
             await asyncio.shield(self._come)
 
-    def renew(self) -> None:
-        """Count as asked for now, without losing the place."""
-        self.order = next(self._orders)
+    def order_now(self) -> int:
+        """Return one that is higher than that of every turn which was asked for by now."""
+        return next(self._orders)
 
     def end(self) -> None:
         """Let the next one have its turn, whether this one has come or not. A second call does nothing."""

@@ -326,6 +326,31 @@ async def test_an_unwaited_commit_does_not_undo_an_auto_commit_before_it_that_kn
         assert [commit[0] for commit in commits] == [6]
 
 
+async def test_a_commit_of_what_the_user_holds_is_sent_behind_an_auto_commit_that_left_it_out(cluster: Cluster) -> None:
+    """Auto-commit covers what he has come back from; commit(), also what he holds."""
+    async with consumer(cluster, enable_auto_commit=True, auto_commit_interval_ms=60_000) as reader:
+        reader.assign([ZERO, ONE])
+        await reader.committed()
+        hold = Hold()
+        cluster.intercept(OffsetCommitRequest, hold, times=1)
+        reader.commit_soon({ONE: 0})
+        await hold.arrived()
+        commits = sent_commits(cluster)
+        assert len((await reader.getmany(ZERO, max_records=3))[ZERO]) == 3
+        assert len((await reader.getmany(ZERO, max_records=3))[ZERO]) == 3
+        reader._reading.coordinator._auto_commit.hurry()  # type: ignore[union-attr]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        waited = asyncio.ensure_future(reader.commit())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(reader._reading.coordinator.offsets.turns._queue) == 3  # type: ignore[union-attr]
+        hold.release()
+        await waited
+        assert [commit[0] for commit in commits] == [3, 6]
+    assert await committed(cluster, ZERO) == {ZERO: 6}
+
+
 async def test_an_unwaited_commit_that_fails_is_not_sent_again_over_a_newer_one(cluster: Cluster) -> None:
     """The ABA hazard: repeating 100 after 200 was stored would set the group back."""
     outcomes = Outcomes()
