@@ -178,8 +178,9 @@ class Fetcher:
             plans = planner.plan(self._busy, now, hurried=self.collector.has_taken)
             if plans:
                 self.collector.has_taken = False
+            # All of them, before any is sent: a task that runs at once, and fails at once, would plan for the others.
+            self._busy.update((plan.node_id, plan.max_bytes) for plan in plans)
             for plan in plans:
-                self._busy[plan.node_id] = plan.max_bytes
                 if plan.node_id == own:
                     mine = plan
                 else:

@@ -94,9 +94,20 @@ class KeptBatches:
         if isinstance(first, Run) and first.at:
             self._memory.trim(first)
         self._passed.clear()
-        kept = first.size if isinstance(first, Unread) and self.reader is not None else 0
+        kept = self._open_bytes()
         self._memory.bytes -= self._decoded - kept
         self._decoded = kept
+
+    def _open_bytes(self) -> int:
+        """Of the batches that are to be read: several are open where some were read before, and then read again."""
+        size = 0
+        for unread in self.unread:
+            if isinstance(unread, Run):
+                continue
+            if unread.reader is None and not unread.hidden:
+                break
+            size += unread.size
+        return size
 
     def rewind(self) -> None:
         """What was read and not taken is unread again, from its beginning."""

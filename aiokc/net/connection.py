@@ -95,7 +95,8 @@ class Connection:
         self._pipeline: Pipeline[_Waiter] = Pipeline(name, options.client_id)
         self._transport = FrameTransport(options.max_response_bytes, self._receive, self._lost, options.buffers)
         self._gone: asyncio.Future[None] = self._loop.create_future()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.Handle | None = None  # uvloop has no timer for what is due now: it is no TimerHandle
+        self._alarm_at = inf
         self._not_yet_sent = 0
         self._retiring = False
 
@@ -268,7 +269,7 @@ class Connection:
         reply = Reply(loop=self._loop)
         waiter = _Waiter(reply, self._loop.time(), deadline, at_once)
         exchange, frame = self._pipeline.send(request, version, waiter)
-        if self._alarm is None or deadline < self._alarm.when():
+        if deadline < self._alarm_at:
             self._set_alarm(deadline)
         self._transport.write(frame)
         self.last_used = waiter.sent_at
@@ -283,10 +284,11 @@ class Connection:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = self._loop.call_at(at, self._expire, at) if at < inf else None
+        self._alarm_at = at
 
     def _expire(self, due: float) -> None:
         """Where no reply came in time, none will come to anybody any more, since replies come in order."""
-        self._alarm = None
+        self._alarm, self._alarm_at = None, inf
         now = self._loop.time()
         late = now - due
         first = min(self._pipeline, key=lambda exchange: exchange.waiter.deadline, default=None)

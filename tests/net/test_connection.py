@@ -66,6 +66,12 @@ async def test_requests_share_the_connection_and_each_gets_its_own_answer() -> N
     assert server.accepted == 1
 
 
+async def test_a_request_may_be_written_while_the_deadline_of_another_one_is_due() -> None:
+    async with serving(serve_plainly) as server, connected(server) as connection:
+        connection._set_alarm(asyncio.get_running_loop().time())
+        assert await ask_over(connection, "t") == "t"
+
+
 async def test_whoever_goes_on_at_once_has_asked_again_when_the_frame_is_received() -> None:
     async with serving(serve_plainly) as server, connected(server) as connection:
         version, deadline = connection.usable_version(MetadataRequest), asyncio.get_running_loop().time() + 60
