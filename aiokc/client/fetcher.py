@@ -21,8 +21,8 @@ from ..core.fetch_answer import SESSION_ERRORS, Answer, Verdict
 from ..core.fetch_buffer import FetchBuffer
 from ..core.fetch_plan import FetchPlan, FetchPlanner
 from ..core.fetch_session import FetchSession, FetchTarget
+from ..core.fetched import Limits
 from ..core.offset_reset import OffsetReset
-from ..core.partition_buffer import Limits
 from ..core.positions import PartitionPosition, PositionState
 from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription

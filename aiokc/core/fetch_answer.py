@@ -8,7 +8,7 @@ from ..error_codes import ErrorCode, error_code
 from ..errors import BrokerError, broker_error
 from ..wire.messages.fetch import PartitionData
 from .fetch_session import FetchTarget
-from .partition_buffer import Fetched
+from .fetched import Fetched
 
 
 class Verdict(Enum):

@@ -11,8 +11,9 @@ from typing import Final, TypeAlias
 from ..errors import KafkaError
 from ..types import TopicPartition
 from ..wire import FrameBuffers
+from .fetched import Fetched, Limits
 from .frame_memory import FrameMemory
-from .partition_buffer import Fetched, Limits, PartitionBuffer
+from .partition_buffer import PartitionBuffer
 from .positions import PartitionPosition
 from .subscription import Subscription
 

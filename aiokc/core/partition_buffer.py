@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from ..records import (
 )
 from ..types import ConsumerRecord, RawRecord, TopicPartition
 from .arrived_batches import Arrived, split_arrived
+from .fetched import Fetched, Limits
 from .frame_memory import FrameMemory, Run, Unread
 from .kept_batches import KeptBatches, Opened
 
@@ -29,27 +29,6 @@ _AT_ONCE_BYTES: Final = 512 << 10
 
 # To look at so many batches by themselves, each of which may be one record, takes less than a millisecond.
 _ADDED_AT_ONCE: Final = 64
-
-
-@dataclass(slots=True)
-class Fetched:
-    """One partition's part of a Fetch response, asked from ``offset`` by the claim that ``token`` names."""
-
-    tp: TopicPartition
-    token: int
-    offset: int
-    records: memoryview
-    aborted: Sequence[tuple[int, int]] | None = None
-    error: KafkaError | None = None
-    broker: int = -1
-
-
-@dataclass(slots=True)
-class Limits:
-    """How batches are opened. ``check_crcs`` and ``max_decompressed_bytes`` are the consumer's options."""
-
-    check_crcs: bool = True
-    max_decompressed_bytes: int = 128 << 20
 
 
 class PartitionBuffer:

@@ -8,7 +8,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.core.fetch_buffer import FetchBuffer
-from aiokc.core.partition_buffer import Fetched
+from aiokc.core.fetched import Fetched
 from aiokc.core.subscription import Subscription
 from aiokc.errors import CorruptRecord
 from aiokc.records import Codec, NewRecord, encode_batch

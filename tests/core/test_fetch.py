@@ -13,7 +13,7 @@ from aiokc.core.cluster import Cluster
 from aiokc.core.fetch_answer import Verdict, verdict
 from aiokc.core.fetch_buffer import FetchBuffer
 from aiokc.core.fetch_plan import FetchPlan, FetchPlanner
-from aiokc.core.partition_buffer import Fetched, Limits
+from aiokc.core.fetched import Fetched, Limits
 from aiokc.core.subscription import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, CorruptRecord

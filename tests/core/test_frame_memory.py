@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aiokc.core.fetch_buffer import FetchBuffer
+from aiokc.core.fetched import Fetched
 from aiokc.core.frame_memory import FrameMemory, Unread
-from aiokc.core.partition_buffer import Fetched
 from aiokc.core.subscription import Subscription
 from aiokc.records import NewRecord, encode_batch, split_batches
 from aiokc.types import TopicPartition

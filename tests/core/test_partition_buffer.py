@@ -8,8 +8,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aiokc.core.fetched import Fetched, Limits
 from aiokc.core.frame_memory import FrameMemory
-from aiokc.core.partition_buffer import Fetched, Limits, PartitionBuffer
+from aiokc.core.partition_buffer import PartitionBuffer
 from aiokc.errors import CorruptRecord
 from aiokc.records import Codec, ControlType, NewRecord, encode_batch, encode_control_batch, new_builder
 from aiokc.types import TopicPartition
