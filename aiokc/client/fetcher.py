@@ -48,7 +48,7 @@ logger = logging.getLogger("aiokc.fetch")
 prepare(FetchRequest)
 
 # Planning looks at so many partitions between two looks at the clock, some 0.5 ms, and has such turns: what it finds is
-# sent, with up to 250 partitions in each Fetch, in the same step as the last of them.
+# sent in the same step as the last of them.
 _LOOK_AT_ONCE = 200
 _LOOK_SECONDS = 0.001
 

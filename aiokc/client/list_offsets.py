@@ -27,8 +27,9 @@ logger = logging.getLogger("aiokc.offsets")
 prepare(ListOffsetsRequest)
 
 # More partitions than this are asked about by several requests, one after the other on the same connection: neither to
-# write nor to read one holds the loop for long.
-AT_ONCE: Final = 250
+# write nor to read one holds the loop for long. Not fewer: whose position comes first is fetched first, and the next
+# Fetch, which finds nothing more of those, parks at the broker for fetch_max_wait_ms before others can be asked for.
+AT_ONCE: Final = 1_000
 
 Asked = Mapping[TopicPartition, int]
 Found = dict[TopicPartition, OffsetAndTimestamp | None]

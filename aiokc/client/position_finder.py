@@ -32,6 +32,9 @@ FetchCommitted = Callable[[Iterable[TopicPartition]], Awaitable[dict[TopicPartit
 
 _COMPLAINT_SECONDS = 30.0
 
+# So many positions are set in one step.
+_SET_AT_ONCE = 250
+
 #: Partitions without a position, and the token of each one's claim.
 Claims = dict[TopicPartition, int]
 
@@ -103,7 +106,7 @@ class PositionFinder:
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
         for done, (tp, token) in enumerate(claims.items(), start=1):
-            if done % AT_ONCE == 0:
+            if done % _SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if self._subscription.get(tp, token) is None:
                 continue  # sought, or assigned anew, while the answer was on its way
