@@ -256,12 +256,16 @@ class PartitionBuffer:
             check_crcs=self._limits.check_crcs,
         )
         has_moved = bool(taken) or at > run.at
-        if self.ready:
-            self.ready += taken
-        else:
-            self.ready = taken
+        self._have_ready(taken)
         self._has_read(run, at, after, epoch)
         return has_moved
+
+    def _have_ready(self, records: list[RawRecord]) -> None:
+        """They are behind those that are ready already; as a rule there are none, and nothing is copied."""
+        if self.ready:
+            self.ready += records
+        else:
+            self.ready = records
 
     def _has_read(self, run: Run, at: int, after: int, epoch: int | None) -> None:
         """A run was read up to the batch at byte ``at``, and to offset ``after``."""
@@ -270,11 +274,7 @@ class PartitionBuffer:
             self.next, self.next_epoch = after, epoch
 
     def _read(self, reader: RecordReader, count: int) -> None:
-        taken = reader.take(count, self.next)
-        if self.ready:
-            self.ready += taken
-        else:
-            self.ready = taken
+        self._have_ready(reader.take(count, self.next))
         header = self._kept.header
         if self.ready:
             self.next = max(self.next, self.ready[-1].offset + 1)

@@ -149,8 +149,9 @@ def choose(setting: str) -> tuple[Any, ImportError | None]:
 
 def readers(decoder: Any, missing: ImportError | None) -> Callable[..., RecordReader]:
     """Return what makes readers with this module, and says with the first one what is ``missing``."""
+    plain: Callable[..., RecordReader] = decoder.RecordReader
     if missing is None:
-        return decoder.RecordReader  # type: ignore[no-any-return]
+        return plain
     untold = iter((missing,))
 
     def new_reader(*arguments: Any, **named: Any) -> RecordReader:
@@ -161,7 +162,7 @@ def readers(decoder: Any, missing: ImportError | None) -> Callable[..., RecordRe
                 "do without it and without this message",
                 error,
             )
-        return decoder.RecordReader(*arguments, **named)  # type: ignore[no-any-return]
+        return plain(*arguments, **named)
 
     return new_reader
 

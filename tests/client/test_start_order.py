@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -23,26 +25,30 @@ HEAD_START = 0.005
 FIRST_HEAD_START = 0.05
 
 
+def in_virtual_time(main: Callable[[float], Coroutine[Any, Any, None]]) -> None:
+    """Run it on a loop of its own; it is told at what time it begins."""
+    loop = VirtualLoop(Random(1))
+    try:
+        loop.run_until_complete(main(loop.time()))
+        assert loop.errors == []
+    finally:
+        loop.end()
+
+
 def begun(takes: list[float]) -> list[float]:
     """When each start began, of so many that were asked for at once and take so long, in virtual seconds."""
     found: list[float] = []
 
-    async def start(order: StartOrder, seconds: float) -> None:
+    async def start(order: StartOrder, since: float, seconds: float) -> None:
         async with order.turn():
-            found.append(loop.time() - since)
+            found.append(asyncio.get_running_loop().time() - since)
             await asyncio.sleep(seconds)
 
-    async def main() -> None:
+    async def main(since: float) -> None:
         order = start_order()
-        await asyncio.gather(*(start(order, seconds) for seconds in takes))
+        await asyncio.gather(*(start(order, since, seconds) for seconds in takes))
 
-    loop = VirtualLoop(Random(1))
-    since = loop.time()
-    try:
-        loop.run_until_complete(main())
-        assert loop.errors == []
-    finally:
-        loop.end()
+    in_virtual_time(main)
     return found
 
 
@@ -59,7 +65,8 @@ def members_begun(joins: list[float | None], comes: list[float]) -> list[float]:
     """When each member's start began that comes at this time, takes no time, and has asked to join after so long."""
     found = [0.0] * len(joins)
 
-    async def start(number: int) -> None:
+    async def start(number: int, since: float) -> None:
+        loop = asyncio.get_running_loop()
         await asyncio.sleep(comes[number])
         asked_to_join = asyncio.Event()
         async with start_order().turn(asked_to_join):
@@ -67,16 +74,10 @@ def members_begun(joins: list[float | None], comes: list[float]) -> list[float]:
             if (seconds := joins[number]) is not None:
                 loop.call_later(seconds, asked_to_join.set)
 
-    async def main() -> None:
-        await asyncio.gather(*map(start, range(len(joins))))
+    async def main(since: float) -> None:
+        await asyncio.gather(*(start(number, since) for number in range(len(joins))))
 
-    loop = VirtualLoop(Random(1))
-    since = loop.time()
-    try:
-        loop.run_until_complete(main())
-        assert loop.errors == []
-    finally:
-        loop.end()
+    in_virtual_time(main)
     return found
 
 
