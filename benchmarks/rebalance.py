@@ -14,9 +14,8 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any, Final
 
 from confluent_kafka import Producer
@@ -28,6 +27,7 @@ from .environment import environment
 from .readme import replace_section
 from .rebalance_board import Board
 from .rebalance_members import MEMBERS, PROTOCOLS, Seat
+from .rebalance_table import Key, Settled, render
 
 TOPIC: Final = "rebalance"
 PARTITIONS: Final = 200
@@ -45,24 +45,6 @@ TIMEOUT: Final = 120.0
 README: Final = Path(__file__).resolve().parent / "README.md"
 BEGIN: Final = "<!-- rebalances: written by python -m benchmarks.rebalance --write-readme -->"
 END: Final = "<!-- end of rebalances -->"
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """One measurement; times in seconds.
-
-    formed        from the start of all members to the last change of the assignment
-    joined        the same for one member more
-    calm          the longest silence of any partition while nothing rebalanced
-    unaffected    how many partitions have the same owner before and after that member joined ...
-    longest_gap   ... and the longest silence of one of them
-    """
-
-    formed: float
-    joined: float
-    calm: float
-    unaffected: int
-    longest_gap: float
 
 
 async def settle(
@@ -163,7 +145,14 @@ def measure(
     return Settled(**json.loads(done.stdout.splitlines()[-1]))
 
 
-Key = tuple[int, str, str]
+def warm_up(bootstrap: str, clients: Sequence[str], members: int) -> None:
+    """Have each client's members join once, unmeasured.
+
+    The broker loads and compiles what serves a group when the first one comes: fifty members took longer to join it
+    than the 3 s that it gives them, and so had a rebalance more than all groups after them.
+    """
+    for client in clients:
+        measure(bootstrap, client, PROTOCOLS[client][0], members, 0.0, quiet=0.5)
 
 
 def run(clients: Sequence[str], sizes: Sequence[int], rounds: int) -> dict[Key, list[Settled]]:
@@ -174,7 +163,7 @@ def run(clients: Sequence[str], sizes: Sequence[int], rounds: int) -> dict[Key, 
     with LocalKafka(fast=False, config=config) as kafka:
         kafka.create_topic(TOPIC, PARTITIONS)
         with writing(kafka.bootstrap, TOPIC, PARTITIONS):
-            measure(kafka.bootstrap, "confluent", "eager", 1, JOINS_AFTER[0])  # nobody is the first to wake the broker
+            warm_up(kafka.bootstrap, clients, max(sizes))
             for turn, size in itertools.product(range(rounds), sizes):
                 joins_after = JOINS_AFTER[turn % len(JOINS_AFTER)]
                 for client, protocol in rows[turn % len(rows) :] + rows[: turn % len(rows)]:
@@ -182,31 +171,6 @@ def run(clients: Sequence[str], sizes: Sequence[int], rounds: int) -> dict[Key, 
                     print(f"{size:3} {protocol:11} {client:9} {settled}", flush=True)
                     found.setdefault((size, protocol, client), []).append(settled)
     return found
-
-
-def render(found: dict[Key, list[Settled]]) -> str:
-    """The table, as Markdown: medians, and of the two times the least and the greatest."""
-    lines = [
-        "| members | protocol | client | all at once: s | one more: s | not moved | their longest gap: ms (calm) |",
-        "| ------: | -------- | ------ | -------------: | ----------: | --------: | ---------------------------: |",
-    ]
-    for (size, protocol, client), all_of_it in sorted(found.items()):
-        gap, calm = (1e3 * median(getattr(one, name) for one in all_of_it) for name in ("longest_gap", "calm"))
-        cells = (
-            str(size),
-            protocol,
-            client,
-            _spread([one.formed for one in all_of_it]),
-            _spread([one.joined for one in all_of_it]),
-            f"{median(one.unaffected for one in all_of_it):.0f}",
-            f"{gap:.0f} ({calm:.0f})",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _spread(seconds: Sequence[float]) -> str:
-    return f"{median(seconds):.2f} ({min(seconds):.2f} - {max(seconds):.2f})"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

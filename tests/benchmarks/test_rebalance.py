@@ -4,8 +4,10 @@ import pytest
 
 from aiokc.testing import Cluster
 from benchmarks import rebalance
-from benchmarks.rebalance import README, Settled, render
+from benchmarks.bars import Verdict
+from benchmarks.rebalance import README
 from benchmarks.rebalance_board import Board
+from benchmarks.rebalance_table import Settled, render, verdicts
 
 
 class Clock:
@@ -67,6 +69,70 @@ def test_the_table_has_medians() -> None:
     assert render(found).splitlines()[-1] == (
         "| 10 | eager | aiokc | 4.00 (3.00 - 5.00) | 2.00 (1.00 - 3.00) | 91 | 200 (100) |"
     )
+
+
+def times(*seconds: float) -> list[Settled]:
+    """Rounds that formed in so many seconds, with a member more in a second each."""
+    return [Settled(each, 1.0, 0.25, 90, 0.25) for each in seconds]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said", "outcome"),
+    [
+        pytest.param((3.0, 3.1, 3.2), (3.1, 3.1, 3.1), "3.10 s", "reached", id="as long"),
+        pytest.param((3.0, 3.2, 3.3), (3.1, 3.1, 3.1), "3.20 s, 0.100 s more; spread 0.300 s", "within the spread"),
+        pytest.param((3.2, 3.2, 3.3), (3.0, 3.1, 3.05), "3.20 s, 0.150 s more; spread 0.100 s", "**missed**"),
+        pytest.param((6.0,), (3.0,), "6.00 s, 3.000 s more; spread 0.000 s", "**missed**", id="one round"),
+    ],
+)
+def test_a_time_is_no_longer_than_a_peers(
+    mine: tuple[float, ...], theirs: tuple[float, ...], said: str, outcome: str
+) -> None:
+    found = {(10, "eager", "aiokc"): times(*mine), (10, "eager", "aiokafka"): times(*theirs)}
+    formed, joined = verdicts(found)
+    assert (formed.work, formed.found, formed.outcome) == (
+        "10 members, eager: all at once, beside aiokafka",
+        said,
+        outcome,
+    )
+    assert joined == Verdict("10 members, eager: one more, beside aiokafka", "at most 1.00 s", "1.00 s", True)
+
+
+def test_that_members_join_at_other_moments_is_no_spread() -> None:
+    """Each round is seconds from the others, and aiokc 0.2 s behind in every one."""
+    mine = [Settled(3.0, 0.7 + n, 0.25, 90, 0.25) for n in range(3)]
+    theirs = [Settled(3.0, 0.5 + n, 0.25, 90, 0.25) for n in range(3)]
+    _, joined = verdicts({(1, "eager", "aiokc"): mine, (1, "eager", "confluent"): theirs})
+    assert joined.work.startswith("1 member, eager: one more")
+    assert joined.outcome == "**missed**"
+
+
+@pytest.mark.parametrize(("gap", "outcome"), [(0.5, "reached"), (0.51, "**missed**")])
+def test_a_gap_is_no_longer_than_the_calm_one_and_what_that_varies_by(gap: float, outcome: str) -> None:
+    found = {
+        (50, "cooperative", "aiokc"): [Settled(3.0, 1.0, 0.4, 90, gap)],
+        (50, "cooperative", "confluent"): [Settled(3.0, 1.0, 0.3, 90, 1.25)],
+    }
+    last = list(verdicts(found))[-1]
+    assert last.work == "50 members, cooperative: longest gap of what did not move"
+    assert (last.aim, last.found) == ("at most 500 ms", f"{gap * 1e3:.0f} ms (calm: 400 ms; confluent: 1250 ms)")
+    assert last.outcome == outcome
+
+
+def test_what_is_aimed_at_stands_below_the_table_where_peers_ran() -> None:
+    mine = {(10, "eager", "aiokc"): times(3.0)}
+    assert list(verdicts(mine)) == []
+    text = render({**mine, (10, "eager", "confluent"): times(3.5), (10, "cooperative", "confluent"): times(3.5)})
+    assert text.index("| members |") < text.index("What is aimed at")
+    assert "| 10 members, eager: all at once, beside confluent | at most 3.50 s | 3.00 s | reached |" in text
+    assert "cooperative:" not in text
+
+
+def test_the_clients_warm_the_broker_up_with_the_largest_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[tuple[object, ...]]()
+    monkeypatch.setattr(rebalance, "measure", lambda *given, quiet: done.append((*given, quiet)))
+    rebalance.warm_up("here:9092", ["aiokc", "confluent"], 50)
+    assert done == [("here:9092", client, "eager", 50, 0.0, 0.5) for client in ("aiokc", "confluent")]
 
 
 def test_the_readme_has_its_markers() -> None:
