@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from ..core.assignment import NO_RACKS, Racks
@@ -55,8 +56,14 @@ class GroupLeader:
         basis = self.basis(task.topics)
         if len(task.members) + sum(counts.values()) <= _SMALL_GROUP:
             return self._group.assign(task, counts, racks, basis)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, self._group.assign, task, counts, racks, basis)
+        # A thread of its own: the default ones are the user's, who may keep them busy for longer than a session lasts.
+        # A cancelled assignment goes on, and is told to nobody: the thread ends with it.
+        thread = ThreadPoolExecutor(1, "aiokc assignor")
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(thread, self._group.assign, task, counts, racks, basis)
+        finally:
+            thread.shutdown(wait=False)
 
     async def _metadata_of(self, topics: frozenset[str]) -> None:
         before = self._metadata.cluster.version

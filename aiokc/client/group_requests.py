@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Final
 
@@ -16,6 +16,7 @@ from ..net.pool import Purpose
 from ..wire import prepare
 from ..wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from .coordinator_lookup import CoordinatorLookup
+from .polling import Turn
 
 logger = logging.getLogger("aiokc.group")
 prepare(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
@@ -24,8 +25,6 @@ prepare(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
 _JOIN_LAPSE: Final = 5.0
 _WARNING_INTERVAL: Final = 30.0
 _MEMBER_ID_REQUIRED: Final = 4  # the version of JoinGroup whose first answer is only a member id (KIP-394)
-# What more members than this have said about themselves is decoded in a thread: each takes a tenth of a millisecond.
-_FEW_MEMBERS: Final = 20
 
 
 class ClassicRequests:
@@ -55,10 +54,7 @@ class ClassicRequests:
             node_id, response = await self._lookup.ask(JoinGroupRequest, build, timeout=timeout, purpose=Purpose.JOIN)
         except KafkaError as error:
             return self._failure(effect, error)
-        if len(response.members) <= _FEW_MEMBERS:
-            return self._group.joined(effect, response, node_id)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, self._group.joined, effect, response, node_id)
+        return await _by_turns(self._group.joined(effect, response, node_id))
 
     async def sync(self, effect: SendSync) -> Event:
         try:
@@ -104,3 +100,20 @@ class ClassicRequests:
                 and_more(held_back),
             )
         return self._group.failure(effect, error)
+
+
+async def _by_turns(decoding: Generator[object, None, Event]) -> Event:
+    """Decode turn by turn, a tenth of a millisecond for each member. No thread: heartbeats wait for what comes of it,
+    and the threads of the loop are the user's, who may have work for all of them for longer than a session lasts.
+    """
+    loop = asyncio.get_running_loop()
+    turn = Turn()
+    turn.begins()
+    while True:
+        try:
+            next(decoding)
+        except StopIteration as decoded:
+            event: Event = decoded.value
+            return event
+        if loop.time() >= turn.ends:
+            await turn.give_way()

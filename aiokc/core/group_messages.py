@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -129,8 +129,8 @@ class ClassicGroup:
 
     # Answers
 
-    def joined(self, sent: SendJoin, response: JoinGroupResponse, node_id: int) -> Event:
-        """What the answer to a JoinGroup means."""
+    def joined(self, sent: SendJoin, response: JoinGroupResponse, node_id: int) -> Generator[JoinedMember, None, Event]:
+        """What the answer to a JoinGroup means. Pauses after each member: a leader may hear of thousands."""
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             return MemberIdRequired(sent.step, response.member_id)
         if response.error_code != ErrorCode.NONE:
@@ -139,10 +139,11 @@ class ClassicGroup:
         if name not in [assignor.name for assignor in self.assignors]:
             return Fatal(sent, self._error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the group chose {name!r}"))
         try:
-            members = tuple(
-                JoinedMember(member.member_id, read_subscription(member.metadata, member.group_instance_id))
-                for member in response.members
-            )
+            members: list[JoinedMember] = []
+            for member in response.members:
+                subscription = read_subscription(member.metadata, member.group_instance_id)
+                members.append(JoinedMember(member.member_id, subscription))
+                yield members[-1]
         except MalformedResponse as error:
             return Fatal(sent, AssignmentFailed(f"group {self.group_id!r}: unreadable subscription: {error}"))
         return Joined(
@@ -151,7 +152,7 @@ class ClassicGroup:
             response.member_id,
             response.leader,
             name,
-            members,
+            tuple(members),
             response.skip_assignment,
         )
 

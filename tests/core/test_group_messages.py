@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 
 from aiokc.assignor import Group, MemberSubscription
@@ -10,6 +12,7 @@ from aiokc.core.group_protocol import (
     ComputeAssignment,
     Computed,
     CoordinatorLost,
+    Event,
     Fatal,
     IdentityLost,
     Joined,
@@ -52,6 +55,16 @@ def answer(metadata: bytes, leader: str = "m-1", instance_id: str | None = None)
     )
 
 
+def joined(sent: SendJoin, response: JoinGroupResponse, node_id: int) -> Event:
+    decoding = GROUP.joined(sent, response, node_id)
+    while True:
+        try:
+            next(decoding)
+        except StopIteration as end:
+            event: Event = end.value
+            return event
+
+
 def test_a_join_offers_every_assignor_with_the_same_subscription() -> None:
     request = GROUP.join_request(JOIN, 9)
     assert [(protocol.name, protocol.metadata) for protocol in request.protocols] == [
@@ -70,11 +83,19 @@ def test_a_static_member_asks_for_a_broker_that_knows_it() -> None:
 
 
 def test_the_leader_reads_what_members_said() -> None:
-    event = GROUP.joined(JOIN, answer(SUBSCRIPTION, instance_id="i"), 1)
+    event = joined(JOIN, answer(SUBSCRIPTION, instance_id="i"), 1)
     assert isinstance(event, Joined)
     [member] = event.members
     owned = (TopicPartition("b", 0), TopicPartition("b", 1))
     assert member.subscription == MemberSubscription(frozenset("ab"), owned, 3, None, None, "i")
+
+
+def test_what_thousands_of_members_said_can_be_read_one_by_one() -> None:
+    response = answer(SUBSCRIPTION)
+    [said] = response.members
+    response.members = [*[said] * 2, JoinGroupResponseMember(member_id="m-3", metadata=b"garbage")]
+    read = list(islice(GROUP.joined(JOIN, response, 1), 2))
+    assert [member.member_id for member in read] == ["m-1", "m-1"], "the third one has not been looked at"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +106,7 @@ def test_the_leader_reads_what_members_said() -> None:
     ],
 )
 def test_older_and_newer_subscriptions_are_understood(metadata: str) -> None:
-    event = GROUP.joined(JOIN, answer(bytes.fromhex(metadata)), 1)
+    event = joined(JOIN, answer(bytes.fromhex(metadata)), 1)
     assert isinstance(event, Joined)
     subscription = event.members[0].subscription
     assert (subscription.topics, subscription.user_data) == (frozenset("a"), b"\xff\xee")
@@ -93,7 +114,7 @@ def test_older_and_newer_subscriptions_are_understood(metadata: str) -> None:
 
 @pytest.mark.parametrize("metadata", [b"", b"\0", b"\xff\xff\0\0\0\0", SUBSCRIPTION[:-3], b"\0\3\x7f\xff\xff\xff"])
 def test_garbage_in_a_subscription_is_the_groups_fault(metadata: bytes) -> None:
-    event = GROUP.joined(JOIN, answer(metadata), 1)
+    event = joined(JOIN, answer(metadata), 1)
     assert isinstance(event, Fatal)
     assert isinstance(event.error, AssignmentFailed)
 
