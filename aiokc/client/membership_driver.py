@@ -37,6 +37,7 @@ from ..core.group_protocol import (
     SendSync,
     Subscribed,
     Tick,
+    Unpolled,
 )
 from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
@@ -160,8 +161,6 @@ class MembershipDriver:
         """Let the machine know what the watchdog has heard, if it has."""
         if self._watchdog.has_heard:
             self.feed()
-            if self._polls.waiting and self.machine.needs_poll:
-                self.feed(Polled())  # who waits for records polls all the time, and was only kept from it
 
     def feed(self, *events: Event) -> None:
         """Let the machine know of ``events``, and perform what it makes of them."""
@@ -174,6 +173,13 @@ class MembershipDriver:
         for event in (*self._watchdog.retract(), *events):
             self.counters.heard(event, now)
             effects += self.machine.on(event, now)
+            # Who waits for records polls all the time, and was only kept from it. That has to be said here, whoever
+            # feeds, since this happens: the loop is blocked; the thread claims that the member is out, sends its
+            # LeaveGroup and waits for the answer; the loop is back, and a Tick retracts the claim; the answer comes,
+            # and the thread calls hear(), which finds that nothing was heard. Nobody else would tell of a poll until
+            # the user, who waits for records, is back from that.
+            if isinstance(event, Unpolled) and self._polls.waiting and self.machine.needs_poll:
+                effects += self.machine.on(Polled(), now)
         self._watchdog.watch(self.machine.vigil, self._lookup.route())
         self.counters.stands(self.machine.is_settling, any(isinstance(effect, Assign) for effect in effects), now)
         for effect in effects:

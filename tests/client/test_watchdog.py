@@ -16,7 +16,7 @@ import pytest
 
 from aiokc.client.watchdog import Watchdog
 from aiokc.core.group_messages import ClassicGroup
-from aiokc.core.group_protocol import MemberToken, PollClock
+from aiokc.core.group_protocol import MemberToken, PollClock, Tick
 from aiokc.core.vigil import Vigil
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed
@@ -209,6 +209,29 @@ async def test_who_only_waited_for_records_joins_again_by_itself(cluster: Cluste
         member.poll()
         await member.assigned(2)
         heard.block_until(lambda: heard.count(LeaveGroupRequest) > 0)
+        await member.until(lambda: len(member.changed.history) == 4)
+        assert len(member.assignment) == 2
+
+
+async def test_who_only_waited_joins_again_though_the_loop_is_back_before_the_thread_has_its_answer(
+    cluster: Cluster,
+) -> None:
+    hold, arrived = Hold(), threading.Event()
+
+    async def hold_answer(exchange: Exchange) -> None:
+        arrived.set()
+        await hold(exchange)
+
+    cluster.intercept(LeaveGroupRequest, hold_answer, times=1)
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=500) as member:
+        member.poll()
+        await member.assigned(2)
+        driver = member.coordinator._driver
+        assert arrived.wait(WITHIN)  # holds the loop
+        assert driver._watchdog.has_heard
+        driver.feed(Tick())  # the first thing that runs
+        assert member.coordinator.generation == -1
+        hold.release()
         await member.until(lambda: len(member.changed.history) == 4)
         assert len(member.assignment) == 2
 
