@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from aiokc import EARLIEST, LATEST, TopicPartition
 from aiokc.errors import ConfigError
 
 from .bounds import AtOffset
 from .driver import Cluster
 from .options import SourceOptions
-from .resolve import resolve
+from .resolve import as_offsets, looked_up, resolve
 from .stream_plan import readable
 from .topics_view import TopicsView
 
 
-def batch_ranges(options: SourceOptions, cluster: Cluster) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (from, until) for each partition that has something to read.
+def batch_ranges(
+    options: SourceOptions, cluster: Cluster
+) -> tuple[dict[TopicPartition, tuple[int, int]], Set[TopicPartition]]:
+    """Return (from, until) for each partition that has something to read, and which of them start at their earliest.
 
+    Those start at the first record that there is once they are read: retention that goes on meanwhile is no loss.
     Raises ConfigError for a topic or partition that does not exist and for a range that ends before it starts, DataLoss
     where a log does not hold its range.
     """
     view = TopicsView(options, cluster)
     view.check_all_exist()
     ends = view.ends()
-    starts = resolve(options.starting or AtOffset("startingOffsets", EARLIEST), view, ends)
+    begin = looked_up(options.starting or AtOffset("startingOffsets", EARLIEST), view, ends)
+    starts, from_earliest = as_offsets(begin, view, ends), {tp for tp, at in begin.items() if at == EARLIEST}
     if not isinstance(options.starting, AtOffset | None):
         # Meanwhile records came, and a start was found behind the ends: by their time, or a member committed them.
         ends |= {tp: end for tp, end in view.ends().items() if tp in ends}
@@ -33,4 +39,5 @@ def batch_ranges(options: SourceOptions, cluster: Cluster) -> dict[TopicPartitio
             if start > stops[tp]:
                 raise ConfigError(f"the end of {tp} ({stops[tp]}) lies before its start ({start}): correct one of them")
     wanted = {tp: (start, stops[tp]) for tp, start in sorted(starts.items()) if start != stops[tp]}
-    return readable(wanted, view, fail=options.fail_on_data_loss)
+    ranges = readable(wanted, view, fail=options.fail_on_data_loss, from_earliest=from_earliest)
+    return ranges, from_earliest & ranges.keys()

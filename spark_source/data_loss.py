@@ -46,9 +46,17 @@ def report(loss: DataLoss, *, fail: bool) -> None:
 
 
 def within(
-    partition: TopicPartition, wanted: tuple[int, int], available: tuple[int, int] | None, *, fail: bool
+    partition: TopicPartition,
+    wanted: tuple[int, int],
+    available: tuple[int, int] | None,
+    *,
+    fail: bool,
+    from_earliest: bool = False,
 ) -> tuple[int, int]:
-    """Return what of ``wanted`` the log holds; raise DataLoss if that is not all, unless ``fail`` is false."""
+    """Return what of ``wanted`` the log holds; raise DataLoss if that is not all, unless ``fail`` is false.
+
+    A range that is ``from_earliest`` has no offset to start at: what retention has deleted of its head is no loss.
+    """
     start, until = wanted
     if available is None:
         report(DataLoss(partition, "the partition is gone", wanted=wanted, available=None), fail=fail)
@@ -57,7 +65,7 @@ def within(
     if start > until:
         what = "its log ended before what was read already"
         report(DataLoss(partition, what, wanted=(start, None), available=available), fail=fail)
-    elif start < earliest:
+    elif start < earliest and not from_earliest:
         report(DataLoss(partition, "its oldest records were deleted", wanted=wanted, available=available), fail=fail)
     elif until > latest:
         what = "its log ends before offsets that were read or planned already"

@@ -33,8 +33,8 @@ class AiokcBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with _cluster(self._options) as cluster:
-            ranges = batch_ranges(self._options, cluster)
-        return _input_partitions(tasks(ranges, self._options))
+            ranges, from_earliest = batch_ranges(self._options, cluster)
+        return _input_partitions(tasks(ranges, self._options, from_earliest=from_earliest))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._columns, partition)

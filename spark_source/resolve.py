@@ -17,12 +17,20 @@ def resolve(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
 
     Raises ConfigError where the options leave a partition without an offset.
     """
+    return as_offsets(looked_up(bound, view, ends), view, ends)
+
+
+def looked_up(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
+    """Return ``bound`` for each of the partitions in ``ends``, EARLIEST and LATEST as they are; raise ConfigError."""
     if isinstance(bound, AtCommitted):
-        wanted = _committed(bound, view, ends)
-    elif isinstance(bound, AtTime):
-        wanted = _at_times(bound, view, spread(bound, ends))
-    else:
-        wanted = spread(bound, ends)
+        return _committed(bound, view, ends)
+    if isinstance(bound, AtTime):
+        return _at_times(bound, view, spread(bound, ends))
+    return spread(bound, ends)
+
+
+def as_offsets(wanted: Offsets, view: TopicsView, ends: Offsets) -> Offsets:
+    """Return ``wanted`` with the logs' first offsets for EARLIEST, and ``ends`` for LATEST."""
     earliest = view.earliest(tp for tp, at in wanted.items() if at == EARLIEST)
     return {tp: ends[tp] if at == LATEST else earliest.get(tp, at) for tp, at in wanted.items()}
 

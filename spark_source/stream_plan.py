@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
 
 from aiokc import KafkaError, TopicPartition
@@ -228,10 +228,12 @@ def readable(
     *,
     fail: bool,
     known: Mapping[TopicPartition, int] | None = None,
+    from_earliest: Set[TopicPartition] = frozenset(),
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return what the logs hold of these ranges, empty ones left out. Raises DataLoss if that is not all of them.
 
     ``known`` are the ends of the logs as they were a moment ago: where they cover all ranges, they are not asked again.
+    A range that is ``from_earliest`` starts where its log starts by now.
     """
     if known and all(known.get(tp, -1) >= until for tp, (_, until) in wanted.items()):
         available = view.log_ranges(wanted, known)
@@ -239,5 +241,7 @@ def readable(
         logs = view.log_ranges(wanted)
         latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
         available = {tp: (log[0], latest[tp]) for tp, log in logs.items()}
-    kept = {tp: within(tp, wanted[tp], available.get(tp), fail=fail) for tp in wanted}
+    kept = {
+        tp: within(tp, wanted[tp], available.get(tp), fail=fail, from_earliest=tp in from_earliest) for tp in wanted
+    }
     return {tp: (start, until) for tp, (start, until) in kept.items() if start < until}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from aiokc import TopicPartition
@@ -17,11 +17,15 @@ from .options import SourceOptions
 
 
 class OffsetRange(NamedTuple):
-    """Records of one partition from ``start`` on, before ``until``."""
+    """Records of one partition from ``start`` on, before ``until``.
+
+    ``from_earliest``: from the first record that there is when they are read, which was at ``start``.
+    """
 
     partition: TopicPartition
     start: int
     until: int
+    from_earliest: bool = False
 
     @property
     def size(self) -> int:
@@ -33,9 +37,14 @@ class OffsetRange(NamedTuple):
 Task = tuple[OffsetRange, ...]
 
 
-def tasks(ranges: Mapping[TopicPartition, tuple[int, int]], options: SourceOptions) -> list[Task]:
+def tasks(
+    ranges: Mapping[TopicPartition, tuple[int, int]],
+    options: SourceOptions,
+    *,
+    from_earliest: Set[TopicPartition] = frozenset(),
+) -> list[Task]:
     """Return what each task reads of these ranges, none of which is empty."""
-    parts = [OffsetRange(tp, start, until) for tp, (start, until) in sorted(ranges.items())]
+    parts = [OffsetRange(tp, start, until, tp in from_earliest) for tp, (start, until) in sorted(ranges.items())]
     if (most := options.max_records_per_partition) is not None:
         parts = [piece for part in parts for piece in split(part, math.ceil(part.size / most))]
     if (least := options.min_partitions) is not None and len(parts) < least:
@@ -46,13 +55,16 @@ def tasks(ranges: Mapping[TopicPartition, tuple[int, int]], options: SourceOptio
 
 
 def split(part: OffsetRange, count: int) -> Iterable[OffsetRange]:
-    """Yield ``part`` in ``count`` pieces of almost equal size, empty ones left out."""
+    """Yield ``part`` in ``count`` pieces of almost equal size, empty ones left out.
+
+    Only the first may still start later: of the others, others have read what comes before.
+    """
     start, remaining = part.start, part.size
     for index in range(count):
         size = remaining // (count - index)
         remaining -= size
         if size:
-            yield OffsetRange(part.partition, start, start + size)
+            yield OffsetRange(part.partition, start, start + size, part.from_earliest and start == part.start)
         start += size
 
 

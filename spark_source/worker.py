@@ -11,7 +11,7 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from typing import Final
 
@@ -139,6 +139,7 @@ class _TaskRead:
         self._options, self._columns, self._runtime, self._handoff = options, columns, runtime, handoff
         self._batches = self._records = self._bytes = 0
         self._waited = 0.0
+        self._heads: set[tuple[TopicPartition, int]] = set()  # where ranges begin that may begin later
 
     async def run(self, task: Task) -> None:
         """Read everything and hand it over; log what it took."""
@@ -146,6 +147,7 @@ class _TaskRead:
         began = loop.time()
         client = await self._runtime.client()
         fetches = client.metrics().fetches.count
+        self._heads = {(part.partition, part.start) for part in task if part.from_earliest}
         for ranges in rounds(task):
             await self._read(client, ranges)
         _logger.info(
@@ -175,7 +177,10 @@ class _TaskRead:
                 return  # every range is passed, also where its last offsets hold no record
             except (OffsetOutOfRange, UnknownTopic, RequestTimedOut) as error:
                 unread = {tp: (start, until) for tp, (start, until) in ranges.items() if start < until}
-                ranges = await _what_is_left(client, self._options, unread, error)
+                # Whose first record is still to come. After that one, what is missing would be a hole.
+                heads = {tp for tp, (start, _) in unread.items() if (tp, start) in self._heads}
+                ranges = await _what_is_left(client, self._options, unread, error, heads)
+                self._heads |= {(tp, ranges[tp][0]) for tp in heads & ranges.keys()}
 
     async def _hand_over(self, batch: RecordColumns) -> None:
         loop = asyncio.get_running_loop()
@@ -190,7 +195,7 @@ class _TaskRead:
 def rounds(task: Task) -> list[dict[TopicPartition, tuple[int, int]]]:
     """Return what can be read at once, one after the other: a partition has one range at a time."""
     found: list[dict[TopicPartition, tuple[int, int]]] = []
-    for tp, start, until in task:
+    for tp, start, until, _ in task:
         free = next((ranges for ranges in found if tp not in ranges), None)
         if free is None:
             found.append(free := {})
@@ -203,10 +208,12 @@ async def _what_is_left(
     options: SourceOptions,
     wanted: Mapping[TopicPartition, tuple[int, int]],
     error: KafkaError,
+    heads: Set[TopicPartition],
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Return the parts of ``wanted`` that the logs still hold, after ``error`` had come in their place.
 
-    Raises DataLoss if that is not all of it, and ``error`` if it is: then that is not about data loss.
+    Of ``heads``, retention may have deleted the beginning. Raises DataLoss if that is not all of it, and ``error`` if
+    it is: then that is not about data loss.
     """
     fail = options.fail_on_data_loss
     try:
@@ -222,7 +229,11 @@ async def _what_is_left(
     for tp in sorted(exchanged):
         what = "its log was cut, or its topic deleted and created again, while it was read"
         report(DataLoss(tp, what, wanted=wanted[tp], available=available[tp]), fail=fail)
-    left = {tp: within(tp, wanted[tp], available.get(tp), fail=fail) for tp in wanted if tp not in exchanged}
+    left = {
+        tp: within(tp, wanted[tp], available.get(tp), fail=fail, from_earliest=tp in heads)
+        for tp in wanted
+        if tp not in exchanged
+    }
     left = {tp: (start, until) for tp, (start, until) in left.items() if start < until}
     if left == wanted:
         raise error

@@ -640,7 +640,7 @@ def test_a_topic_that_no_longer_is_subscribed_or_does_not_exist() -> None:
 def test_batch_from_the_earliest_to_the_latest() -> None:
     cluster = PlayedCluster({A0: (3, 50), A1: (4, 4)})
 
-    assert batch_ranges(replace(OPTIONS, starting=FROM_EARLIEST), cluster) == {A0: (3, 50)}
+    assert batch_ranges(replace(OPTIONS, starting=FROM_EARLIEST), cluster) == ({A0: (3, 50)}, {A0})
 
 
 def test_batch_between_given_offsets() -> None:
@@ -651,7 +651,7 @@ def test_batch_between_given_offsets() -> None:
         ending=AtOffset("endingOffsets", {A0: 20, A1: LATEST}),
     )
 
-    assert batch_ranges(options, cluster) == {A0: (10, 20), A1: (4, 8)}
+    assert batch_ranges(options, cluster) == ({A0: (10, 20), A1: (4, 8)}, {A1})
 
 
 @pytest.mark.parametrize(

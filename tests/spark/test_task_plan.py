@@ -59,7 +59,7 @@ def test_every_offset_is_read_once(
 
     planned = tasks(ranges, options)
 
-    read = Counter((tp, offset) for task in planned for tp, start, until in task for offset in range(start, until))
+    read = Counter((tp, offset) for task in planned for tp, start, until, _ in task for offset in range(start, until))
     assert read == Counter((tp, offset) for tp, span in ranges.items() for offset in range(*span))
     assert all(part.size > 0 for task in planned for part in task)
     assert most is None or len(planned) <= most
@@ -71,3 +71,11 @@ def test_a_partition_is_in_one_round_only_once() -> None:
     task = (OffsetRange(A0, 0, 3), OffsetRange(A0, 7, 9), OffsetRange(A1, 0, 1))
 
     assert rounds(task) == [{A0: (0, 3), A1: (0, 1)}, {A0: (7, 9)}]
+
+
+def test_of_a_range_that_is_split_only_the_first_piece_is_from_the_earliest() -> None:
+    options = replace(OPTIONS, max_records_per_partition=4, min_partitions=6)
+
+    planned = tasks({A0: (0, 8), A1: (5, 9)}, options, from_earliest={A0})
+
+    assert [part for task in planned for part in task if part.from_earliest] == [OffsetRange(A0, 0, 2, True)]
