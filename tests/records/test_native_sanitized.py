@@ -13,7 +13,8 @@ from .sanitized import Sanitized, Unavailable
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 #: The limit is that of the test here: what takes a second without sanitizers may take a minute on a busy machine.
-PYTEST = ["pytest", "-q", "-p", "no:cacheprovider", "--timeout=0"]
+#: Assertions are plain, since to rewrite those of all that is imported takes longer there than the tests do.
+PYTEST = ["pytest", "-q", "-p", "no:cacheprovider", "--timeout=0", "--assert=plain"]
 
 
 def sanitized_copy(folder: Path) -> Sanitized:
