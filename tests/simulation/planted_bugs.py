@@ -255,7 +255,7 @@ _commit = Coordinator.commit
 
 PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
-    "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=56),
+    "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=96),
     "keep the buffer on seek": _bug(
         "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_claim), group=False
     ),
