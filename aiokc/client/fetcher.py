@@ -335,7 +335,7 @@ class Fetcher:
         The metadata are refreshed beside it.
         """
         leaders = {
-            target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch)
+            target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch, target.topic_id)
             for target, data in answers
             if data.current_leader is not None and data.error_code != ErrorCode.NONE
         }

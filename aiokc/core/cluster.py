@@ -148,10 +148,15 @@ def merge(
 
 
 class NewLeader(NamedTuple):
-    """What a broker says of a partition that it does not lead any more (KIP-951)."""
+    """What a broker says of a partition that it does not lead any more (KIP-951).
+
+    ``topic_id`` is that of the topic that it spoke of, None where the cluster has none: of one that is created again by
+    the same name, it says nothing.
+    """
 
     node_id: int
     epoch: int
+    topic_id: UUID | None
 
 
 def with_leaders(
@@ -160,13 +165,15 @@ def with_leaders(
     """Return the snapshot with these leaders, at these addresses where they are given, and what moved by that.
 
     Only a newer epoch at a broker that is known counts. The version stays the same: it is no Metadata response.
+    What was said of a former topic of that name does not count: the new one's epochs start anew, and stayed behind it
+    for ever.
     """
     known = {**old.brokers, **brokers}
     topics = dict(old.topics)
     moved: set[TopicPartition] = set()
     for tp, leader in leaders.items():
         topic, info = topics.get(tp.topic), old.partition(tp)
-        if topic is None or info is None or leader.node_id not in known:
+        if topic is None or info is None or leader.node_id not in known or leader.topic_id != topic.topic_id:
             continue
         if info.leader_epoch is None or leader.epoch <= info.leader_epoch:
             continue

@@ -98,6 +98,55 @@ async def test_metadata_that_know_less_do_not_lead_back() -> None:
         assert metadata.cluster.leader(T0).node_id == new  # type: ignore[union-attr]
 
 
+async def test_a_leader_of_a_topic_that_was_made_again_meanwhile_is_forgotten() -> None:
+    """The answer named it, and the new topic, whose epochs start anew, is heard of before the election is."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
+        cluster.append("t", b"0")
+        assert await values(consumer, 1) == [b"0"]
+        hold = Hold()
+        refresh = cluster.intercept(MetadataRequest, hold, times=1)
+        cluster.move_leader("t")
+        cluster.append("t", b"1")
+        assert await values(consumer, 1) == [b"1"]
+        await refresh.caught(1)
+        cluster.recreate_topic("t")
+        cluster.append("t", b"a", b"b")
+        hold.release()
+        assert await values(consumer, 2) == [b"a", b"b"]
+
+
+async def test_a_late_answer_about_the_topic_of_before_moves_nothing() -> None:
+    """It names a leader, and was on its way while the metadata heard of the new topic."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
+        cluster.append("t", b"0")
+        assert await values(consumer, 1) == [b"0"]
+        metadata = consumer._reading.link.metadata
+        moved, named, late = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def wait(exchange: Exchange) -> Any:
+            await moved.wait()
+            response: Any = await exchange.handle()
+            assert response.responses[0].partitions[0].current_leader is not None
+            named.set()
+            await late.wait()
+            return response
+
+        delayed = cluster.intercept(FetchRequest, wait, times=1)
+        await delayed.caught(1)
+        cluster.move_leader("t")
+        moved.set()
+        await named.wait()
+        cluster.recreate_topic("t")
+        cluster.append("t", b"a", b"b")
+        async with asyncio.timeout(10):
+            old = metadata.cluster.topic_id("t")
+            while metadata.cluster.topic_id("t") == old:
+                metadata.request_update()
+                await metadata.changed.wait()
+        late.set()
+        assert await values(consumer, 2) == [b"a", b"b"]
+
+
 async def test_a_throttled_client_asks_no_sooner() -> None:
     """KIP-219: the broker does not read from it meanwhile."""
     async with Cluster(topics={"t": 1}) as cluster:

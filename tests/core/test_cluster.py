@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from aiokc.core.cluster import Cluster, merge
+from aiokc.core.cluster import Cluster, NewLeader, merge, with_leaders
 from aiokc.error_codes import ErrorCode
 from aiokc.types import Broker, TopicPartition
 from aiokc.wire.messages.discovery import (
@@ -190,3 +190,20 @@ def test_a_topic_that_has_not_changed_is_the_same_object() -> None:
     assert len(longer.topics["a"].partitions) == 3
     internal = merged(longer, response(topic("a", partition(0), partition(1), partition(2), is_internal=True)))
     assert (internal.topics["a"].is_internal, internal.topics["a"].topic_id) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "said_of", "counts"),
+    [(2, ID, True), (1, ID, False), (2, OTHER_ID, False), (2, None, False)],
+    ids=["newer", "known", "other-topic", "no-topic"],
+)
+def test_a_leader_that_a_broker_names_counts_for_the_topic_that_it_spoke_of(
+    epoch: int, said_of: UUID | None, counts: bool
+) -> None:
+    """KIP-951; a topic that is created again has the same name, and its epochs start anew (KIP-516)."""
+    old = merged(Cluster(), response(topic("a", partition(0, leader=1, epoch=1), topic_id=ID)))
+    zero = TopicPartition("a", 0)
+    new, moved = with_leaders(old, {zero: NewLeader(2, epoch, said_of)}, {})
+    assert moved == ({zero} if counts else set())
+    assert new.leader(zero) == Broker(2 if counts else 1, "h2" if counts else "h1", 9092)
+    assert (new.leader_epoch(zero), old.leader_epoch(zero)) == (2 if counts else 1, 1)
