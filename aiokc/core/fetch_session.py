@@ -234,7 +234,7 @@ class FetchSession:
     # Answers
 
     def answered(self, response: FetchResponse) -> list[tuple[FetchTarget, PartitionData]] | None:
-        """Take the answer in and return its partitions, with what was asked for each.
+        """Take the answer in and return its partitions, with what was asked for each; none of them if throttled.
 
         None: it counts for nothing, because the broker does not know the session, or means another one. The next
         request opens a new one; where that happens twice in a row, ``is_refused``, and it should wait.
@@ -244,6 +244,9 @@ class FetchSession:
                 self._session_id = NO_SESSION
             self._restart()
             return None
+        if self._is_throttled(response):
+            self._session_id, self._refused = NO_SESSION, False
+            return []
         answers = self._read(response)
         is_complete = answers is not None and (not self.is_full or len(answers) == len(self.known))
         is_this_one = self.is_full or response.session_id in (NO_SESSION, self._session_id)
@@ -273,6 +276,11 @@ class FetchSession:
         if self._session_id == NO_SESSION:
             return None
         return SessionRequest(self._session_id, FINAL_EPOCH, [], [], [], self._by_id, False)
+
+    def _is_throttled(self, response: FetchResponse) -> bool:
+        """Whether the broker read nothing, and opened no session, as the client is over its quota (KIP-219)."""
+        is_empty = response.session_id == NO_SESSION and not response.responses
+        return self.is_full and is_empty and response.throttle_time_ms > 0
 
     def _restart(self) -> None:
         self._refused = self.is_full

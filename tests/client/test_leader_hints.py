@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,7 @@ from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold, throttle
 from aiokc.testing.kafka import LocalKafka
-from aiokc.wire import Response
+from aiokc.wire import Request, Response
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
 from tests.producing import produce
@@ -147,21 +148,46 @@ async def test_a_late_answer_about_the_topic_of_before_moves_nothing() -> None:
         assert await values(consumer, 2) == [b"a", b"b"]
 
 
-async def test_a_throttled_client_asks_no_sooner() -> None:
-    """KIP-219: the broker does not read from it meanwhile."""
+async def test_a_throttled_client_asks_no_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-219. The broker does not read from it meanwhile: so what counts is when the next Fetch is written."""
+    written: list[float] = []
+    answered: list[float] = []
+    exchange_as_ever = Connection._exchange
+
+    async def note(connection: Connection, request: Request[Any], *rest: Any) -> memoryview:
+        loop = asyncio.get_running_loop()
+        if not isinstance(request, FetchRequest):
+            return await exchange_as_ever(connection, request, *rest)
+        written.append(loop.time())
+        body = await exchange_as_ever(connection, request, *rest)
+        answered.append(loop.time())
+        return body
+
+    monkeypatch.setattr(Connection, "_exchange", note)
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0")
-        loop = asyncio.get_running_loop()
-        times: list[float] = []
+        cluster.intercept(FetchRequest, throttle(300), times=1)
         async with reading(cluster, T0) as consumer:
-            cluster.intercept(FetchRequest, throttle(400), times=1)
-            cluster.intercept(FetchRequest, lambda exchange: times.append(loop.time()))
-            began = loop.time()
             assert await values(consumer, 1) == [b"0"]
-            assert times == [], "what came with it is handed out at once"
+            assert len(written) == 1, "what came with it is handed out at once"
             cluster.append("t", b"1")
             assert await values(consumer, 1) == [b"1"]
-            assert times[0] - began >= 0.39
+            assert written[1] - answered[0] >= 0.3
+
+
+async def test_a_throttled_answer_without_partitions_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that is over its quota before a Fetch that opens a session: it gets nothing, and no session."""
+    nothing = FetchResponse(throttle_time_ms=20, session_id=0, responses=[])
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        throttled = cluster.intercept(FetchRequest, lambda exchange: nothing, times=3)
+        async with reading(cluster, T0) as consumer:
+            refreshes = consumer._reading.link.metadata.cluster.version
+            assert await values(consumer, 1) == [b"0"]
+            assert throttled.hits == 3
+            assert consumer._reading.link.metadata.cluster.version == refreshes
+            assert consumer.metrics().failed_fetches == 0
+        assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_group_goes_on_while_kafka_throttles_the_reads_of_a_member(

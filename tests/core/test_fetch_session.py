@@ -200,6 +200,29 @@ def test_a_partition_without_id_ends_a_session_by_ids() -> None:
     assert (request.by_id, request.session_id, request.epoch) == (False, 7, 0)
 
 
+def test_a_full_request_that_is_throttled_is_answered_with_nothing_and_made_again() -> None:
+    """KIP-219: over its quota a client gets no partitions, and no session."""
+    session = opened(target(A0))
+    session.failed()
+    request = session.request(wanted(target(A0), target(B0)))
+    assert (request.session_id, request.epoch) == (7, 0)
+    for _ in range(2):
+        assert session.answered(answer(session_id=0, throttle_time_ms=50)) == []
+        assert not session.is_refused
+        assert session.closing() is None, "the full request closed the one that it named"
+        request = session.request(wanted(target(A0), target(B0)))
+        assert (request.session_id, request.epoch, said(request)) == (0, 0, ([A0, B0], []))
+    assert session.answered(answer((A0, ID_A), (B0, ID_B), throttle_time_ms=50)) is not None
+    assert session.request(wanted(target(A0), target(B0))).epoch == 1
+
+
+@pytest.mark.parametrize(("session_id", "throttle"), [(0, 0), (8, 50)], ids=["not-throttled", "with-a-session"])
+def test_no_other_full_answer_may_leave_partitions_out(session_id: int, throttle: int) -> None:
+    session = FetchSession()
+    session.request(wanted(target(A0)))
+    assert session.answered(answer(session_id=session_id, throttle_time_ms=throttle)) is None
+
+
 def test_many_partitions_join_a_session_250_at_a_time() -> None:
     """A request of ten thousand would hold the loop."""
     many = wanted(*(target(TopicPartition("a", number)) for number in range(600)))
