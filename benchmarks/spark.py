@@ -24,13 +24,13 @@ from .clients import CLIENTS
 from .environment import environment
 from .load import LoadFailed, load
 from .readme import FOLDER, replace_section
-from .spark_cases import PARTITIONS, READS, topics
+from .spark_cases import PARTITIONS, READS, SLOTS, topics
+from .spark_lacks import LEAST_ROUNDS, LEAST_TRIGGER_ROUNDS, lacks
 from .spark_measure import Found, Job
 from .spark_table import render
 
 BEGIN: Final = "<!-- spark: written by python -m benchmarks.spark --write-readme -->"
 END: Final = "<!-- end of spark -->"
-LEAST_ROUNDS: Final = 5
 _RECORDS: Final = 5_000_000
 _QUICK_RECORDS: Final = 50_000
 
@@ -125,10 +125,13 @@ def _say(found: Found) -> None:
 def publish(results: Results, folder: Path = FOLDER) -> None:
     """Write spark_results.json into the folder, and the tables into its README.md.
 
-    Raises ValueError for a run of fewer rounds or records, or without some of the topics.
+    Raises ValueError for a run of fewer rounds, records or micro-batches, or without some of the rows.
     """
-    if int(results.about["rounds"]) < LEAST_ROUNDS or results.topics != topics(_RECORDS):
-        raise ValueError(f"README.md is left as it was: a run of all topics and {LEAST_ROUNDS} rounds belongs there")
+    if results.topics != topics(_RECORDS):
+        raise ValueError("README.md is left as it was: a run of all topics, with all their records, belongs there")
+    if thin := list(lacks(results.found, results.topics)):
+        said = "\n  ".join(thin)
+        raise ValueError(f"README.md is left as it was: a whole run belongs there\n  {said}")
     readme = folder / "README.md"
     text = replace_section(readme.read_text(), results.section(), BEGIN, END)
     results.write(folder / "spark_results.json")
@@ -172,12 +175,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--rounds", type=int, default=LEAST_ROUNDS)
     add("--quick", action="store_true", help="one short round: does it work? no figures")
     add("--records", type=int, default=_RECORDS, help="of the largest topic (default: %(default)s)")
-    add("--slots", type=numbers, default=[1, 2], metavar="N,M", help="task slots, a session for each (default: 1,2)")
+    add(
+        "--slots",
+        type=numbers,
+        default=list(SLOTS),
+        metavar="N,M",
+        help="task slots, a session for each (default: 1,2)",
+    )
     add("--topics", type=names, default=list(topics(0)), metavar="A,B", help=f"of {', '.join(topics(0))}")
     add("--queries", type=names, default=["batch", "availableNow"], metavar="A,B", help="batch, availableNow")
     add("--partitions", type=numbers, default=list(PARTITIONS), metavar="N,M", help="of micro-batches (default: all)")
     add("--triggers", type=int, default=10, help="micro-batches per round (default: %(default)s)")
-    add("--trigger-rounds", type=int, default=2, help="rounds with micro-batches (default: %(default)s)")
+    add(
+        "--trigger-rounds",
+        type=int,
+        default=LEAST_TRIGGER_ROUNDS,
+        help="rounds with micro-batches (default: %(default)s)",
+    )
     add("--idle", type=float, default=6, help="seconds without records, 0: leave it out (default: %(default)s)")
     add("--write-readme", action="store_true", help="put the tables into benchmarks/README.md")
     add("--read", type=Path, metavar="FILE", help="measure nothing: show, or publish, this file of an earlier run")

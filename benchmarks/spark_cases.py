@@ -12,6 +12,8 @@ from .cases import Case
 SOURCES: Final = ("kafka", "aiokc", "prebuilt")
 ALL: Final = "all"
 TWO: Final = "value, offset"
+#: Task slots, a session for each.
+SLOTS: Final = (1, 2)
 BATCH: Final = "batch"
 STREAM: Final = "availableNow"
 

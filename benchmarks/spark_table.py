@@ -8,7 +8,7 @@ from typing import Final
 
 from .cases import Case
 from .spark_cases import LATENCY_BARS, PARTITIONS, READS, SOURCES, VARIANTS
-from .spark_measure import Found
+from .spark_measure import IDLE, Found
 from .table import render_rate
 
 _NOTHING: Final = "-"
@@ -76,7 +76,7 @@ def idle(found: Sequence[Found]) -> str:
     """The CPU of a stream that has nothing to do."""
     shares = {
         name: [each.cpu / each.seconds * 100 for each in found if (each.what, each.who) == ("idle", name)]
-        for name in ("kafka", "aiokc", "no query")
+        for name in IDLE
     }
     if not all(shares.values()):
         return ""

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from aiokc.testing.kafka import LocalKafka
 from benchmarks import spark
 from benchmarks.readme import FOLDER
 from benchmarks.spark import Results, publish
-from benchmarks.spark_cases import PARTITIONS, READS, SOURCES, VARIANTS, topics
+from benchmarks.spark_cases import PARTITIONS, READS, SLOTS, SOURCES, VARIANTS, topics
 from benchmarks.spark_cpu import Usage, seconds_between, usages
 from benchmarks.spark_measure import Found, Job
 from benchmarks.spark_prebuilt import _Shape
@@ -30,12 +32,12 @@ def results(rounds: int = 5, records: int = 5_000_000) -> Results:
     """A run that never was: a built-in source that is four times slower, but quick with the setting."""
     found = []
     for number in range(rounds):
-        for read in READS:
+        for read, slots in itertools.product(READS, SLOTS):
             rows = topics(records)[read.topic].records
-            found += [Found(read.name, 2, who, number, SPEED[who] + number / 100, 3.0, rows) for who in SOURCES]
+            found += [Found(read.name, slots, who, number, SPEED[who] + number / 100, 3.0, rows) for who in SOURCES]
         for partitions in PARTITIONS:
-            what = f"{partitions} partitions"
-            found += [Found(what, 2, name, number, ADD_BATCH[name], 1.0, 10) for name in VARIANTS]
+            what, rows = f"{partitions} partitions", 3 * max(partitions, 5)
+            found += [Found(what, 2, name, number, ADD_BATCH[name], 1.0, rows) for name in VARIANTS]
         found += [Found("idle", 2, who, number, 10.0, cpu, 0) for who, cpu in (("kafka", 2.0), ("aiokc", 1.5))]
         found += [Found("idle", 2, "no query", number, 10.0, 0.1, 0)]
     return Results({"rounds": str(rounds)}, topics(records), found)
@@ -76,6 +78,42 @@ def test_publishing(tmp_path: Path) -> None:
     for short in (results(rounds=4), results(records=50_000)):
         with pytest.raises(ValueError, match=r"README\.md is left as it was"):
             publish(short, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "who", "changed", "said"),
+    [
+        ("100B-none, batch, all", "aiokc", None, "100B-none, batch, all, 2 slots, aiokc: 4 rounds and not 5"),
+        ("100B-none, batch, all", "kafka", {"round": 3}, "100B-none, batch, all, 2 slots, kafka: 4 rounds and not 5"),
+        ("1kB-none, availableNow, all", "kafka", {"rows": 7}, "kafka, round 4: 7 rows and not 1000000"),
+        ("100B-zstd, availableNow, all", "prebuilt", {"cpu": 0.0}, "prebuilt, round 4: 0 s of CPU"),
+        ("50 partitions", "kafka", {"rows": 100}, "50 partitions, 2 slots, kafka, round 4: 2 micro-batches and not 3"),
+        ("1 partitions", "aiokc", {"rows": 10}, "1 partitions, 2 slots, aiokc, round 4: 2 micro-batches and not 3"),
+        ("50 partitions", "kafka", {"cpu": -17.9}, "kafka, round 4: -17.9 s of CPU"),
+        ("idle", "no query", None, "idle, 2 slots, no query: 4 rounds and not 5"),
+    ],
+)
+def test_a_thin_run_is_not_published(
+    tmp_path: Path, what: str, who: str, changed: dict[str, Any] | None, said: str
+) -> None:
+    whole = results()
+    (last,) = [each for each in whole.found if (each.what, each.slots, each.who, each.round) == (what, 2, who, 4)]
+    found = [each for each in whole.found if each is not last]
+    thin = replace(whole, found=found if changed is None else [*found, replace(last, **changed)])
+
+    with pytest.raises(ValueError, match=r"README\.md is left as it was") as raised:
+        publish(thin, tmp_path)
+
+    (line,) = str(raised.value).splitlines()[1:]
+    assert line.endswith(said)
+
+
+def test_a_run_of_one_slot_alone_is_not_published(tmp_path: Path) -> None:
+    whole = results()
+    part = replace(whole, found=[each for each in whole.found if each.slots == 2])
+
+    with pytest.raises(ValueError, match="100B-none, batch, all, 1 slots, kafka: 0 rounds and not 5"):
+        publish(part, tmp_path)
 
 
 def test_the_readme_has_its_markers() -> None:
