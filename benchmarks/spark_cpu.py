@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,15 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one process has used in all, with the children that it has waited for, in seconds."""
+    """What one process has used in all, with the children that it has waited for, in seconds.
+
+    ``inherits`` is False where it ignores SIGCHLD: the system then drops the time of children that end.
+    """
 
     parent: int
     started: int
     seconds: float
+    inherits: bool = True
 
 
 Usages = Mapping[int, Usage]
@@ -30,11 +35,12 @@ def usages() -> Usages:
         if entry.name.isdigit():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                status = (entry / "status").read_text()
             except OSError:  # it has just ended
                 continue
             if int(fields[3]) == session:
                 seconds = sum(int(ticks) for ticks in fields[11:15]) / _TICK
-                found[int(entry.name)] = Usage(int(fields[1]), int(fields[19]), seconds)
+                found[int(entry.name)] = Usage(int(fields[1]), int(fields[19]), seconds, not _ignores_children(status))
     return found
 
 
@@ -45,6 +51,16 @@ def seconds_between(before: Usages, after: Usages) -> float:
         return process in after and (process not in before or after[process].started == before[process].started)
 
     # The time of a child that has ended is its parent's, where that waited for it. One that died with its parent
-    # (Spark ends what idles for a minute) has taken its time along.
-    known = sum(usage.seconds for process, usage in before.items() if lives(process) or lives(usage.parent))
+    # (Spark ends what idles for a minute) has taken its time along; so has a worker of pyspark's daemon, which ignores
+    # SIGCHLD.
+    known = sum(
+        usage.seconds
+        for process, usage in before.items()
+        if lives(process) or (lives(usage.parent) and after[usage.parent].inherits)
+    )
     return sum(usage.seconds for usage in after.values()) - known
+
+
+def _ignores_children(status: str) -> bool:
+    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(ignored, 16) >> (signal.SIGCHLD - 1) & 1)

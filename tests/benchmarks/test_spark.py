@@ -4,6 +4,7 @@ import argparse
 import itertools
 import json
 import os
+import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
@@ -134,6 +135,47 @@ def test_cpu_time_goes_along_with_processes_that_end() -> None:
     after = {1: Usage(0, 5, 14.5), 4: Usage(1, 8, 2.25), 5: Usage(1, 9, 1.0), 3: Usage(1, 10, 0.125)}
 
     assert seconds_between(before, after) == 0.5 + 0.25 + 1.0 + 0.125
+
+
+#: As pyspark's daemon does: it ignores SIGCHLD, and its worker ends while it lives on.
+DAEMON = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.{disposition})
+worker = os.fork()
+if worker == 0:
+    while time.process_time() < 0.3:
+        pass
+    os.write(1, b"%d\\n" % os.getpid())
+    os.read(0, 1)
+    os._exit(0)
+try:
+    os.waitpid(worker, 0)
+except ChildProcessError:
+    pass
+os.write(1, b"ended\\n")
+os.read(0, 1)
+"""
+
+
+@pytest.mark.parametrize("disposition", ["SIG_IGN", "SIG_DFL"])
+def test_a_worker_that_ends_takes_no_time_from_what_others_used(disposition: str) -> None:
+    """Whether its parent gets the worker's 0.3 s or nobody does, they were used before."""
+    with subprocess.Popen(
+        [sys.executable, "-c", DAEMON.format(disposition=disposition)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        both = {daemon.pid, int(daemon.stdout.readline())}
+        before = {process: usage for process, usage in usages().items() if process in both}
+        daemon.stdin.write(b"x")
+        daemon.stdin.flush()
+        assert daemon.stdout.readline() == b"ended\n"
+        after = {process: usage for process, usage in usages().items() if process in both}
+
+    assert before.keys() == both
+    assert after.keys() == {daemon.pid}
+    assert sum(usage.seconds for usage in before.values()) >= 0.25  # in ticks of 10 ms, rounded down
+    assert abs(seconds_between(before, after)) < 0.2
 
 
 def test_the_cpu_time_of_this_process_grows() -> None:
