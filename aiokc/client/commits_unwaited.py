@@ -40,7 +40,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Pending:
-    """One OffsetCommit to come, for one call or several. ``failed``: it is over before it has begun."""
+    """One OffsetCommit to come, for one call or several. Without a turn it is over, with ``failed`` or well."""
 
     number: int
     member: MemberToken | None
@@ -78,17 +78,18 @@ class UnwaitedCommits:
         on_done: OnCommitted | None,
         failed: KafkaError | None = None,
     ) -> None:
-        """Commit ``offsets`` after all commits that were called for before; with ``failed``, only report that then."""
-        pending = self._shared(member) if failed is None else None
+        """Commit ``offsets`` after all commits that were called for before; none, or ``failed``: only report it."""
+        is_over = failed is not None or not offsets
+        pending = None if is_over else self._shared(member)
         if pending is None:
             self._number += 1
-            turn = self._turns.take() if failed is None else None
+            turn = None if is_over else self._turns.take()
             pending = _Pending(self._number, member, turn, failed)
             self._queue.append(pending)
         pending.offsets.update(offsets)
         if on_done is not None:
             pending.calls.append(_Call(offsets, on_done))
-        if failed is not None and self._queue[0] is pending:
+        if is_over and self._queue[0] is pending:
             self._finish(failed)  # nothing is under way: what follows in the caller finds it reported
         self._moved.notify()
 
@@ -104,17 +105,16 @@ class UnwaitedCommits:
             while not self._queue:
                 await self._moved.wait()
             pending = self._queue[0]
-            self._finish(pending.failed or await self._send(pending))
+            self._finish(pending.failed if pending.turn is None else await self._send(pending, pending.turn))
 
-    async def _send(self, pending: _Pending) -> KafkaError | None:
+    async def _send(self, pending: _Pending, turn: Turn) -> KafkaError | None:
         def begin() -> Mapping[TopicPartition, OffsetAndMetadata]:
             pending.begun = True
             return pending.offsets
 
         try:
-            assert pending.turn is not None
-            await pending.turn.wait()  # those before have deadlines of their own
-            await self._commit_as(pending.member, begin, timeout=self._timeout, retry=False, turn=pending.turn)
+            await turn.wait()  # those before have deadlines of their own
+            await self._commit_as(pending.member, begin, timeout=self._timeout, retry=False, turn=turn)
         except KafkaError as error:
             return error
         return None
@@ -149,9 +149,11 @@ class UnwaitedCommits:
         while self._queue:
             pending = self._queue[0]
             sent = "the answer was not waited for" if pending.begun else "it was not sent"
-            if pending.turn is not None:
+            if pending.turn is None:
+                self._finish(pending.failed)
+            else:
                 pending.turn.end()
-            self._finish(pending.failed or RequestTimedOut(f"stopped before the commit was done: {sent}"))
+                self._finish(RequestTimedOut(f"stopped before the commit was done: {sent}"))
 
     def run_callbacks(self) -> None:
         """Run those that are due, in the order of the calls. What one raises is raised; the rest stays due."""

@@ -57,7 +57,7 @@ class UserCommits:
         self.unwaited.run_callbacks()
         try:
             mine = self._mine(what, wanted)
-            member = self.coordinator.committer()
+            member = self.coordinator.committer() if mine else None  # as commit(): nothing is stored by anybody
         except KafkaError as error:
             return self.unwaited.add(None, wanted or {}, on_done, failed=error)
         self.unwaited.add(member, mine, on_done)

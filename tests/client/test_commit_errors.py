@@ -21,10 +21,10 @@ from aiokc.errors import (
     broker_error,
 )
 from aiokc.testing import Cluster
-from aiokc.testing.faults import disconnect, drop, half_frame, lose_answer
+from aiokc.testing.faults import Hold, disconnect, drop, half_frame, lose_answer
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
-from aiokc.wire.messages.group import JoinGroupRequest
+from aiokc.wire.messages.group import JoinGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 
 pytestmark = pytest.mark.timeout(60)
@@ -141,6 +141,41 @@ async def test_a_commit_in_a_rebalance_joins_again_and_is_no_loss(cluster: Clust
         await joined(member, 2)
         waiting.cancel()
         await member.commit({ZERO: 7})
+
+
+async def test_k19_a_commit_outside_of_a_stable_generation_fails_locally(cluster: Cluster) -> None:
+    """Eager: everything has been handed over, and the new assignment is not there. Nothing is sent."""
+    options = {"partition_assignment_strategy": ["range"], "request_timeout_ms": 300}
+    async with consumer(cluster, "t", **options) as member:
+        batch = await member.getmany()
+        loading = cluster.intercept(OffsetCommitRequest, E.COORDINATOR_LOAD_IN_PROGRESS)
+        before = asyncio.create_task(member.commit({ZERO: 1}, timeout_ms=20_000))
+        await loading.caught()
+        hold = Hold()
+        cluster.intercept(SyncGroupRequest, hold, times=1)
+        member.enforce_rebalance()
+        assert await member.getmany(timeout_ms=0) == {}
+        await hold.arrived()
+        with pytest.raises(RebalanceInProgress):
+            await before
+        sent = loading.hits
+        reports: list[tuple[set[TopicPartition], type]] = []
+        nothing: dict[TopicPartition, int] = {}
+        for what in (None, nothing, {ZERO: 2}, batch):
+            member.commit_soon(what, lambda offsets, error: reports.append((set(offsets), type(error))))
+        await member.commit()
+        await member.commit(nothing)
+        for not_held in ({ZERO: 2}, batch):
+            with pytest.raises(CommitFailed, match="not assigned to this consumer any more"):
+                await member.commit(not_held)
+        well = type(None)
+        assert reports == [(set(), well), (set(), well), ({ZERO}, CommitFailed), (set(batch), CommitFailed)]
+        assert loading.hits == sent, "the coordinator was asked to store nothing"
+        loading.cancel()
+        hold.release()
+        while not await member.getmany():
+            pass
+        await member.commit()
 
 
 @pytest.mark.parametrize("code", [E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID])

@@ -162,11 +162,12 @@ async def test_a_heartbeat_error_of_an_old_generation_is_ignored(stage: Stage) -
 
 @scenario()
 async def test_a_member_that_the_coordinator_does_not_know_has_lost_its_partitions(stage: Stage) -> None:
-    """Given UNKNOWN_MEMBER_ID for a heartbeat of the current generation, then the member is told that its partitions
-    are lost, not revoked, and joins with an empty member id.
+    """Given UNKNOWN_MEMBER_ID for a heartbeat of the current generation, then the member is told at once, whether it
+    polls or not (Java: in the next poll), that its partitions are lost, not revoked, and joins with an empty member id.
     """
     async with stage.member("c1").reads() as c1:
         await c1.has(2)
+        await c1.rests()
         first, before = c1.member_id, len(stage.events)
         assert stage.cluster.expire_member("g") == first
         await stage.until(lambda: c1.told == ["assigned", "lost", "assigned"])
