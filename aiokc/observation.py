@@ -33,7 +33,8 @@ class Health:
                             raised once, and stands here until another call for records has led to an assignment, or
                             until unsubscribe()
     last_error              what goes wrong at the moment, and is tried again: a broker or the coordinator that is not
-                            reached, an auto-commit that failed, an assignment that cannot be taken
+                            reached or refuses this member, an auto-commit that failed, an assignment that cannot be
+                            taken
     assigned                the partitions that it reads
     generation, member_id   its place in the group: -1 and "" outside of any
     rebalancing             it hands over partitions, joins, or waits for its assignment

@@ -172,7 +172,7 @@ class Coordinator:
     def last_error(self) -> KafkaError | None:
         """What goes wrong at the moment, and is tried again."""
         failed_commit = self._auto_commit.error if self._auto_commit is not None else None
-        return self.offsets.lookup.error or self._driver.complaint or failed_commit
+        return self.offsets.lookup.error or self._driver.complaint.error or failed_commit
 
     # The user
 

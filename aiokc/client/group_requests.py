@@ -10,7 +10,6 @@ from typing import Final
 
 from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import Event, Left, SendHeartbeat, SendJoin, SendLeave, SendSync
-from ..core.rate_limit import RateLimit, and_more
 from ..errors import KafkaError
 from ..net.pool import Purpose
 from ..wire import prepare
@@ -23,7 +22,6 @@ prepare(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
 
 # How much longer than the group may take to assemble the answer to a JoinGroup is waited for.
 _JOIN_LAPSE: Final = 5.0
-_WARNING_INTERVAL: Final = 30.0
 _MEMBER_ID_REQUIRED: Final = 4  # the version of JoinGroup whose first answer is only a member id (KIP-394)
 
 
@@ -38,7 +36,6 @@ class ClassicRequests:
         self._lookup = lookup
         self._timeout = request_timeout
         self._joining = joining
-        self._warnings = RateLimit(_WARNING_INTERVAL)
 
     async def join(self, effect: SendJoin) -> Event:
         """The coordinator parks a JoinGroup until all members have sent theirs, or the rebalance timeout is over."""
@@ -53,7 +50,7 @@ class ClassicRequests:
         try:
             node_id, response = await self._lookup.ask(JoinGroupRequest, build, timeout=timeout, purpose=Purpose.JOIN)
         except KafkaError as error:
-            return self._failure(effect, error)
+            return self._group.failure(effect, error)
         return await _by_turns(self._group.joined(effect, response, node_id))
 
     async def sync(self, effect: SendSync) -> Event:
@@ -65,7 +62,7 @@ class ClassicRequests:
                 purpose=Purpose.JOIN,
             )
         except KafkaError as error:
-            return self._failure(effect, error)
+            return self._group.failure(effect, error)
         return self._group.synced(effect, response, node_id)
 
     async def heartbeat(self, effect: SendHeartbeat) -> Event:
@@ -75,7 +72,7 @@ class ClassicRequests:
                 HeartbeatRequest, lambda version: self._group.heartbeat_request(effect), timeout=timeout
             )
         except KafkaError as error:
-            return self._failure(effect, error)
+            return self._group.failure(effect, error)
         return self._group.beaten(effect, response.error_code, node_id)
 
     async def leave(self, effect: SendLeave) -> Event:
@@ -86,20 +83,6 @@ class ClassicRequests:
         except KafkaError as error:
             logger.info("group %r: %s left without a word: %s", self._group.group_id, effect.member, error)
         return Left(effect.step)
-
-    def _failure(self, effect: SendJoin | SendSync | SendHeartbeat, error: KafkaError) -> Event:
-        api = type(effect).__name__.removeprefix("Send")
-        held_back = self._warnings.admit(api, asyncio.get_running_loop().time())
-        if held_back is not None:
-            logger.warning(
-                "group %r: %s of %s failed, trying again: %s%s",
-                self._group.group_id,
-                api,
-                effect.member,
-                error,
-                and_more(held_back),
-            )
-        return self._group.failure(effect, error)
 
 
 async def _by_turns(decoding: Generator[object, None, Event]) -> Event:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -18,6 +18,7 @@ from ..core.counters import GroupCounters
 from ..core.group_machine import GroupMachine
 from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import (
+    Alive,
     Assign,
     Complain,
     ComputeAssignment,
@@ -39,13 +40,13 @@ from ..core.group_protocol import (
     Tick,
     Unpolled,
 )
-from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
 from ..core.vigil import least_rest
 from ..errors import KafkaError
 from ..net.connection import ConnectionOptions
 from .assignment_changes import AssignmentChanges
 from .coordinator_lookup import CoordinatorLookup
+from .group_complaint import GroupComplaint
 from .group_leader import METADATA_SECONDS, GroupLeader
 from .group_requests import ClassicRequests
 from .metadata import Metadata
@@ -54,8 +55,6 @@ from .signal import Signal
 from .watchdog import Watchdog
 
 logger = logging.getLogger("aiokc.group")
-
-_WARNING_INTERVAL: Final = 30.0
 
 E = TypeVar("E")
 
@@ -94,8 +93,7 @@ class MembershipDriver:
         self._request_timeout = request_timeout = config.request_timeout_ms / 1e3
         self.machine = machine
         self.error: KafkaError | None = None
-        self.complaint: KafkaError | None = None
-        self._warnings = RateLimit(_WARNING_INTERVAL)
+        self.complaint = GroupComplaint(group.group_id)
         self.counters = GroupCounters()
         self.moved = Signal()
         self.asked_to_join = asyncio.Event()
@@ -172,6 +170,8 @@ class MembershipDriver:
         effects: list[Effect] = []
         for event in (*self._watchdog.retract(), *events):
             self.counters.heard(event, now)
+            if isinstance(event, Alive):
+                self.complaint.is_alive()
             effects += self.machine.on(event, now)
             # Who waits for records polls all the time, and was only kept from it. That has to be said here, whoever
             # feeds, since this happens: the loop is blocked; the thread claims that the member is out, sends its
@@ -186,7 +186,8 @@ class MembershipDriver:
             logger.debug("group %r: %s", self._group_id, effect)
             self._perform(effect, self._tasks)
         if not self._subscription.by_topics:
-            self.error = self.complaint = None
+            self.error = None
+            self.complaint.is_over()
         if self.machine.watched_topics != self._leader.watched:
             self._leader.watch(self.machine.watched_topics)
         self.moved.notify()
@@ -197,7 +198,8 @@ class MembershipDriver:
                 self._end_exchange()
                 self._changes.add(effect)
             case Assign():
-                self.error = self.complaint = None
+                self.error = None
+                self.complaint.is_over()
                 self._changes.add(effect)
             case SendJoin():
                 self._begin(partial(self._join, effect), tasks)
@@ -213,18 +215,12 @@ class MembershipDriver:
             case ForgetCoordinator():
                 self._lookup.forget(effect.node_id)
             case Complain():
-                self._complain(effect.error)
+                self.complaint.tell(effect)
             case Fail():
                 self._end_exchange()
                 self.error = effect.error
                 logger.error("group %r: %s", self._group_id, effect.error)
                 self._failed()
-
-    def _complain(self, error: KafkaError) -> None:
-        self.complaint = error
-        now = asyncio.get_running_loop().time()
-        if (held_back := self._warnings.admit("complaint", now)) is not None:
-            logger.warning("group %r: %s%s", self._group_id, error, and_more(held_back))
 
     def _begin(self, ask: Callable[[], Awaitable[Event]], tasks: TaskGroup) -> None:
         """End the exchange under way, because its answer would be stale, and begin this one."""

@@ -188,19 +188,19 @@ class ClassicGroup:
             case ErrorCode.ILLEGAL_GENERATION:
                 return IdentityLost(sent, "the group had formed a generation without it", keep_member_id=True)
             case ErrorCode.NOT_COORDINATOR | ErrorCode.COORDINATOR_NOT_AVAILABLE:
-                return CoordinatorLost(sent, node_id)
+                return CoordinatorLost(sent, node_id, self._error(code, _said_by(node_id)))
         error = self._error(code)
         if code in _FATAL:
             return Fatal(sent, error)
         # Whatever else a SyncGroup is refused for (the broker cannot store it, ...): the next round may do.
         if error.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR or isinstance(sent, SendSync):
-            return NotNow(sent)
+            return NotNow(sent, self._error(code, _said_by(node_id)))
         return Fatal(sent, error)
 
     def failure(self, sent: Sent, error: KafkaError) -> Event:
         """What it means that no answer came."""
         if error.retriable or isinstance(error, MalformedResponse):
-            return NotNow(sent)
+            return NotNow(sent, error)
         return Fatal(sent, error)
 
     def _error(self, code: int, detail: str = "") -> KafkaError:
@@ -255,6 +255,10 @@ class ClassicGroup:
         return next(assignor for assignor in self.assignors if assignor.name == name)
 
 
+def _said_by(node_id: int) -> str:
+    return f"said by broker {node_id}" if node_id >= 0 else ""
+
+
 _FATAL: Final = frozenset(
     {
         ErrorCode.FENCED_INSTANCE_ID,
@@ -275,4 +279,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_SESSION_TIMEOUT: "session_timeout_ms={session_timeout_ms} is not between the brokers' "
     "group.min.session.timeout.ms and group.max.session.timeout.ms",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "it has as many members as the brokers' group.max.size allows",
+    # What a coordinator makes of MESSAGE_TOO_LARGE and the like, when it stores the assignment of a SyncGroup.
+    ErrorCode.UNKNOWN_SERVER_ERROR: "that broker's log says why; where a SyncGroup is refused so, the assignment "
+    "may be larger than max.message.bytes of __consumer_offsets",
 }

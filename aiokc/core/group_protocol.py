@@ -169,9 +169,13 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Complain:
-    """Somebody else has to repair this, and until then it is tried again: say so, now and then."""
+    """Somebody else has to repair this, and until then it is tried again: say so, now and then.
+
+    ``of``: the request that has led to nothing; None where it is what the group has agreed on.
+    """
 
     error: KafkaError
+    of: SendJoin | SendSync | SendHeartbeat | None = None
 
 
 Effect: TypeAlias = (
@@ -334,13 +338,18 @@ class CoordinatorLost:
 
     sent: Sent
     node_id: int
+    error: KafkaError | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class NotNow:
-    """The coordinator cannot answer yet (it loads the group), or none is found: ask again later."""
+    """The coordinator cannot answer yet (it loads the group), or none is found: ask again later.
+
+    ``error``: why; None where there is nothing to tell anybody.
+    """
 
     sent: Sent
+    error: KafkaError | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,9 +144,9 @@ class Membership(Standing):
                 self._forget_identity(event.reason, keep_member_id=event.keep_member_id)
                 return self._lose(now)
             case CoordinatorLost():
-                return [ForgetCoordinator(event.node_id), *self._try_later(event.sent, now)]
+                return [ForgetCoordinator(event.node_id), *self._try_later(event, now)]
             case NotNow():
-                return self._try_later(event.sent, now)
+                return self._try_later(event, now)
             case Fatal():
                 return self._fail(event, now)
 
@@ -332,7 +332,12 @@ class Membership(Standing):
             return self._join_again(now)
         return self._rebalance("the group is rebalancing", now)
 
-    def _try_later(self, sent: Sent, now: float) -> list[Effect]:
+    def _try_later(self, event: NotNow | CoordinatorLost, now: float) -> list[Effect]:
+        sent, error = event.sent, event.error
+        if isinstance(sent, SentCommit):  # told of, and tried again, where it comes from
+            return []
         if isinstance(sent, SendHeartbeat):
             self._heartbeats.failed(sent, now)
-        return self._join_later(now) if isinstance(sent, SendJoin | SendSync) else []
+        else:
+            self._join_later(now)
+        return [] if error is None else [Complain(error, sent)]

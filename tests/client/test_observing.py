@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from types import NoneType
 from typing import Any
@@ -17,7 +18,7 @@ from aiokc.errors import AuthorizationFailed, KafkaError, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import Hold
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
-from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest
+from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
 pytestmark = pytest.mark.timeout(30)
@@ -121,6 +122,72 @@ async def test_health_tells_what_is_tried_again_and_that_it_is_over(cluster: Clu
         trouble.cancel()
         await reader.getmany()
         assert reader.health().last_error is None
+
+
+def warnings_of_the_group(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "aiokc.group" and record.levelno >= logging.WARNING
+    ]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT])
+@pytest.mark.parametrize("api", [JoinGroupRequest, SyncGroupRequest])
+async def test_health_and_log_tell_of_a_coordinator_that_takes_no_member_and_that_it_is_over(
+    cluster: Cluster, api: type[Any], code: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble = cluster.intercept(api, code)
+    async with consumer(cluster, "t", group_id="g") as reader:
+        await trouble.caught(3)
+        health = reader.health()
+        assert str(health.last_error).startswith(f"{code.name}: group 'g': said by broker 1")
+        assert health.error is None
+        [told] = warnings_of_the_group(caplog)
+        assert f"'g': {api.__name__.removesuffix('GroupRequest')} of " in told
+        assert f"failed, trying again: {health.last_error}" in told
+        trouble.cancel()
+        await reader.getmany()
+        assert reader.health().last_error is None
+
+
+async def test_health_and_log_tell_of_heartbeats_that_are_refused_and_that_it_is_over(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer(cluster, "t", group_id="g") as reader:
+        await reader.getmany()
+        trouble = cluster.intercept(HeartbeatRequest, ErrorCode.UNKNOWN_SERVER_ERROR)
+        await trouble.caught(3)
+        assert "UNKNOWN_SERVER_ERROR" in str(reader.health().last_error)
+        [told] = warnings_of_the_group(caplog)
+        assert "'g': Heartbeat of " in told
+        trouble.cancel()
+        await until(reader, lambda: reader.health().last_error is None)
+        assert reader.health().generation == 1
+
+
+async def test_a_coordinator_that_moves_and_a_rebalance_are_nothing_to_warn_of(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "aiokc.group")
+    refused = [
+        cluster.intercept(JoinGroupRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, times=2),
+        cluster.intercept(SyncGroupRequest, ErrorCode.NOT_COORDINATOR, times=1),
+        cluster.intercept(SyncGroupRequest, ErrorCode.REBALANCE_IN_PROGRESS, times=1),
+    ]
+    async with consumer(cluster, "t", group_id="g") as reader:
+        await reader.getmany()
+        assert reader.health().last_error is None
+        refused.append(cluster.intercept(HeartbeatRequest, ErrorCode.NOT_COORDINATOR, times=2))
+        await refused[-1].caught(2)
+        await until(reader, lambda: reader.health().last_error is None)
+        refused.append(cluster.intercept(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS, times=1))
+        waiting = asyncio.ensure_future(reader.getmany())
+        await until(reader, lambda: reader.health().generation == 4 and not reader.health().rebalancing)
+        waiting.cancel()
+    assert [one.hits for one in refused] == [2, 1, 1, 2, 1]
+    assert warnings_of_the_group(caplog) == []
+    assert len([record for record in caplog.records if "trying again" in record.getMessage()]) == 2, "once for each"
 
 
 async def test_health_tells_of_an_auto_commit_that_fails(cluster: Cluster) -> None:

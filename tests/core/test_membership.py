@@ -48,7 +48,7 @@ from aiokc.core.group_protocol import (
 from aiokc.core.member_states import State
 from aiokc.core.membership import Membership
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import BrokerError, CommitFailed, MemberFenced, broker_error
+from aiokc.errors import BrokerError, CommitFailed, ConnectionFailed, MemberFenced, broker_error
 from aiokc.types import TopicPartition
 
 SESSION, INTERVAL, MAX_POLL, BACKOFF = 45.0, 3.0, 300.0, 0.1
@@ -183,6 +183,17 @@ def test_a_loading_coordinator_is_asked_again_and_stays_the_coordinator() -> Non
     assert member.feed(NotNow(member.join())) == []
     [join] = member.wait(BACKOFF + 1e-9)
     assert isinstance(join, SendJoin)
+
+
+def test_what_is_tried_again_is_told_of_but_for_commits_which_are_told_of_elsewhere() -> None:
+    error = ConnectionFailed("gone")
+    member = Member()
+    join = member.join()
+    assert member.feed(CoordinatorLost(join, 7, error)) == [ForgetCoordinator(7), Complain(error, join)]
+    member = Member().stable()
+    assert member.feed(NotNow(SentCommit(member.token), error)) == []
+    beat = member.heartbeat()
+    assert member.feed(NotNow(beat, error)) == [Complain(error, beat)]
 
 
 def test_a_rebalance_during_sync_joins_again_at_once_but_never_in_a_tight_loop() -> None:
