@@ -49,7 +49,7 @@ class Cluster(Protocol):
         """Return what a group has committed for each partition, None where it has nothing."""
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let a group have committed these offsets, within a second. Raises KafkaError."""
+        """Let a group have committed these offsets, within a second, or six with connecting. Raises KafkaError."""
 
 
 class DriverCluster:

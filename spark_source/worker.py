@@ -57,12 +57,12 @@ class Runtime:
         self._connecting = asyncio.Lock()
         self._unsettled_reads = _UNSETTLED_READS
 
-    async def client(self) -> Client:
-        """Return the client, connected. Raises NoBrokersAvailable."""
+    async def client(self, *, timeout_ms: int) -> Client:
+        """Return the client, connected. Raises NoBrokersAvailable after ``timeout_ms``."""
         async with self._connecting:
             if self._client is None:
                 client = Client(self._config)
-                await client.start()
+                await client.start(timeout_ms=timeout_ms)
                 self._client = client
             return self._client
 
@@ -97,8 +97,8 @@ os.register_at_fork(after_in_child=_runtimes.clear)
 def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's ranges as Arrow record batches, each partition's in order of their offsets.
 
-    Raises DataLoss where the logs do not hold them (any more), and RequestTimedOut after
-    kafkaConsumer.pollTimeoutMs without progress. Logs one line when all is read.
+    Raises DataLoss where the logs do not hold them (any more), and after kafkaConsumer.pollTimeoutMs without progress
+    RequestTimedOut, or NoBrokersAvailable where the process had no connection yet. Logs one line when all is read.
     """
     if _SPARK_LOGS in os.environ and _package_logger.level == logging.NOTSET:
         _package_logger.setLevel(logging.INFO)
@@ -145,7 +145,7 @@ class _TaskRead:
         """Read everything and hand it over; log what it took."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        client = await self._runtime.client()
+        client = await self._runtime.client(timeout_ms=self._options.poll_timeout_ms)
         fetches = client.metrics().fetches.count
         self._heads = {(part.partition, part.start) for part in task if part.from_earliest}
         for ranges in rounds(task):

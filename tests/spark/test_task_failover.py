@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiokc import ClientConfig, TopicPartition
+from aiokc.errors import NoBrokersAvailable, RequestTimedOut
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.exchange import Exchange
 from spark_source import worker
@@ -43,3 +44,23 @@ def test_a_leader_that_dies_costs_the_task_no_row(dies_at_fetch: int) -> None:
     rows = [row for batch in batches for row in zip(*(batch.column(n).to_pylist() for n in (0, 1)), strict=True)]
     assert sorted(rows) == [(part, offset) for part in range(3) for offset in range(BATCHES * RECORDS)]
     assert len(fetched) > fetched.count(dying) == dies_at_fetch
+
+
+def test_a_task_whose_brokers_are_all_gone_fails_within_its_poll_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose client is connected, and one in a fresh worker: the client's own limit is a minute."""
+    monkeypatch.setattr("spark_source.worker._LOOK_MS", 200)
+    with Cluster(brokers=2, topics={"events": 1}).in_thread() as cluster:
+        cluster.append("events", b"x")
+        options = SourceOptions(
+            ClientConfig(bootstrap_servers=cluster.bootstrap), subscribe("events"), poll_timeout_ms=400
+        )
+        task = (OffsetRange(TopicPartition("events", 0), 0, 1),)
+        assert [len(batch) for batch in worker.read_task(options, ("offset",), task)] == [1]
+        for broker in (1, 2):
+            cluster.take_down(broker)
+
+        with pytest.raises(RequestTimedOut, match=r"no progress for 0\.4 s"):
+            list(worker.read_task(options, ("offset",), task))
+        assert options.client not in worker._runtimes
+        with pytest.raises(NoBrokersAvailable):
+            list(worker.read_task(options, ("offset",), task))
