@@ -80,8 +80,16 @@ class TopicsView:
         return self._options.choice.topics is None or topic in self._topics
 
     def leaders(self) -> int:
-        """Return how many brokers lead these partitions: each of them is asked for the ends of its logs."""
-        return len({part.leader for info in self._topics.values() for part in info.partitions.values()})
+        """Return how many brokers lead what the query reads: each of them is asked for the ends of its logs."""
+        assigned = self._options.choice.partitions
+        return len(
+            {
+                part.leader
+                for name, info in self._topics.items()
+                for number, part in info.partitions.items()
+                if assigned is None or (name, number) in assigned
+            }
+        )
 
     def check_all_exist(self, besides: Iterable[TopicPartition] = ()) -> None:
         """Raise ConfigError if a topic or partition that the options name does not exist, ``besides`` not counted."""

@@ -315,6 +315,19 @@ def test_many_leaders_are_asked_as_seldom_in_all() -> None:
     assert cluster.now - began == pytest.approx(4 * 2.5)
 
 
+def test_leaders_of_what_is_not_assigned_do_not_count() -> None:
+    cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(10)})
+    cluster.brokers = 10
+    plan = cluster.plan(choice=TopicChoice("assign", ("a",), None, frozenset({A0, A1})))
+    end = plan.latest(first_end(plan))
+    began = cluster.now
+
+    for _ in range(4):
+        plan.latest(end)
+
+    assert cluster.now - began == pytest.approx(4 * 0.5)
+
+
 def test_a_query_that_has_work_from_another_source_does_not_wait_for_an_idle_one() -> None:
     cluster, plan, end = idle_on_three_leaders()
     began = cluster.now
