@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -226,3 +227,27 @@ async def test_a_coordinator_moves_and_has_to_load(stage: Stage) -> None:
         assert stage.cluster.committed("g")[T0] == 2
         assert (c1.told, c1.generation) == (["assigned"], 1)
         assert stage.names("c1", "JoinGroup", "LeaveGroup", since=before) == []
+
+
+@scenario(topics={"t": 2})
+async def test_surplus_members_stay_and_do_not_spin(stage: Stage) -> None:
+    """Given more members than partitions, then those that get none stay members, and for a minute they send heartbeats
+    every three seconds, and nothing else; the others fetch besides. No call for records raises anything.
+    """
+    async with stage.member("c1") as c1, stage.member("c2") as c2, stage.member("c3") as c3, stage.member("c4") as c4:
+        members = [c1.reads(), c2.reads(), c3.reads(), c4.reads()]
+        await stage.until(
+            lambda: (
+                sorted(len(member.owned) for member in members) == [0, 0, 1, 1]
+                and len({member.generation for member in members}) == 1
+            )
+        )
+        await asyncio.sleep(5)
+        generation, begins = c1.generation, len(stage.events)
+        await asyncio.sleep(60)
+        for member in members:
+            asked = Counter(event.what for event in stage.events[begins:] if event.who == member.name)
+            assert 19 <= asked.pop("Heartbeat") <= 21
+            assert (asked.pop("Fetch", 0) > 0) == bool(member.owned)
+            assert not asked
+            assert (member.errors, member.generation) == ([], generation)
