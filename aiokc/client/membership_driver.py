@@ -100,10 +100,10 @@ class MembershipDriver:
         self._group_id = group.group_id
         self._polls = polls
         self._lookup = lookup
-        self._requests = ClassicRequests(group, lookup, request_timeout, self._joining)
+        interval, session = config.heartbeat_interval_ms / 1e3, config.session_timeout_ms / 1e3
+        self._requests = ClassicRequests(group, lookup, request_timeout, interval, self._joining)
         self._leader = GroupLeader(group, metadata, subscription)
-        rest = least_rest(config.heartbeat_interval_ms / 1e3, config.session_timeout_ms / 1e3)
-        self._watchdog = Watchdog(group, polls, options, request_timeout, rest)
+        self._watchdog = Watchdog(group, polls, options, request_timeout, least_rest(interval, session))
         self._metadata = metadata
         metadata.changed.followed_by(self.moved)
         self._subscription = subscription

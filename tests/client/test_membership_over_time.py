@@ -58,6 +58,31 @@ async def assigned(consumer: Consumer, count: int) -> None:
         await consumer.getmany(timeout_ms=100)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"session_timeout_ms": 9_000},  # the rest of the session is 6 s when a heartbeat is sent
+        {"session_timeout_ms": 9_000, "heartbeat_interval_ms": 5_000},
+        {"request_timeout_ms": 60_000},
+    ],
+)
+def test_a_heartbeat_that_is_never_answered_does_not_cost_the_membership(options: dict[str, Any]) -> None:
+    async def story(cluster: Cluster) -> None:
+        loop, told = loop_of_now(), Told()
+        asked = Asked(cluster, loop)
+        async with consumer_of(cluster, told, **options) as consumer:
+            await assigned(consumer, 2)
+            lost = cluster.intercept(HeartbeatRequest, drop(), times=1)
+            await lost.caught()
+            joins = len(asked.of(JoinGroupRequest))
+            await consumer.getmany(timeout_ms=120_000)
+            assert consumer.health().generation == 1
+            assert len(asked.of(JoinGroupRequest)) == joins
+            assert [what for _, what, _ in told.told] == ["assigned"]
+
+    virtually(story)
+
+
 @pytest.mark.parametrize("call", ["getmany", "getone", "__anext__"])
 def test_the_poll_interval_begins_when_a_wait_for_records_is_cancelled(call: str) -> None:
     """Who waits is polling, for however long. Who gave up waiting is not."""
