@@ -104,15 +104,18 @@ async def test_a_leader_of_a_topic_that_was_made_again_meanwhile_is_forgotten() 
     async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
         cluster.append("t", b"0")
         assert await values(consumer, 1) == [b"0"]
-        hold = Hold()
-        refresh = cluster.intercept(MetadataRequest, hold, times=1)
+        metadata = consumer._reading.link.metadata
+        old = metadata.cluster.partition(T0)
+        assert old is not None
+        refresh = cluster.intercept(MetadataRequest, lambda exchange: yesterday(exchange, old))
         cluster.move_leader("t")
         cluster.append("t", b"1")
         assert await values(consumer, 1) == [b"1"]
         await refresh.caught(1)
+        assert metadata.cluster.leader_epoch(T0) == 1
         cluster.recreate_topic("t")
+        refresh.cancel()
         cluster.append("t", b"a", b"b")
-        hold.release()
         assert await values(consumer, 2) == [b"a", b"b"]
 
 
