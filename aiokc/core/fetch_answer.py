@@ -33,11 +33,13 @@ _REFRESH = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.FENCED_LEADER_EPOCH,
+        # The broker has not heard yet of the election that we know of; or it leads a new topic of that name.
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-# What passes by itself. UNKNOWN_LEADER_EPOCH: the broker has not heard yet of the election that we know of.
-_RETRY = frozenset({ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR})
+# What passes by itself.
+_RETRY = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
 #: What ends a fetch session, and nothing else (KIP-227, KIP-516): a new one is opened at once.

@@ -99,23 +99,30 @@ async def test_metadata_that_know_less_do_not_lead_back() -> None:
         assert metadata.cluster.leader(T0).node_id == new  # type: ignore[union-attr]
 
 
-async def test_a_leader_of_a_topic_that_was_made_again_meanwhile_is_forgotten() -> None:
+async def test_a_leader_of_a_topic_that_was_made_again_meanwhile_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer named it, and the new topic, whose epochs start anew, is heard of before the election is."""
     async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
         cluster.append("t", b"0")
         assert await values(consumer, 1) == [b"0"]
-        metadata = consumer._reading.link.metadata
-        old = metadata.cluster.partition(T0)
-        assert old is not None
-        refresh = cluster.intercept(MetadataRequest, lambda exchange: yesterday(exchange, old))
+        metadata, learned = consumer._reading.link.metadata, asyncio.Event()
+        learn_as_ever = metadata.learn_leaders
+
+        def note(*said: Any) -> set[TopicPartition]:
+            moved = learn_as_ever(*said)
+            learned.set()
+            return moved
+
+        monkeypatch.setattr(metadata, "learn_leaders", note)
+        hold = Hold()
+        refresh = cluster.intercept(MetadataRequest, hold, times=1)
         cluster.move_leader("t")
-        cluster.append("t", b"1")
-        assert await values(consumer, 1) == [b"1"]
-        await refresh.caught(1)
+        async with asyncio.timeout(10):
+            await learned.wait()
+            await refresh.caught(1)
         assert metadata.cluster.leader_epoch(T0) == 1
         cluster.recreate_topic("t")
-        refresh.cancel()
         cluster.append("t", b"a", b"b")
+        hold.release()
         assert await values(consumer, 2) == [b"a", b"b"]
 
 
