@@ -206,7 +206,7 @@ def triggers(
                 query.awaitTermination(1)
             else:
                 write()
-                if max(whole.values(), default=0.0) < _LONG:
+                if min(whole.values(), default=0.0) < _LONG:
                     query.processAllAvailable()
                 else:
                     _next_at_work(query)

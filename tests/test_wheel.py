@@ -94,6 +94,25 @@ def read(interpreter: Path, folder: Path, **environment: str) -> subprocess.Comp
     return python(interpreter, "-c", READ, cwd=folder, PYTHONPATH=lent, **environment)
 
 
+def test_the_wheel_has_all_that_is_used_and_the_extension(tmp_path: Path) -> None:
+    if shutil.which("cc") is None:
+        reason = "no C compiler: no wheel with the extension was built"
+        pytest.fail(reason) if IN_CI else pytest.skip(reason)
+    with zipfile.ZipFile(pip_wheel(source(tmp_path / "source"), CFLAGS="-O0")) as packed:
+        names = set(packed.namelist())
+
+    modules = {
+        str(path.relative_to(ROOT))
+        for package in ("aiokc", "spark_source", "pyspark_aiokc")
+        for path in (ROOT / package).rglob("*.py")
+    }
+    assert len(modules) > 100
+    assert modules <= names
+    extension = f"aiokc/records/_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    assert {extension, "aiokc/py.typed", "aiokc/records/_native.pyi", "spark_source/py.typed"} <= names
+    assert not [name for name in names if name.endswith((".c", ".h")) or name.startswith(("tests", "benchmarks"))]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_from_source_to_an_sdist_to_a_wheel_to_an_environment(tmp_path: Path) -> None:
