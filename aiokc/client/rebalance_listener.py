@@ -34,8 +34,9 @@ class RebalanceListener:
     itself; what is assigned is the same as without it.
 
     A callback that is not done in time is cancelled, and ListenerTimedOut raised in the same places. The time is what
-    is left of max_poll_interval_ms: since the user last asked for records, and since the change began; in stop(),
-    three quarters of its timeout. A ``def`` can't be cancelled, and holds the whole event loop for as long as it runs.
+    is left of max_poll_interval_ms: since the user last asked for records, and since the change began; in stop(), three
+    quarters of what unwaited commits have left of its timeout, less what the last auto-commit takes. A ``def`` can't be
+    cancelled, and holds the whole event loop for as long as it runs.
     """
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> Told:

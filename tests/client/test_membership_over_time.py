@@ -75,7 +75,7 @@ def test_a_heartbeat_that_is_never_answered_does_not_cost_the_membership(options
             lost = cluster.intercept(HeartbeatRequest, drop(), times=1)
             await lost.caught()
             joins = len(asked.of(JoinGroupRequest))
-            await consumer.getmany(timeout_ms=120_000)
+            await consumer.getmany(timeout_ms=options.get("session_timeout_ms", 45_000) + 10_000)
             assert consumer.health().generation == 1
             assert len(asked.of(JoinGroupRequest)) == joins
             assert [what for _, what, _ in told.told] == ["assigned"]
