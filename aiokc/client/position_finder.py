@@ -171,7 +171,9 @@ class PositionFinder:
         epochs = {tp: self._metadata.cluster.leader_epoch(tp) for tp in asked}
         answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
         subscription, found, says = self._subscription, answer.found, logger.isEnabledFor(logging.INFO)
-        for tp, token in claims.items():
+        for done, (tp, token) in enumerate(claims.items(), start=1):
+            if done % _SET_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if tp not in found or (position := subscription.get(tp, token)) is None:
                 continue  # sought, or assigned anew: the later call wins
             offset = found[tp]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiokc import LATEST, Client, Consumer, TopicPartition
+from aiokc.core.subscription import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, RequestTimedOut, UsageError
 from aiokc.testing import Cluster
@@ -59,6 +60,26 @@ async def test_many_partitions_are_looked_up_in_portions() -> None:
         asked = [len(request.topics[0].partitions) for request in sent]
         assert max(asked) == 1_000
         assert sum(asked) == 3 * len(partitions)
+
+
+async def test_many_positions_are_set_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of a thousand partitions would hold the loop for milliseconds."""
+    partitions = [TopicPartition("t", number) for number in range(1_000)]
+    steps = [0]
+    found_as_ever = Subscription.found
+
+    def count(*args: Any, **options: Any) -> None:
+        if steps[-1] == 0:
+            asyncio.get_running_loop().call_soon(steps.append, 0)
+        steps[-1] += 1
+        found_as_ever(*args, **options)
+
+    monkeypatch.setattr(Subscription, "found", count)
+    async with Cluster(topics={"t": len(partitions)}) as cluster:
+        cluster.append("t", b"0", partition=999)
+        async with reading(cluster, *partitions) as consumer, asyncio.timeout(20):
+            assert (await consumer.getone()).value == b"0"
+    assert (max(steps), sum(steps)) == (250, len(partitions))
 
 
 async def test_a_silent_broker_keeps_no_other_from_its_answer() -> None:

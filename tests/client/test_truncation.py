@@ -293,7 +293,9 @@ async def test_a_topic_that_may_not_be_described_is_an_error_of_that_partition()
 
 @pytest.mark.parametrize("longer", [False, True], ids=["shorter", "longer"])
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-async def test_a_topic_that_was_made_again_is_read_from_its_beginning(reset: str, longer: bool) -> None:
+async def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+    reset: str, longer: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """By assign() too; also where the position exists in the new log."""
     async with Cluster(topics={"t": 1}) as cluster:
         write(cluster, b"0", b"1")
@@ -304,6 +306,8 @@ async def test_a_topic_that_was_made_again_is_read_from_its_beginning(reset: str
             expected = [b"a", b"b", b"c", b"d"] if longer else [b"a"]
             write(cluster, *expected)
             assert await values(consumer, len(expected)) == expected
+    warning = "t-0: the topic was deleted and created again: leaving offset 2 for the beginning of the new log"
+    assert [one.message for one in caplog.records if "created again" in one.message] == [warning]
 
 
 async def test_a_topic_that_was_made_again_is_an_error_where_there_is_no_policy() -> None:
