@@ -103,3 +103,11 @@ def test_all_clients_share_what_there_is_whoever_leads(group: MixedGroup, others
         group.joins("ours-2", OurMember)
         group.joins("ours-3", OurMember)
         group.leaves(names[kind])
+
+
+@pytest.mark.parametrize("group", ["range", "roundrobin"], indirect=True)
+def test_we_lead_an_eager_group_with_aiokafka_and_it_leads_us(group: MixedGroup) -> None:
+    group.joins("ours", OurMember)
+    group.joins("aiokafka", AiokafkaMember)
+    group.leaves("ours")
+    group.joins("ours-2", OurMember)
