@@ -55,7 +55,7 @@ def written(kafka: LocalKafka, topics: dict[str, int]) -> Written:
 def compare(log: Written) -> None:
     found = asyncio.run(read_all(log.bootstrap, log.partitions, ISOLATION_LEVELS))
     assert log.differences(found) == []
-    assert log.differences(read_in_python(log, WAYS)) == []
+    assert log.differences(read_in_python(log, {level: list(WAYS) for level in ISOLATION_LEVELS})) == []
 
 
 def stored(kafka: LocalKafka, topic: str, partition: int) -> Counter[tuple[int, int]]:

@@ -1,14 +1,15 @@
 """All ways of aiokc to a topic's records, each read to the topic's end.
 
-    python -m tests.comparison.ways BOOTSTRAP WAY,... TOPIC:PARTITIONS ...
+    python -m tests.comparison.ways BOOTSTRAP '{"ISOLATION LEVEL": ["WAY", ...], ...}' TOPIC:PARTITIONS ...
 
-reads each topic in these ways and at both isolation levels, and writes what it found to stdout, pickled: for a process
-of its own, which decodes records in Python (AIOKC_NATIVE=0).
+reads each topic in these ways at each isolation level, and writes what it found to stdout, pickled: for a process of
+its own, which decodes records in Python (AIOKC_NATIVE=0).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -161,7 +162,10 @@ async def read_all(
 def main() -> None:
     bootstrap, ways, *topics = sys.argv[1:]
     counts = {name: int(count) for name, _, count in (topic.rpartition(":") for topic in topics)}
-    pickle.dump(asyncio.run(read_all(bootstrap, counts, ISOLATION_LEVELS, ways.split(","))), sys.stdout.buffer)
+    found: Found = {}
+    for isolation_level, names in json.loads(ways).items():
+        found |= asyncio.run(read_all(bootstrap, counts, [isolation_level], names))
+    pickle.dump(found, sys.stdout.buffer)
 
 
 if __name__ == "__main__":
