@@ -148,14 +148,15 @@ def test_a_killed_python_process_costs_a_restart_and_no_row(
     tmp_path: Path,
     point: str,
 ) -> None:
-    """The process that plans (latest, planned) and a worker in the middle of its range (reading)."""
+    """The process that plans (latest, planned), a worker in the middle of its range (reading); a producer goes on."""
     produce(kafka.bootstrap, topic, [b"x"] * 60)
     spark.dataSource.register(DyingSource)
     die = {"die.at": point, "die.folder": str(tmp_path / "death")}
     given = {**options, **die, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
-    query = start(spark.readStream.format("dying").options(**given).load(), tmp_path)
-    with pytest.raises(StreamingQueryException):
-        query.awaitTermination(120)
+    with RunningProducer(kafka.bootstrap, topic):
+        query = start(spark.readStream.format("dying").options(**given).load(), tmp_path)
+        with pytest.raises(StreamingQueryException):
+            query.awaitTermination(120)
     produce(kafka.bootstrap, topic, [b"x"] * 10)
 
     finish(read_stream.option("startingOffsets", "earliest"), tmp_path)
