@@ -40,6 +40,12 @@ SECONDS ?= 60
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/test_record_contract.py)
 
+# Where all is tested, that runs beside the other tests, which leave a core free, and with it the slowest of those that
+# need nothing but a core: the C decoder under sanitizers. What they have said comes at the end.
+SANITIZED := tests/records/test_native_sanitized.py
+BESIDE = { $(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
+	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED); }
+
 # The promise to speak with old brokers, on real ones.
 OLD_VERSIONS = from aiokc.testing.kafka_jars import OLD_VERSIONS; print(*OLD_VERSIONS)
 OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)'); do echo "== tests on Kafka $$version" && \
@@ -81,8 +87,13 @@ lint: $(READY)
 	@echo "== layers" && $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 
 test: lint jars
+ifneq ($(ARGS),)
 	@echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" $(ARGS)
-	@$(OTHER_DECODER)
+else
+	@said=$$(mktemp) && { $(BESIDE) > "$$said" 2>&1 & beside=$$!; trap 'kill $$beside; rm -f "$$said"; exit 130' INT TERM; \
+	echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" --deselect $(SANITIZED); all=$$?; \
+	wait $$beside || all=1; cat "$$said"; rm -f "$$said"; exit $$all; }
+endif
 
 test-long: lint jars
 	@echo "== tests, the long ones too" && $(VENV_PYTHON) -m pytest --hypothesis-profile thorough $(ARGS)
