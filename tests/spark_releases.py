@@ -14,8 +14,9 @@ import pytest
 
 from aiokc.testing.kafka_jars import download_lock, home, progress, release
 
-#: The last of each minor release that has Python data sources, and not yet all that the source is made for.
-OLD_SPARKS: Final = ("4.1.4", "4.0.5")
+#: The last of each minor release that has Python data sources, before the one that is installed: the oldest that has
+#: all that the source is made for, and two that have not.
+OLD_SPARKS: Final = ("4.2.1", "4.1.4", "4.0.5")
 _SECONDS: Final = 900
 
 
