@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from .assignor import Assignor
@@ -27,7 +28,7 @@ class ClientOptions(TypedDict, total=False):
     """Options of every connection to a cluster: see ClientConfig."""
 
     bootstrap_servers: str | Sequence[str]
-    client_id: str
+    client_id: str | None
     request_timeout_ms: int
     default_api_timeout_ms: int
     retry_backoff_ms: int
@@ -75,6 +76,9 @@ class ClientConfig:
     """What every connection to a cluster needs. Times in milliseconds, sizes in bytes; defaults are Java's.
 
     bootstrap_servers      "host:port,host:port" or a list of "host:port" (port 9092 where none is given)
+    client_id              the name that brokers log, and count quotas by (None: "aiokc"; of a Consumer in a group
+                           "consumer-{group_id}-{n}", with a number for each in this process, or, of a static member,
+                           its group_instance_id)
     request_timeout_ms     how long one answer may take
     default_api_timeout_ms how long one call of the public API may take, retries included
     resolve                async (host, port) -> [(host, port), ...]: takes the place of DNS for every address
@@ -86,7 +90,7 @@ class ClientConfig:
     """
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
-    client_id: str = "aiokc"
+    client_id: str | None = None
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
     retry_backoff_ms: int = 100
@@ -205,6 +209,8 @@ class ConsumerConfig(ClientConfig):
 
 Config = TypeVar("Config", bound=ClientConfig)
 
+_MEMBERS: Final = count(1)
+
 _MOST_32: Final = (1 << 31) - 1
 _LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
 _INSTANCE: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -273,6 +279,16 @@ def configured(cls: type[Config], config: Config | None, options: dict[str, Any]
         if name not in known:
             raise ConfigError(f"unknown option {name!r}{_suggestion(name, known)}")
     return cls(**options) if config is None else replace(config, **options)
+
+
+def named(config: ConsumerConfig) -> ConsumerConfig:
+    """Return ``config`` with a client_id like Java's where a member of a group was given none.
+
+    Quotas are by client id, so that one name for all would have groups that know nothing of each other share theirs.
+    """
+    if config.client_id is not None or config.group_id is None:
+        return config
+    return replace(config, client_id=f"consumer-{config.group_id}-{config.group_instance_id or next(_MEMBERS)}")
 
 
 # Options of other clients whose nearest name here means something else.

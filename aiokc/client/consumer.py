@@ -9,7 +9,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Generic, Unpack, cast
 
-from ..config import ConsumerConfig, ConsumerOptions, configured
+from ..config import ConsumerConfig, ConsumerOptions, configured, named
 from ..deserializer import AnyDeserializer
 from ..errors import ConfigError
 from ..observation import Health, Metrics
@@ -83,7 +83,7 @@ class Consumer(Generic[K, V]):
         config: ConsumerConfig | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self.config = configured(ConsumerConfig, config, cast(dict[str, Any], options))
+        self.config = named(configured(ConsumerConfig, config, cast(dict[str, Any], options)))
         self._reading = Reading(self.config, Random(), key_deserializer, value_deserializer)
         self._user = SingleUser()
         self._poll: Poll[K, V] = Poll(self._reading, self._user)

@@ -37,6 +37,7 @@ logger = logging.getLogger("aiokc.net")
 
 _WARNING_INTERVAL: Final = 10.0  # seconds between two warnings about the same broker
 _SPARE_SHARE: Final = 0.25  # of fetch_buffer_bytes, for buffers that wait for the next frame
+_CLIENT_ID: Final = "aiokc"
 _CLOSE_SECONDS: Final = 1.0  # what closing may wait for: everything is cancelled and aborted before
 
 
@@ -53,7 +54,7 @@ class Pool:
         #: What long frames are received into: whoever is done with one may give its buffer back here.
         self.buffers = FrameBuffers(int(config.fetch_buffer_bytes * _SPARE_SHARE))
         self._options = ConnectionOptions(
-            client_id=config.client_id,
+            client_id=_CLIENT_ID if config.client_id is None else config.client_id,
             max_response_bytes=config.longest_response_bytes,
             resolve=config.resolve,
             buffers=self.buffers,
