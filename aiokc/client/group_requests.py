@@ -33,16 +33,12 @@ class ClassicRequests:
         group: ClassicGroup,
         lookup: CoordinatorLookup,
         request_timeout: float,
-        heartbeat_interval: float,
         joining: Callable[[], None],
     ) -> None:
         """``joining`` is called whenever a JoinGroup that the coordinator may park has gone out."""
         self._group = group
         self._lookup = lookup
         self._timeout = request_timeout
-        self._heartbeat_timeout = min(
-            request_timeout, _heartbeat_patience(heartbeat_interval, group.session_timeout_ms / 1e3)
-        )
         self._joining = joining
 
     async def join(self, effect: SendJoin) -> Event:
@@ -78,7 +74,7 @@ class ClassicRequests:
             node_id, response = await self._lookup.ask(
                 HeartbeatRequest,
                 lambda version: self._group.heartbeat_request(effect),
-                timeout=self._heartbeat_timeout,
+                timeout=min(effect.patience, self._timeout),
             )
         except KafkaError as error:
             return self._group.failure(effect, error)
@@ -109,13 +105,3 @@ async def _by_turns(decoding: Generator[object, None, Event]) -> Event:
             return event
         if loop.time() >= turn.ends:
             await turn.give_way()
-
-
-def _heartbeat_patience(interval: float, session: float) -> float:
-    """How long a heartbeat is waited for: two thirds of what the session has left when it is sent.
-
-    Only one is under way at a time, and the session goes on since the one before. Whoever waited for the whole of it
-    would be out of the group by one request that was lost. The last third is for another connection, to another
-    coordinator perhaps, and the next heartbeat. Where the interval leaves hardly anything, a third of the session.
-    """
-    return max((session - interval) * 2 / 3, session / 3)

@@ -101,7 +101,7 @@ class MembershipDriver:
         self._polls = polls
         self._lookup = lookup
         interval, session = config.heartbeat_interval_ms / 1e3, config.session_timeout_ms / 1e3
-        self._requests = ClassicRequests(group, lookup, request_timeout, interval, self._joining)
+        self._requests = ClassicRequests(group, lookup, request_timeout, self._joining)
         self._leader = GroupLeader(group, metadata, subscription)
         self._watchdog = Watchdog(group, polls, options, request_timeout, least_rest(interval, session))
         self._metadata = metadata

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypeAlias
 
 from ..assignor import Claim, MemberSubscription
@@ -140,8 +141,11 @@ class SendSync:
 
 @dataclass(frozen=True, slots=True)
 class SendHeartbeat:
+    """``patience``: how many seconds an answer is worth waiting for, at most."""
+
     number: int
     member: MemberToken
+    patience: float = inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,13 @@ from .vigil import Vigil, grace_of
 _SOON: Final = 0.1
 _GROWTH: Final = 3.0
 
+# A heartbeat is waited for until two thirds of what the session has left are over. Only one is under way at a time, and
+# the session goes on since the last answer: whoever waited for the whole of it would be out of the group by one request
+# that was lost. The last third is for another connection, to another coordinator perhaps, and for the next heartbeat,
+# which has two thirds of that. No attempt is cut shorter than this part of the session: it ends a connection.
+_PATIENCE: Final = 2 / 3
+_LEAST_PATIENCE: Final = 1 / 15
+
 
 class Heartbeats:
     """The heartbeats of one membership: at most one under way, the next one ``interval`` after it was sent.
@@ -64,7 +71,9 @@ class Heartbeats:
             self._unanswered = None
         if self._unanswered is None and self._next <= now:
             self._sent += 1
-            self._unanswered = SendHeartbeat(self._sent, member)
+            left = self._last_answer + self._session_timeout - now
+            patience = max(left * _PATIENCE, self._session_timeout * _LEAST_PATIENCE)
+            self._unanswered = SendHeartbeat(self._sent, member, patience)
             self._pause = min(self._pause * _GROWTH, self._interval)
             self._next = now + self._pause
             effects.append(self._unanswered)
