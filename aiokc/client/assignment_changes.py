@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -130,7 +130,7 @@ class AssignmentChanges:
         if not self._is_newest(change):
             return  # what is queued gives up these partitions too, without a word to the listener
         self._drop(partitions)
-        logger.info("group %r: revoked %s", self._group_id, _shown(change.partitions))
+        logger.info("group %r: revoked %s", self._group_id, _Shown(change.partitions))
         released(Released(change.step))
 
     async def _finish_commits(self, until: float) -> None:
@@ -161,7 +161,7 @@ class AssignmentChanges:
         going = self._announced.intersection(change.partitions)
         self._announced -= going
         self._drop(frozenset(change.partitions))
-        logger.warning("group %r: lost %s: %s", self._group_id, _shown(change.partitions), change.reason)
+        logger.warning("group %r: lost %s: %s", self._group_id, _Shown(change.partitions), change.reason)
         if going:
             now = asyncio.get_running_loop().time()  # nobody waits for this: the member is outside its group
             await self._listener.lost(queued.listener, going, now + self._max_poll_interval)
@@ -185,7 +185,7 @@ class AssignmentChanges:
         kept = set(change.partitions).difference(added)
         subscription.unblock(tp for tp in kept if tp.topic in subscription.topics)
         self._announced.update(added)
-        logger.info("group %r: %s reads %s", self._group_id, change.member, _shown(change.partitions))
+        logger.info("group %r: %s reads %s", self._group_id, change.member, _Shown(change.partitions))
         self._changed.notify()
         await self._listener.assigned(self._who_is_told(queued), added, self._deadline(queued.since))
         if len(added) > _MANY:
@@ -219,7 +219,13 @@ class AssignmentChanges:
         self._changed.notify()
 
 
-def _shown(partitions: Iterable[TopicPartition]) -> str:
-    wanted = sorted(partitions)
-    more = f" and {len(wanted) - _SHOWN} more" if len(wanted) > _SHOWN else ""
-    return (", ".join(map(str, wanted[:_SHOWN])) or "nothing") + more
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Partitions as a log line names them, if it is written at all."""
+
+    partitions: Collection[TopicPartition]
+
+    def __str__(self) -> str:
+        wanted = sorted(self.partitions)
+        more = f" and {len(wanted) - _SHOWN} more" if len(wanted) > _SHOWN else ""
+        return (", ".join(map(str, wanted[:_SHOWN])) or "nothing") + more

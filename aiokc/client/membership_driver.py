@@ -105,7 +105,9 @@ class MembershipDriver:
         self._leader = GroupLeader(group, metadata, subscription)
         self._watchdog = Watchdog(group, polls, options, request_timeout, least_rest(interval, session))
         self._metadata = metadata
-        metadata.changed.followed_by(self.moved)
+        self._sooner = Signal()  # there is something to do before _wakes_at, or there are new metadata
+        self._wakes_at = math.inf
+        metadata.changed.followed_by(self._sooner)
         self._subscription = subscription
         self._changes = changes
         self._pattern = pattern
@@ -148,9 +150,10 @@ class MembershipDriver:
                 counted = self._metadata.cluster
                 if self._leader.watched:
                     self.feed(PartitionsCounted(self._leader.basis(self._leader.watched)))
-            left = self.machine.deadline - loop.time()
+            self._wakes_at = self.machine.deadline
+            left = self._wakes_at - loop.time()
             if left > 0:
-                await self.moved.wait(None if left == math.inf else left)
+                await self._sooner.wait(None if left == math.inf else left)
             else:
                 self.feed(Tick())
                 await asyncio.sleep(0)
@@ -190,6 +193,8 @@ class MembershipDriver:
             self.complaint.is_over()
         if self.machine.watched_topics != self._leader.watched:
             self._leader.watch(self.machine.watched_topics)
+        if self.machine.deadline < self._wakes_at:  # most events only put it off
+            self._sooner.notify()
         self.moved.notify()
 
     def _perform(self, effect: Effect, tasks: TaskGroup) -> None:

@@ -44,6 +44,8 @@ class Turn:
 
     async def wait(self, deadline: float | None = None) -> None:
         """Return when it has come. Raises TimeoutError at ``deadline`` (in the time of the loop)."""
+        if self._come.done():
+            return
         async with asyncio.timeout_at(deadline):
             await asyncio.shield(self._come)
 

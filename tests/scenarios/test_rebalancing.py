@@ -174,9 +174,9 @@ async def test_subscribing_and_assigning_exclude_each_other(stage: Stage) -> Non
     the other way round; after unsubscribe(), assign() reads what it names, without a group.
     """
     stage.cluster.append("t", b"0")
-    async with stage.consumer("t", group_id="g") as consumer:
+    async with stage.consumer("t", client_id="c1", group_id="g") as consumer:
         assert (await consumer.getone()).value == b"0"
-        assert stage.names("aiokc", "JoinGroup")
+        assert stage.names("c1", "JoinGroup")
         with pytest.raises(UsageError, match="unsubscribe"):
             consumer.assign([T0])
         consumer.unsubscribe()
@@ -187,7 +187,7 @@ async def test_subscribing_and_assigning_exclude_each_other(stage: Stage) -> Non
             consumer.subscribe(["t"])
         with pytest.raises(UsageError, match="unsubscribe"):
             consumer.subscribe(re.compile("t"))
-        assert stage.names("aiokc", "JoinGroup", "LeaveGroup", since=before) == ["LeaveGroup"]
+        assert stage.names("c1", "JoinGroup", "LeaveGroup", since=before) == ["LeaveGroup"]
         assert stage.cluster.members("g") == []
 
 
@@ -196,7 +196,7 @@ async def test_to_subscribe_to_nothing_or_to_assign_nothing_is_to_unsubscribe(st
     """Given a subscription or an assignment, when subscribe() or assign() is called with nothing, then nothing is read,
     a member leaves its group, and either kind may follow.
     """
-    async with stage.consumer("t", group_id="g") as consumer:
+    async with stage.consumer("t", client_id="c1", group_id="g") as consumer:
         for stop_reading in (consumer.subscribe, consumer.assign):
             while not consumer.assignment():
                 await consumer.getmany(timeout_ms=100)
@@ -206,7 +206,7 @@ async def test_to_subscribe_to_nothing_or_to_assign_nothing_is_to_unsubscribe(st
             assert not consumer.subscription()
             with pytest.raises(UsageError, match="nothing to read"):
                 await consumer.getmany()
-            while not stage.names("aiokc", "LeaveGroup", since=before):
+            while not stage.names("c1", "LeaveGroup", since=before):
                 await stage.changed.wait()
             consumer.assign([T0])
             assert consumer.assignment() == {T0}
