@@ -15,15 +15,13 @@ from anyio.abc import TaskGroup
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
-from ..core.cluster import NewLeader
 from ..core.counters import FetchCounters
-from ..core.fetch_answer import SESSION_ERRORS, Answer, Verdict
+from ..core.fetch_answer import SESSION_ERRORS
 from ..core.fetch_buffer import FetchBuffer
 from ..core.fetch_plan import FetchPlan, FetchPlanner
-from ..core.fetch_session import FetchSession, FetchTarget
+from ..core.fetch_session import FetchSession
 from ..core.fetched import Limits
 from ..core.offset_reset import OffsetReset
-from ..core.positions import PartitionPosition, PositionState
 from ..core.rate_limit import RateLimit, and_more
 from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
@@ -35,10 +33,10 @@ from ..errors import (
     broker_error,
 )
 from ..net.pool import Pool, Purpose
-from ..types import Broker, TopicPartition
 from ..wire import prepare
-from ..wire.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from .fetch_collector import SLICE_SECONDS, FetchCollector
+from ..wire.messages.fetch import FetchRequest, FetchResponse
+from .fetch_collector import FetchCollector
+from .fetch_intake import FetchIntake
 from .lost_positions import LostPositions
 from .metadata import Metadata
 from .position_validator import PositionValidator
@@ -90,7 +88,6 @@ class Fetcher:
         self._pool = pool
         self._metadata = metadata
         self._subscription = subscription
-        self._read_committed = config.isolation_level == "read_committed"
         self._random = random
         self._buffer = FetchBuffer(
             Limits(config.check_crcs, config.max_decompressed_batch_bytes),
@@ -100,6 +97,9 @@ class Fetcher:
         self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions)
         self.collector = FetchCollector(config, subscription, self._buffer, self._planner, self.counters, self.wake)
         self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)
+        self._intake = FetchIntake(
+            config, metadata, subscription, self._buffer, self._planner, self._lost, self.counters, self._complain
+        )
         self._validator = PositionValidator(
             config, pool, metadata, subscription, self._buffer, random, self._lost.truncated
         )
@@ -243,7 +243,14 @@ class Fetcher:
                     at_once=True,
                 )
             answered = True
-            await self._digest(response, plan, session)
+            answers = session.answered(response)
+            if answers is None:
+                self._refused(response, plan, session)
+            else:
+                self._backoffs.pop(plan.node_id, None)
+                self._garbled.pop(plan.node_id, None)
+                await self._intake.take_in(answers, response, plan)
+                self._news = self._news or bool(answers)
         except (ConnectionFailed, RequestTimedOut) as error:
             self._complain(f"broker {plan.node_id}", error)
             self._back_off(plan)
@@ -263,111 +270,6 @@ class Fetcher:
                 session.failed()
             del self._busy[plan.node_id]
 
-    async def _digest(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
-        """Store what came, partition by partition, giving way to other tasks every 2 ms."""
-        loop = asyncio.get_running_loop()
-        since = loop.time()
-        answers = session.answered(response)
-        if answers is None:
-            return self._refused(response, plan, session)
-        self._backoffs.pop(plan.node_id, None)
-        self._garbled.pop(plan.node_id, None)
-        moved = self._learn_leaders(answers, response)
-        later: list[TopicPartition] = []
-        size, goes_on = 0, False
-        for target, data in answers:
-            if loop.time() - since > SLICE_SECONDS:
-                await asyncio.sleep(0)
-                since = loop.time()
-            position = self._position_of(target)
-            if position is None:
-                continue
-            if target.tp in moved:
-                self._subscription.touch(target.tp)
-            elif not self._take_in(Answer(target, data), position, plan.node_id):
-                later.append(target.tp)
-            elif data.records:
-                since = await self._add_rest(target, since)
-                size += len(data.records)
-                goes_on = goes_on or self._goes_on(target.tp, position)
-        # An answer that is as long as it may be can have left out partitions of which nothing else is known.
-        self._planner.answered(plan.node_id, has_more=goes_on or 2 * size > plan.max_bytes)
-        if later:
-            self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
-        self._news = self._news or bool(answers)
-
-    def _position_of(self, target: FetchTarget) -> PartitionPosition | None:
-        """Return what an answer is for, if it still is."""
-        position = self._subscription.get(target.tp, target.token)
-        if position is None:
-            return None  # revoked, or sought away from, while the Fetch was in flight
-        if position.state is not PositionState.FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
-            return None  # another leader since: this one may not have known that it was deposed (KIP-320)
-        return position
-
-    async def _add_rest(self, target: FetchTarget, since: float) -> float:
-        """Store what of a partition was not stored at once, giving way every 2 ms; return when it last has.
-
-        What a claim that has ended meanwhile, or has another leader, would still get is left out.
-        """
-        buffer, time = self._buffer.of(target.tp), asyncio.get_running_loop().time
-        while buffer is not None and buffer.is_arriving:
-            if time() - since > SLICE_SECONDS:
-                await asyncio.sleep(0)
-                since = time()
-            position = self._position_of(target)
-            if position is None:
-                self._buffer.leave_rest(buffer)
-            else:
-                self._buffer.add_more(buffer, position)
-        return since
-
-    def _goes_on(self, tp: TopicPartition, position: PartitionPosition) -> bool:
-        """Whether the log holds more of a partition than was fetched of it."""
-        end = position.last_stable_offset if self._read_committed else position.high_watermark
-        return end is not None and self._buffer.frontier(tp, position)[0] < end
-
-    def _learn_leaders(
-        self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse
-    ) -> set[TopicPartition]:
-        """Take over the leaders that the answer names (KIP-951), and return the partitions that move there, at once.
-
-        The metadata are refreshed beside it.
-        """
-        leaders = {
-            target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch, target.topic_id)
-            for target, data in answers
-            if data.current_leader is not None and data.error_code != ErrorCode.NONE
-        }
-        if not leaders:
-            return set()
-        self._metadata.request_update()
-        nodes = response.node_endpoints
-        return self._metadata.learn_leaders(
-            leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
-        )
-
-    def _take_in(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
-        """Do what the answer about one partition means; False: it is to be asked again, but not at once."""
-        if answer.verdict in (Verdict.DATA, Verdict.FAIL):
-            return self._store(answer, position, node_id)
-        tp = answer.target.tp
-        match answer.verdict:
-            case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
-                # A follower may lag: only what the leader says about the log counts (KIP-392).
-                self._complain(str(tp), answer.error(node_id))
-                self._subscription.read_from(tp, None)
-                self._metadata.request_update()
-            case Verdict.OUT_OF_RANGE:
-                return self._lost.out_of_range(answer, position, node_id)
-            case Verdict.DIVERGING:
-                self._subscription.await_validation(tp)
-            case Verdict.REFRESH | Verdict.RETRY:
-                self._complain(str(tp), answer.error(node_id))
-                if answer.verdict is Verdict.REFRESH:
-                    self._metadata.request_update()
-        return False
-
     def _refused(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
         """The answer counts for nothing. A session that is gone is opened anew, at once, unless that helped nothing."""
         broker = f"broker {plan.node_id}"
@@ -379,25 +281,6 @@ class Fetcher:
         if session.is_refused or response.error_code not in SESSION_ERRORS:
             self._complain(broker, problem)
             self._back_off(plan)
-
-    def _store(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
-        """Keep what came; False: nothing can come, before the metadata tell of the replica that the leader names."""
-        data, tp = answer.data, answer.target.tp
-        is_led_on = data.preferred_read_replica not in (-1, node_id)
-        is_known = is_led_on and self._metadata.cluster.has_replica(tp, data.preferred_read_replica)
-        if is_known:
-            until = asyncio.get_running_loop().time() + self._config.metadata_max_age_ms / 1e3
-            logger.debug("%s is fetched from broker %d from now on", tp, data.preferred_read_replica)
-            self._subscription.read_from(tp, data.preferred_read_replica, until)
-        elif is_led_on:  # the leader would say so again, at once, and give no records
-            self._metadata.request_update()
-        if answer.verdict is Verdict.DATA:
-            position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
-            if not data.records:
-                return is_known or not is_led_on
-            self.counters.bytes += len(data.records)
-        self._buffer.begin(answer.fetched(node_id), position)
-        return True
 
     def _complain(self, about: str, error: KafkaError) -> None:
         """Log what will be tried again, once in a while for each broker and partition."""
@@ -425,8 +308,3 @@ class Fetcher:
             if position is not None:
                 self._buffer.fail(target.tp, position, error)
         self._news = True
-
-
-def _epoch(known: int | None) -> int:
-    """A leader epoch as a request carries it."""
-    return -1 if known is None else known
