@@ -75,9 +75,10 @@ class Assignor(Protocol):
     """How a group decides who reads what. Derive from this to have the defaults.
 
     Only ``name`` and ``assign`` are a must. ``user_data`` and ``on_assignment`` run on the event loop, in every member
-    and with each rebalance; ``assign`` runs in the leader alone, in a worker thread where the group is large. What
-    ``user_data`` or ``assign`` raises, and an assignment that breaks the rules below, ends the membership with
-    AssignmentFailed. What ``on_assignment`` raises does not: the consumer's next call raises it as AssignmentFailed.
+    and with each rebalance; ``assign`` runs in the leader alone, once at a time, in a worker thread where the group is
+    large. What ``user_data`` or ``assign`` raises, and an assignment that breaks the rules below, ends the membership
+    with AssignmentFailed. What ``on_assignment`` raises does not: the consumer's next call raises it as
+    AssignmentFailed.
     """
 
     @property

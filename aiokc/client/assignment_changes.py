@@ -83,8 +83,10 @@ class AssignmentChanges:
     def add(self, change: Revoke | Lost | Assign) -> None:
         """Carry this out after all others. A newer Revoke or Lost overrules the Revoke under way."""
         self._queue.append(_Queued(change, asyncio.get_running_loop().time(), self._listener.listener))
-        if isinstance(change, Lost):
-            self._block(change)  # at once, whatever has to end before its turn
+        if isinstance(change, Lost):  # at once, whatever has to end before its turn
+            self._block(change)
+            if not self._subscription.by_topics:  # what the user has left by unsubscribe() others may commit by now
+                self._subscription.forget(change.partitions)
         if not isinstance(change, Assign):
             self._newest_release = change
             self.user_moved.notify()
@@ -179,7 +181,9 @@ class AssignmentChanges:
             self._tell_assignor(change)
         except AssignmentFailed as error:
             self._listener.keep("on_assignment()", error)
-        added = [tp for tp in change.added if tp.topic in subscription.topics]
+        # Not only what is new to the machine: what was left out of an earlier assignment, because the user did not want
+        # its topic at that moment, may have stayed this member's until he wanted it again.
+        added = [tp for tp in change.partitions if tp.topic in subscription.topics and tp not in self._announced]
         subscription.replace([*subscription.assigned, *added])
         subscription.block(added)
         kept = set(change.partitions).difference(added)

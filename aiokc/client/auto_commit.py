@@ -101,7 +101,7 @@ class AutoCommit:
 
     async def _flush(self, timeout: float, but_not: Collection[str] = _NO_TOPICS) -> KafkaError | None:
         """Commit now what is not stored yet, once; return what went wrong."""
-        if not self._not_stored(but_not):
+        if not any(tp.topic not in but_not for tp, _ in self._subscription.uncommitted(self._stored)):
             return None
         try:
             # Asked for in its turn: the user's own commit() may be under way, and what he holds now be stored by then.

@@ -34,6 +34,7 @@ class GroupLeader:
         self._group = group
         self._metadata = metadata
         self._subscription = subscription
+        self._thread: ThreadPoolExecutor | None = None
         self._borrowed: frozenset[str] = frozenset()  # topics that the metadata follows for the group's sake only
 
     def basis(self, topics: frozenset[str]) -> Mapping[str, object]:
@@ -54,16 +55,21 @@ class GroupLeader:
         has_racks = any(member.subscription.rack_id for member in task.members)
         racks: Racks = cluster.replica_racks(task.topics) if has_racks else NO_RACKS
         basis = self.basis(task.topics)
-        if len(task.members) + sum(counts.values()) <= _SMALL_GROUP:
+        if self._thread is None and len(task.members) + sum(counts.values()) <= _SMALL_GROUP:
             return self._group.assign(task, counts, racks, basis)
         # A thread of its own: the default ones are the user's, who may keep them busy for longer than a session lasts.
-        # A cancelled assignment goes on, and is told to nobody: the thread ends with it.
-        thread = ThreadPoolExecutor(1, "aiokc assignor")
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(thread, self._group.assign, task, counts, racks, basis)
-        finally:
-            thread.shutdown(wait=False)
+        # A cancelled assignment goes on, and is told to nobody. The next one waits for its end: an assignor may be
+        # anybody's code, and nobody told him that it has to do two things at once.
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "aiokc assignor")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._group.assign, task, counts, racks, basis)
+
+    def close(self) -> None:
+        """Assign nothing more. An assignor that is at work is not waited for: its thread ends with it."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            self._thread = None
 
     async def _metadata_of(self, topics: frozenset[str]) -> None:
         before = self._metadata.cluster.version

@@ -134,6 +134,7 @@ class MembershipDriver:
         finally:
             self._tasks = None
             self._watchdog.stop()
+            self._leader.close()
             self.moved.notify()  # `left` may wait for what will not happen any more
 
     async def left(self) -> None:

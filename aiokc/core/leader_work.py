@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ..assignor import Assignment, Assignor, Group, RebalanceProtocol
@@ -47,14 +48,15 @@ def _check(group: Group, assigned: Mapping[str, Assignment]) -> None:
 
 
 def _check_cooperative(group: Group, assigned: Mapping[str, Assignment]) -> None:
-    """What somebody still reads goes to nobody else. Who says so with an old generation has lost it already."""
+    """What somebody still reads goes to nobody else. Who says so with an old generation has lost it already.
+
+    Before KIP-792 members do not say their generation: of what two of them claim, the assignor may know more.
+    """
     newest = max((member.generation_id for member in group.members.values()), default=-1)
-    owners = {
-        tp: member_id
-        for member_id, member in group.members.items()
-        if member.generation_id == newest
-        for tp in member.owned
-    }
+    current = {member_id: member for member_id, member in group.members.items() if member.generation_id == newest}
+    claims = [(tp, member_id) for member_id, member in current.items() for tp in member.owned]
+    claimed = Counter(tp for tp, _ in claims)
+    owners = {tp: member_id for tp, member_id in claims if claimed[tp] == 1}
     for member_id, assignment in assigned.items():
         for tp in assignment.partitions:
             owner = owners.get(tp, member_id)

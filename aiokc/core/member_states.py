@@ -146,6 +146,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Tick: REVOKING,
         Unpolled: REVOKING,
         Leave: REVOKING,
+        Left: REVOKING,  # without having owned anything, while the revocation of nothing is still being told
     },
     LEAVING: {
         Left: LEFT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
 from types import MappingProxyType
@@ -364,10 +364,16 @@ class Subscription:
         That includes what he has left by assign() or unsubscribe(), until it is committed or ``forget``. Partitions
         whose offset is in ``stored`` already are left out.
         """
-        news = [(tp, p) for tp, p in self._assigned.items() if stored.get(tp) != p.released]
-        current = {tp: offset for tp, p in news if (offset := p.committable()) is not None}
-        left = ((tp, offset) for tp, offset in self._left.items() if stored.get(tp) != offset.offset)
-        return {tp: offset for tp, offset in left if tp not in self._assigned} | current
+        return dict(self.uncommitted(stored))
+
+    def uncommitted(self, stored: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
+        """Yield what ``committable`` returns: to know that there is something, it need not all be looked at."""
+        for tp, offset in self._left.items():
+            if tp not in self._assigned and stored.get(tp) != offset.offset:
+                yield tp, offset
+        for tp, position in self._assigned.items():
+            if stored.get(tp) != position.released and (now := position.committable()) is not None:
+                yield tp, now
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
         """The group has taken these over: nothing that was left of them may be committed any more."""

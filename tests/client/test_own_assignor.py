@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterable, Mapping
 
@@ -281,3 +282,34 @@ async def test_a_group_that_is_full_says_so_and_its_members_stay() -> None:
             assert "group.max.size" in str(error)
         assert len(one.assignment) == 6
         assert one.coordinator.error is None
+
+
+class Slow(Assignor):
+    """Takes its time, and notes how many calls of it there are at once."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.calls = self.running = self.most = 0
+
+    def assign(self, group: Group) -> Mapping[str, Iterable[TopicPartition]]:
+        self.calls += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self.go_on.wait(10)
+        self.running -= 1
+        return {min(group.members): [TopicPartition(TOPIC, n) for n in range(group.partition_counts[TOPIC])]}
+
+
+async def test_an_assignor_is_called_once_at_a_time_also_where_its_answer_is_not_wanted_any_more() -> None:
+    slow, evicted = Slow(), ""
+    async with Cluster(topics={TOPIC: 200}) as cluster, member(cluster, slow) as one, asyncio.timeout(20):
+        for _ in range(3):
+            while str(one.coordinator._machine.state) != "ASSIGNING" or one.coordinator.member_id == evicted:  # type: ignore[attr-defined]
+                await one.coordinator.moved.wait()
+            evicted = cluster.expire_member(GROUP)
+        slow.go_on.set()
+        await one.assigned(200)
+    assert slow.calls > 1
+    assert slow.most == 1

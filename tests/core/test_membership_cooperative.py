@@ -228,7 +228,7 @@ def test_leaving_hands_over_all_whatever_the_group_is_doing(wish: Leave | Subscr
     [revoke] = member.feed(wish)
     assert isinstance(revoke, Revoke)
     assert revoke.partitions == (A0, A1)
-    assert revoke.wait == isinstance(wish, Subscribed)
+    assert not revoke.wait
     assert member.machine.commit_token() == MemberToken(1, "m-1")
     [leave] = member.feed(Released(revoke.step))
     assert isinstance(leave, SendLeave)
@@ -246,6 +246,22 @@ def test_leaving_while_some_are_being_revoked_hands_over_all() -> None:
     assert member.feed(Released(revoke.step)) == []
     [leave] = member.feed(Released(all_of_them.step))
     assert isinstance(leave, SendLeave)
+
+
+def test_unsubscribing_while_some_are_being_revoked_hands_over_all_also_if_another_subscription_follows() -> None:
+    """Else the member would go on claiming what nobody reads any more, for as long as it lives."""
+    member = stable(A0, A1)
+    [revoke] = member.synced(member.rejoining(), 2, A0)
+    assert isinstance(revoke, Revoke)
+    assert revoke.partitions == (A1,)
+    [all_of_them] = member.feed(Subscribed(frozenset()))
+    assert isinstance(all_of_them, Revoke)
+    assert (all_of_them.partitions, all_of_them.wait) == ((A0, A1), False)
+    assert member.feed(Subscribed(TOPICS)) == []
+    assert member.feed(Released(revoke.step)) == []
+    [join] = member.feed(Released(all_of_them.step))
+    assert isinstance(join, SendJoin)
+    assert join.owned == ()
 
 
 def test_who_does_not_poll_while_a_join_is_parked_loses_what_it_kept() -> None:

@@ -95,6 +95,8 @@ class MemberRules(RuleBasedStateMachine):
         self.machine = new_membership(self.polls, self.protocol, self.instance_id)
         self.sent: list[Effect | SentCommit] = []
         self.held: set[TopicPartition] = set()
+        self.topics: frozenset[str] = frozenset()
+        self.left: set[TopicPartition] = set()  # by subscribing to nothing, while they were held
         self.release: Revoke | Lost | None = None  # the newest one, until its Released
         self.generation = MemberToken(group_instance_id=self.instance_id)
         self.last_generation_id = 0
@@ -106,6 +108,7 @@ class MemberRules(RuleBasedStateMachine):
         before = self.machine.state
         if isinstance(event, Released) and self.release is not None and event.step == self.release.step:
             self.held -= set(self.release.partitions)
+            self.left &= self.held
             self.release = None
         effects = self.machine.on(event, self.now)
         if effects or self.machine.state is not before:
@@ -123,6 +126,7 @@ class MemberRules(RuleBasedStateMachine):
                 assert not self.held or self.protocol is COOPERATIVE
                 assert self.release is None
                 assert effect.member == self.machine.member == self.generation
+                assert not self.left, "nobody reads what the user has left"
                 self.held = set(effect.partitions)
             case Revoke() | Lost():
                 going = set(effect.partitions)
@@ -138,6 +142,7 @@ class MemberRules(RuleBasedStateMachine):
             case SendJoin():
                 assert not self.held or self.protocol is COOPERATIVE, "an eager member joins with empty hands"
                 assert set(effect.owned) == self.held
+                assert not self.left, "claimed, and nobody reads it"
                 assert self.release is None
                 assert not self.held or effect.member.generation_id >= 0, "a claim without a generation"
                 assert effect.member.member_id == self.machine.member.member_id
@@ -159,7 +164,8 @@ class MemberRules(RuleBasedStateMachine):
         """Half of the stories begin in the middle: few would ever get there by themselves."""
         if not has_joined:
             return
-        [join] = self.feed(Subscribed(frozenset({"a", "b"})))
+        self.topics = frozenset({"a", "b"})
+        [join] = self.feed(Subscribed(self.topics))
         assert isinstance(join, SendJoin)
         self.last_generation_id = 1
         self.generation = MemberToken(1, "m-1", self.instance_id)
@@ -175,6 +181,9 @@ class MemberRules(RuleBasedStateMachine):
 
     @rule(topics=some_topics)
     def subscribe(self, topics: frozenset[str]) -> None:
+        if self.topics and not topics:
+            self.left |= self.held
+        self.topics = topics
         self.feed(Subscribed(topics))
 
     @precondition(lambda self: self.held or self.machine.state not in State.UNJOINED | State.JOINING)

@@ -1,0 +1,167 @@
+"""Who changes his mind while his group rebalances: nothing stays with nobody, and nobody waits for him."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from aiokc import TopicPartition
+from aiokc.core.member_states import State
+from aiokc.errors import CommitFailed
+from aiokc.testing import ApiKey
+from aiokc.testing.faults import Hold
+
+from .stage import NEVER, T0, Member, Stage, scenario
+from .test_rebalancing import COOPERATIVE, EAGER, fill
+
+FOUR = {TopicPartition("t", number) for number in range(4)}
+U0 = TopicPartition("u", 0)
+
+
+async def until(member: Member, state: State, after: int = -2) -> None:
+    """The member is in that state of its membership, and in a generation later than ``after``."""
+    coordinator = member.consumer._reading.coordinator
+    assert coordinator is not None
+    async with asyncio.timeout(NEVER):
+        while coordinator._machine.state is not state or coordinator.generation <= after:  # type: ignore[attr-defined]
+            await coordinator.moved.wait()
+
+
+@scenario(topics={"t": 4})
+async def test_who_unsubscribes_and_subscribes_in_a_cooperative_revocation_reads_all_that_is_his(stage: Stage) -> None:
+    """Given a COOPERATIVE c1 that is to give up two of its 4 partitions and whose user holds records, when he
+    unsubscribes and subscribes anew, then what c1 says to own is what he reads, and somebody reads each partition.
+    """
+    fill(stage, 10, 4)
+    async with stage.member("c1", **COOPERATIVE) as c1:
+        c1.took(await c1.consumer.getmany(max_records=1_000))
+        async with stage.member("c2", **COOPERATIVE).reads() as c2:
+            await until(c1, State.REVOKING)
+            c1.consumer.unsubscribe()
+            c1.consumer.subscribe(["t"], listener=c1)
+            c1.reads()
+            await stage.until(lambda: len(c1.owned) == len(c2.owned) == 2)
+            fill(stage, 5, 4)
+            await stage.until(lambda: {tp for tp, offset in c1.read + c2.read if offset >= 10} == FOUR)
+
+
+@scenario(topics={"t": 2})
+async def test_a_listener_that_unsubscribes_and_subscribes_reads_all_that_is_his(stage: Stage) -> None:
+    """Given a COOPERATIVE c1, when its on_partitions_revoked unsubscribes and subscribes anew, then as above."""
+    c1 = stage.member("c1", **COOPERATIVE)
+    plain = c1.on_partitions_revoked
+    told: list[frozenset[TopicPartition]] = []
+
+    def revoked(partitions: frozenset[TopicPartition]) -> None:
+        plain(partitions)
+        if not told:
+            told.append(partitions)
+            c1.consumer.unsubscribe()
+            c1.consumer.subscribe(["t"], listener=c1)
+
+    c1.on_partitions_revoked = revoked  # type: ignore[method-assign]
+    async with c1.reads():
+        await c1.has(2)
+        async with stage.member("c2", **COOPERATIVE).reads() as c2:
+            await stage.until(lambda: bool(told) and len(c1.owned) == len(c2.owned) == 1)
+            fill(stage, 5, 2)
+            await stage.until(lambda: len(c1.read) + len(c2.read) == 10)
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_nobody_waits_for_who_unsubscribes_while_a_revocation_waits_for_him(auto_commit: bool) -> None:
+    """Given an EAGER c1 whose user holds records while c2 joins, when he unsubscribes, then c2 has all partitions at
+    once, and c1 is told of revoked and not of lost.
+    """
+
+    @scenario(topics={"t": 2})
+    async def story(stage: Stage) -> None:
+        fill(stage, 10, 2)
+        options = {**EAGER, "enable_auto_commit": auto_commit, "max_poll_records": 5}
+        async with stage.member("c1", **options) as c1:
+            for _ in range(2):
+                c1.took(await c1.consumer.getmany())
+            await asyncio.sleep(12)  # all that may be committed is
+            async with stage.member("c2", **options).reads() as c2:
+                await until(c1, State.REVOKING)
+                began = stage.loop.time()
+                c1.consumer.unsubscribe()
+                await c2.has(2)
+                assert stage.loop.time() - began < 5
+                assert c1.told == ["assigned", "revoked"]
+
+    story()
+
+
+@scenario(topics={"t": 2, "u": 1})
+async def test_a_topic_that_is_dropped_and_taken_back_while_its_assignment_waits_is_read(stage: Stage) -> None:
+    """Given a slow on_partitions_assigned, an assignment of u-0 behind it, and a group that rebalances once more, when
+    the user drops u, that assignment has its turn, and he takes u back, then u-0 is read: it was this member's always.
+    """
+    gate, entered = asyncio.Event(), asyncio.Event()
+    gate.set()
+    c1 = stage.member("c1", "t", **COOPERATIVE)
+    plain = c1.on_partitions_assigned
+
+    def slow(partitions: frozenset[TopicPartition]) -> Coroutine[Any, Any, Any]:
+        plain(partitions)
+        entered.set()
+        return gate.wait()
+
+    c1.on_partitions_assigned = slow  # type: ignore[assignment, method-assign]
+    async with c1.reads():
+        await c1.has(2)
+        await until(c1, State.STABLE)
+        gate.clear()
+        entered.clear()
+        c1.consumer.enforce_rebalance()
+        await entered.wait()
+        generation = c1.generation
+        c1.consumer.subscribe(["t", "u"], listener=c1)
+        await until(c1, State.STABLE, after=generation)
+        hold = Hold()
+        stage.cluster.intercept(ApiKey.JOIN_GROUP, hold, times=1)
+        c1.consumer.enforce_rebalance()
+        await hold.arrived()
+        c1.consumer.subscribe(["t"], listener=c1)
+        gate.set()
+        await asyncio.sleep(1)
+        c1.consumer.subscribe(["t", "u"], listener=c1)
+        hold.release()
+        stage.cluster.append("u", b"0")
+        await stage.until(lambda: (U0, 0) in c1.read)
+
+
+@scenario(topics={"t": 1})
+async def test_what_was_left_and_then_lost_is_committed_by_nobody(stage: Stage) -> None:
+    """Given a c1 that has unsubscribed and whose listener takes its time, when the group expires it and c2 comes, reads
+    and commits all, then c1's commit() of what it had left raises CommitFailed, though it is in no group any more.
+    """
+    fill(stage, 10, 1)
+    gate, entered = asyncio.Event(), asyncio.Event()
+    c1 = stage.member("c1", **EAGER)
+    plain = c1.on_partitions_revoked
+
+    def slow(partitions: frozenset[TopicPartition]) -> Coroutine[Any, Any, Any]:
+        plain(partitions)
+        entered.set()
+        return gate.wait()
+
+    c1.on_partitions_revoked = slow  # type: ignore[assignment, method-assign]
+    async with c1:
+        c1.took(await c1.consumer.getmany(max_records=2))
+        c1.consumer.unsubscribe()
+        await entered.wait()
+        stage.cluster.expire_member("g", c1.member_id)
+        await asyncio.sleep(10)
+        assert c1.generation == -1
+        async with stage.member("c2", **EAGER) as c2:
+            c2.took(await c2.consumer.getmany())
+            await c2.consumer.commit()
+        with pytest.raises(CommitFailed):
+            await c1.consumer.commit()
+        gate.set()
+        assert stage.cluster.committed("g") == {T0: 10}
