@@ -116,10 +116,9 @@ class AssignmentChanges:
 
     async def _revoke(self, change: Revoke, queued: _Queued, released: Callable[[Released], None]) -> None:
         """First nothing more is handed out, then the user finishes what he holds, then that is committed, and told."""
-        subscription = self._subscription
         self._block(change)
         partitions = frozenset(change.partitions)
-        while change.wait and self._is_newest(change) and subscription.holds_records(partitions):
+        while change.wait and self._is_newest(change) and self._holds_records(partitions):
             await self.user_moved.wait()
         if self._is_newest(change):
             await self._finish_commits(self._deadline(queued.since))
@@ -208,6 +207,10 @@ class AssignmentChanges:
 
     def _is_newest(self, change: Revoke) -> bool:
         return self._newest_release is change
+
+    def _holds_records(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether the user holds what the group has given him; not what he has assigned to himself since."""
+        return self._subscription.by_topics and self._subscription.holds_records(partitions)
 
     def _block(self, change: Revoke | Lost) -> None:
         if self._subscription.by_topics:  # what the user has assigned by hand since is not the group's to take

@@ -162,12 +162,12 @@ class Membership(Standing):
         self._join_reason = "the subscription changed"
         is_news = self.state is State.STABLE and self._wish.is_news
         if is_news or (self.state in JOINING_OR_IN and not topics):
-            return self._give_up(now, wait=bool(topics))
+            return self._give_up(now)
         # A revocation under way may be of less, and wait for a user who holds nothing any more. That he may subscribe
         # anew before it is over changes nothing: what he had is not his since then.
         revokes = self.state is State.REVOKING and self._identity.in_generation and not self._wish.leaves
         if revokes and leaves_all and self._held.owned:
-            return self._give_up(now, wait=False)
+            return self._give_up(now)
         if self.state is State.FAILED and not topics:  # he wants nothing of this group: what he wants next is news
             return self._resume(now)
         return []  # the next JoinGroup says it

@@ -136,7 +136,7 @@ class MemberRules(RuleBasedStateMachine):
                 assert going == self.held or (self.protocol is COOPERATIVE and isinstance(effect, Revoke))
                 assert self.release is None or going >= set(self.release.partitions), "forgot an earlier release"
                 assert not isinstance(self.release, Lost), "what is lost cannot be given up any more"
-                assert isinstance(effect, Lost) or self.release is None or not effect.wait
+                assert isinstance(effect, Lost) or self.release is None or not (effect.wait and self.topics)
                 assert isinstance(effect, Lost) == (self.machine.member.generation_id < 0), "who may still commit?"
                 self.release = effect
             case SendJoin():

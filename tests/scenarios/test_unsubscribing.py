@@ -165,3 +165,31 @@ async def test_what_was_left_and_then_lost_is_committed_by_nobody(stage: Stage) 
             await c1.consumer.commit()
         gate.set()
         assert stage.cluster.committed("g") == {T0: 10}
+
+
+@scenario(topics={"t": 1})
+async def test_nobody_waits_for_who_reads_by_hand_what_his_group_takes_from_him(stage: Stage) -> None:
+    """Given a c1 whose on_partitions_assigned takes its time, when its user unsubscribes, assigns the same partition to
+    himself, and holds records of that, then the group does not wait for him.
+    """
+    fill(stage, 10, 1)
+    gate, entered = asyncio.Event(), asyncio.Event()
+    c1 = stage.member("c1", **EAGER)
+    plain = c1.on_partitions_assigned
+
+    def slow(partitions: frozenset[TopicPartition]) -> Coroutine[Any, Any, Any]:
+        plain(partitions)
+        entered.set()
+        return gate.wait()
+
+    c1.on_partitions_assigned = slow  # type: ignore[assignment, method-assign]
+    async with c1:
+        await entered.wait()
+        c1.consumer.unsubscribe()
+        c1.consumer.assign([T0])
+        assert await c1.consumer.getmany()
+        async with stage.member("c2", **EAGER).reads() as c2:
+            gate.set()
+            await c2.has(1)
+            assert c1.told == ["assigned", "revoked"]
+            assert stage.names("c1", "LeaveGroup")
