@@ -38,7 +38,8 @@ class Health:
     assigned                the partitions that it reads
     generation, member_id   its place in the group: -1 and "" outside of any
     rebalancing             it hands over partitions, joins, or waits for its assignment
-    last_heartbeat_age_ms   since the coordinator last answered a heartbeat
+    last_heartbeat_age_ms   since the coordinator last answered a heartbeat of the event loop; those of the thread do
+                            not count, and there are none while a JoinGroup waits
     last_poll_age_ms        since it was last asked for records; 0 while somebody waits for them
     """
 

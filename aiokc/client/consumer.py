@@ -111,7 +111,8 @@ class Consumer(Generic[K, V]):
         ``async with``. ``leave`` says whether the group is told at once (KIP-1092); None: only by a dynamic member.
 
         The listener's on_partitions_revoked() is called before the group is left; what it raises is raised at the end.
-        A getmany() that waits in another task raises ConsumerClosed. A second call does nothing.
+        There commit() leaves out what the last call returned, but for a block that ends without an exception. A
+        getmany() that waits in another task raises ConsumerClosed. A second call waits for the first one.
         """
         await self._reading.stop(timeout=timeout_ms / 1e3, leave_group=leave)
         self._reading.listener.raise_last_error()
@@ -178,7 +179,8 @@ class Consumer(Generic[K, V]):
         """Have the group assign its partitions anew: for assignors whose user data has news for the leader.
 
         It happens in the background, and brokers log ``reason`` (KIP-800). Nothing happens while a rebalance is going
-        on already, or before the consumer has joined. Raises UsageError without a group_id, or after assign().
+        on already, or before the consumer has joined. In on_partitions_assigned it would begin the next one each time.
+        Raises UsageError without a group_id, or after assign().
         """
         if reason is not None and not is_text(reason):
             raise ConfigError(f"a reason must be a str of 32 KiB at most, not {type(reason).__name__}")

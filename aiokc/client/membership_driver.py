@@ -115,6 +115,7 @@ class MembershipDriver:
         self._failed = failed
         self._tasks: TaskGroup | None = None
         self._exchange: _Exchange | None = None  # the join, assignment or sync under way
+        self._goodbyes = 0  # on their way
         self._is_conversing = False  # the task of the last one goes on with the next
 
     async def run(self) -> None:
@@ -138,8 +139,11 @@ class MembershipDriver:
             self.moved.notify()  # `left` may wait for what will not happen any more
 
     async def left(self) -> None:
-        """Return when the machine has left its group, or nothing will come of that any more."""
-        while self._tasks is not None and not self.machine.has_left:
+        """Return when the machine has left its group, and the coordinator was told, or nothing will come of that.
+
+        Who has failed, or was not polled, has said goodbye before: that may still be on its way.
+        """
+        while self._tasks is not None and (not self.machine.has_left or self._goodbyes):
             await self.moved.wait()
 
     async def _keep_time(self) -> None:
@@ -217,7 +221,8 @@ class MembershipDriver:
                 tasks.start_soon(self._tell, self._requests.heartbeat, effect)
             case SendLeave():
                 self._end_exchange()
-                tasks.start_soon(self._tell, self._requests.leave, effect)
+                self._goodbyes += 1
+                tasks.start_soon(self._say_goodbye, effect)
             case ForgetCoordinator():
                 self._lookup.forget(effect.node_id)
             case Complain():
@@ -282,6 +287,11 @@ class MembershipDriver:
         event = await exchange(effect)
         self.counters.answered(event, loop.time() - began)
         self.feed(event)
+
+    async def _say_goodbye(self, effect: SendLeave) -> None:
+        await self._tell(self._requests.leave, effect)
+        self._goodbyes -= 1
+        self.moved.notify()
 
     async def _join(self, effect: SendJoin) -> Event:
         """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""

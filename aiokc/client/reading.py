@@ -75,7 +75,9 @@ class Reading:
             self.coordinator = Coordinator(
                 config, link.pool, link.metadata, self.subscription, self._moved, random, self.listener, self._pattern
             )
-            self._commits = UserCommits(config, self.subscription, self.coordinator)
+            self._commits = UserCommits(
+                config, self.subscription, self.coordinator, lambda: self._stopping and self.listener.is_inside()
+            )
             self._commits.unwaited.reported.followed_by(self.changed)
             if self.interceptors is not None:
                 self.coordinator.on_commit = self.interceptors.on_commit

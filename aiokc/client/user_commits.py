@@ -22,9 +22,20 @@ Committable: TypeAlias = (
 
 
 class UserCommits:
-    """Commits in the order of their calls. ``unwaited`` has those that nobody waits for."""
+    """Commits in the order of their calls. ``unwaited`` has those that nobody waits for.
 
-    def __init__(self, config: ConsumerConfig, subscription: Subscription, coordinator: Coordinator) -> None:
+    ``holds_for_good`` says whether whoever calls is the listener of a consumer that stops. The user does not come back
+    from what he holds then: only he knows whether it is processed, and "all that was returned" leaves it out.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        subscription: Subscription,
+        coordinator: Coordinator,
+        holds_for_good: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._holds_for_good = holds_for_good
         self.subscription = subscription
         self.coordinator = coordinator
         self.unwaited = UnwaitedCommits(
@@ -82,7 +93,7 @@ class UserCommits:
         _refuse(taken)
         if wanted is not None:
             return wanted
-        mine = subscription.consumed()
+        mine = subscription.consumed(but_held=self._holds_for_good())
         if not mine and by_group and self.coordinator.is_out:
             self.coordinator.committer()  # raises: there is nothing left to commit because everything is lost
         return mine
@@ -110,8 +121,8 @@ def _refuse(taken: Collection[TopicPartition]) -> None:
     if taken:
         raise CommitFailed(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"{', '.join(map(str, sorted(taken)))} not assigned to this consumer any more, and nothing was "
-            "committed: who reads them next gets these records again",
+            f"{', '.join(map(str, sorted(taken)))} not assigned to this consumer any more, if ever, and nothing was "
+            "committed: who reads them next gets these records again; a member commits only what is assigned to it",
         )
 
 

@@ -78,11 +78,16 @@ ASSIGNORS: Final[Mapping[str, BuiltIn]] = {
 def assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
     """Return the assignors of ``partition_assignment_strategy`` in its order.
 
-    Raises ConfigError for an unknown name, for two assignors of one name, and where they have no way to rebalance in
-    common.
+    Raises ConfigError for an unknown name, for an assignor without one, for two of one name, and where they have no way
+    to rebalance in common.
     """
     found = tuple(_assignor(entry) if isinstance(entry, str) else entry for entry in strategy)
     names = [assignor.name for assignor in found]
+    for name, assignor in zip(names, found, strict=True):
+        if not name:
+            raise ConfigError(
+                f"{type(assignor).__name__}.name is {name!r}: the members agree on an assignor by its name"
+            )
     if len(set(names)) < len(names):
         raise ConfigError(f"partition_assignment_strategy: {names} names one assignor twice")
     common_protocol(found)

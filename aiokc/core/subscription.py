@@ -383,11 +383,12 @@ class Subscription:
         self._taken |= self._left_held.intersection(partitions)
         self._left_held.difference_update(partitions)
 
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What commit() without arguments stores: all that was handed out.
+    def consumed(self, *, but_held: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What commit() without arguments stores: all that was handed out (``but_held``: that the user came back from).
 
         After unsubscribe() that is of what he left by it, as long as it is his: until the group has taken it over.
         """
         if self.mode is Mode.NONE:
             return dict(self._left_consumed)
-        return {tp: offset for tp, p in self._assigned.items() if (offset := p.consumed()) is not None}
+        of = PartitionPosition.committable if but_held else PartitionPosition.consumed
+        return {tp: offset for tp, position in self._assigned.items() if (offset := of(position)) is not None}

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from aiokc import Assignment, Assignor, Claim, ErrorCode, Group, RebalanceProtocol, TopicPartition
+from aiokc import Assignment, Assignor, Claim, Consumer, ErrorCode, Group, RebalanceProtocol, TopicPartition
 from aiokc.errors import AssignmentFailed, BrokerError, ConfigError
-from aiokc.testing import Cluster
+from aiokc.testing import ApiKey, Cluster
+from aiokc.testing.faults import delay
 
 from .group_member import GroupMember, settled
+from .listening import listening
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -313,3 +315,24 @@ async def test_an_assignor_is_called_once_at_a_time_also_where_its_answer_is_not
         await one.assigned(200)
     assert slow.calls > 1
     assert slow.most == 1
+
+
+async def test_a_member_that_has_failed_has_left_its_group_when_stop_returns() -> None:
+    """Its LeaveGroup goes out with the failure. Who starts anew would wait for the session of a ghost else."""
+    async with Cluster(topics={TOPIC: 6}) as cluster:
+        late = cluster.intercept(ApiKey.LEAVE_GROUP, delay(0.3))
+        with pytest.raises(AssignmentFailed, match="no idea in assign"):
+            async with listening(
+                cluster, TOPIC, group=GROUP, partition_assignment_strategy=[Broken("assign")]
+            ) as consumer:
+                await consumer.getmany()
+        assert cluster.members(GROUP) == []
+        assert late.hits == 1
+
+
+@pytest.mark.parametrize("name", [None, ""])
+def test_an_assignor_without_a_name_is_refused_at_once(name: str | None) -> None:
+    nameless = ByWeight(1)
+    nameless.name = name  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match=r"ByWeight\.name is .*: the members agree on an assignor by its name"):
+        Consumer(TOPIC, group_id=GROUP, partition_assignment_strategy=[nameless])
