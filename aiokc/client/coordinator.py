@@ -273,6 +273,7 @@ class Coordinator:
                 member=member,
                 timeout=timeout,
                 topic_ids=self._topic_id,
+                is_gone=self._is_gone,
                 retry=retry,
                 before_each_attempt=partial(self._check_member, member),
                 turn=turn,
@@ -321,6 +322,11 @@ class Coordinator:
                 f"group {self._group.group_id!r} has assigned its partitions anew since this commit was called for "
                 f"{member}: commit what is assigned now",
             )
+
+    def _is_gone(self, topic: str) -> bool:
+        """Whether the newest metadata were asked for it, and say that it does not exist."""
+        cluster = self._metadata.cluster
+        return topic not in cluster.topics and (cluster.complete or topic in cluster.errors)
 
     def _exists(self, topic: str) -> bool:
         return topic in self._metadata.cluster.topics

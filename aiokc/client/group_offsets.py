@@ -94,6 +94,10 @@ def _nobody() -> MemberToken | None:
     return None
 
 
+def _not_known_to_be_gone(topic: str) -> bool:
+    return False
+
+
 class GroupOffsets:
     """Commits and reads the offsets of ``group_id``, on behalf of one of its members or of none."""
 
@@ -122,6 +126,7 @@ class GroupOffsets:
         member: MemberToken | None,
         timeout: float,
         topic_ids: FindTopicId = _no_topic_id,
+        is_gone: Callable[[str], bool] = _not_known_to_be_gone,
         retry: bool = True,
         before_each_attempt: Callable[[], None] | None = None,
         turn: Turn | None = None,
@@ -134,12 +139,19 @@ class GroupOffsets:
         A function is asked for the offsets when the turn has come: what it says is never older than what was stored.
 
         What can be retried is, until ``timeout`` (then RequestTimedOut tells the last reason), or not at all without
-        ``retry``. Raises CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and
-        whatever ``before_each_attempt`` raises. After an error, some of the offsets may be stored.
+        ``retry``. Where all that is left to store is of topics that the coordinator does not know, and ``is_gone`` says
+        that nobody does, that is raised after retry_backoff_max_ms: brokers hear of a new topic one by one. Raises
+        CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever
+        ``before_each_attempt`` raises. After an error, some of the offsets may be stored.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
+        may_be_new_until = loop.time() + self._config.retry_backoff_max_ms / 1e3
         remaining: dict[TopicPartition, OffsetAndMetadata] = {}
+
+        def is_hopeless(error: KafkaError) -> bool:
+            is_unknown = isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN
+            return is_unknown and loop.time() >= may_be_new_until and all(is_gone(tp.topic) for tp in remaining)
 
         async def attempt(left: float) -> None:
             until = loop.time() + left
@@ -160,7 +172,8 @@ class GroupOffsets:
             wanted = {tp: offset for tp, offset in wanted.items() if not self._is_over(tp, offset, mine.order)}
             remaining.update(wanted)
             if remaining:
-                await self._retried(attempt, deadline, f"commit for group {self._group_id!r}", retry)
+                what = f"commit for group {self._group_id!r}"
+                await self._retried(attempt, deadline, what, retry, is_hopeless)
         return wanted
 
     def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int) -> bool:
@@ -296,7 +309,12 @@ class GroupOffsets:
             turn.end()
 
     async def _retried(
-        self, attempt: Callable[[float], Awaitable[T]], deadline: float, what: str, retry: bool = True
+        self,
+        attempt: Callable[[float], Awaitable[T]],
+        deadline: float,
+        what: str,
+        retry: bool = True,
+        is_hopeless: Callable[[KafkaError], bool] = lambda error: False,
     ) -> T:
         """Return what ``attempt(seconds)`` returns, trying until ``deadline`` whatever can be retried."""
         loop = asyncio.get_running_loop()
@@ -309,7 +327,7 @@ class GroupOffsets:
                 return await attempt(min(left, patience))
             except KafkaError as error:
                 stale = isinstance(error, BrokerError) and error.code == ErrorCode.STALE_MEMBER_EPOCH
-                if not retry or not (error.retriable or stale):
+                if not retry or not (error.retriable or stale) or is_hopeless(error):
                     raise
                 if last is None or left > patience or not isinstance(error, RequestTimedOut):
                     last = error  # and not that the last attempt of all was cut short

@@ -1,0 +1,53 @@
+"""Commits of topics that are deleted: nobody waits for them for long."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc import TopicPartition
+from aiokc.errors import BrokerError, RequestTimedOut
+
+from .stage import T0, Stage, scenario
+from .test_rebalancing import EAGER, fill
+
+U0 = TopicPartition("u", 0)
+
+
+@scenario(topics={"t": 1, "u": 1})
+async def test_a_commit_of_a_deleted_topic_says_so_soon(stage: Stage) -> None:
+    """Given a batch of t and u, when u is deleted before it is committed, then commit() raises what the coordinator
+    says within seconds, and what it holds of t is stored. Java's tries that until default_api_timeout_ms, and a group
+    waits for it if that is in on_partitions_revoked.
+    """
+    fill(stage, 5, 1)
+    stage.cluster.append("u", b"0")
+    async with stage.member("c1", "t", "u", allow_auto_create_topics=False, **EAGER) as c1:
+        while len(c1.read) < 6:
+            c1.took(await c1.consumer.getmany())
+        stage.cluster.delete_topic("u")
+        began = stage.loop.time()
+        with pytest.raises(BrokerError, match="UNKNOWN_TOPIC"):
+            await c1.consumer.commit()
+        assert stage.loop.time() - began < 5
+        assert stage.cluster.committed("g")[T0] == 5
+
+
+@scenario(topics={"t": 1})
+async def test_a_topic_that_nobody_has_asked_for_is_tried_until_the_timeout(stage: Stage) -> None:
+    """Given offsets of a topic that the metadata were never asked for, then it may be there soon: no haste."""
+    async with stage.consumer(group_id="g", client_id="c1") as consumer:
+        consumer.assign([T0])
+        began = stage.loop.time()
+        with pytest.raises(RequestTimedOut, match="UNKNOWN_TOPIC"):
+            await consumer.commit({U0: 1}, timeout_ms=20_000)
+        assert stage.loop.time() - began == pytest.approx(20, abs=0.5)
+
+
+@scenario(topics={"t": 1})
+async def test_a_topic_that_is_new_to_the_coordinator_is_waited_for(stage: Stage) -> None:
+    """Given offsets of a topic that no broker knows yet, when it is created a second later, then they are stored."""
+    async with stage.consumer(group_id="g", client_id="c1") as consumer:
+        consumer.assign([T0])
+        stage.loop.call_later(1.0, stage.cluster.create_topic, "u", 1)
+        await consumer.commit({U0: 1})
+        assert stage.cluster.committed("g")[U0] == 1
