@@ -21,6 +21,20 @@ FOUR = {TopicPartition("t", number) for number in range(4)}
 U0 = TopicPartition("u", 0)
 
 
+class Slow:
+    """Callbacks of a member's listener that take until ``gate`` is open: the method of this name."""
+
+    def __init__(self, member: Member, name: str) -> None:
+        self.entered, self.gate = asyncio.Event(), asyncio.Event()
+        self._plain = getattr(member, name)
+        setattr(member, name, self._called)
+
+    def _called(self, partitions: frozenset[TopicPartition]) -> Coroutine[Any, Any, Any]:
+        self._plain(partitions)
+        self.entered.set()
+        return self.gate.wait()
+
+
 async def until(member: Member, state: State, after: int = -2) -> None:
     """The member is in that state of its membership, and in a generation later than ``after``."""
     coordinator = member.consumer._reading.coordinator
@@ -101,24 +115,16 @@ async def test_a_topic_that_is_dropped_and_taken_back_while_its_assignment_waits
     """Given a slow on_partitions_assigned, an assignment of u-0 behind it, and a group that rebalances once more, when
     the user drops u, that assignment has its turn, and he takes u back, then u-0 is read: it was this member's always.
     """
-    gate, entered = asyncio.Event(), asyncio.Event()
-    gate.set()
     c1 = stage.member("c1", "t", **COOPERATIVE)
-    plain = c1.on_partitions_assigned
-
-    def slow(partitions: frozenset[TopicPartition]) -> Coroutine[Any, Any, Any]:
-        plain(partitions)
-        entered.set()
-        return gate.wait()
-
-    c1.on_partitions_assigned = slow  # type: ignore[assignment, method-assign]
+    slow = Slow(c1, "on_partitions_assigned")
+    slow.gate.set()
     async with c1.reads():
         await c1.has(2)
         await until(c1, State.STABLE)
-        gate.clear()
-        entered.clear()
+        slow.gate.clear()
+        slow.entered.clear()
         c1.consumer.enforce_rebalance()
-        await entered.wait()
+        await slow.entered.wait()
         generation = c1.generation
         c1.consumer.subscribe(["t", "u"], listener=c1)
         await until(c1, State.STABLE, after=generation)
@@ -127,7 +133,7 @@ async def test_a_topic_that_is_dropped_and_taken_back_while_its_assignment_waits
         c1.consumer.enforce_rebalance()
         await hold.arrived()
         c1.consumer.subscribe(["t"], listener=c1)
-        gate.set()
+        slow.gate.set()
         await asyncio.sleep(1)
         c1.consumer.subscribe(["t", "u"], listener=c1)
         hold.release()
@@ -141,20 +147,12 @@ async def test_what_was_left_and_then_lost_is_committed_by_nobody(stage: Stage) 
     and commits all, then c1's commit() of what it had left raises CommitFailed, though it is in no group any more.
     """
     fill(stage, 10, 1)
-    gate, entered = asyncio.Event(), asyncio.Event()
     c1 = stage.member("c1", **EAGER)
-    plain = c1.on_partitions_revoked
-
-    def slow(partitions: frozenset[TopicPartition]) -> Coroutine[Any, Any, Any]:
-        plain(partitions)
-        entered.set()
-        return gate.wait()
-
-    c1.on_partitions_revoked = slow  # type: ignore[assignment, method-assign]
+    slow = Slow(c1, "on_partitions_revoked")
     async with c1:
         c1.took(await c1.consumer.getmany(max_records=2))
         c1.consumer.unsubscribe()
-        await entered.wait()
+        await slow.entered.wait()
         stage.cluster.expire_member("g", c1.member_id)
         await asyncio.sleep(10)
         assert c1.generation == -1
@@ -163,7 +161,7 @@ async def test_what_was_left_and_then_lost_is_committed_by_nobody(stage: Stage) 
             await c2.consumer.commit()
         with pytest.raises(CommitFailed):
             await c1.consumer.commit()
-        gate.set()
+        slow.gate.set()
         assert stage.cluster.committed("g") == {T0: 10}
 
 
@@ -173,23 +171,15 @@ async def test_nobody_waits_for_who_reads_by_hand_what_his_group_takes_from_him(
     himself, and holds records of that, then the group does not wait for him.
     """
     fill(stage, 10, 1)
-    gate, entered = asyncio.Event(), asyncio.Event()
     c1 = stage.member("c1", **EAGER)
-    plain = c1.on_partitions_assigned
-
-    def slow(partitions: frozenset[TopicPartition]) -> Coroutine[Any, Any, Any]:
-        plain(partitions)
-        entered.set()
-        return gate.wait()
-
-    c1.on_partitions_assigned = slow  # type: ignore[assignment, method-assign]
+    slow = Slow(c1, "on_partitions_assigned")
     async with c1:
-        await entered.wait()
+        await slow.entered.wait()
         c1.consumer.unsubscribe()
         c1.consumer.assign([T0])
         assert await c1.consumer.getmany()
         async with stage.member("c2", **EAGER).reads() as c2:
-            gate.set()
+            slow.gate.set()
             await c2.has(1)
             assert c1.told == ["assigned", "revoked"]
             assert stage.names("c1", "LeaveGroup")
