@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Iterable
+from itertools import count
+
+import anyio
 
 from ..config import ConsumerConfig
+from ..core.group_protocol import Assign, MemberToken, PollClock, Released, Revoke
 from ..core.subscription import Subscription
 from ..core.topic_pattern import TopicPattern
 from ..types import EARLIEST, TopicPartition
+from .assignment_changes import AssignmentChanges
+from .assignment_source import SourceReport
 from .metadata import Metadata
-from .rebalance_listener import ListenerCalls, RebalanceListener
+from .rebalance_listener import ListenerCalls
 from .signal import Signal
+from .supervisor import Driver
 
 logger = logging.getLogger("aiokc.group")
 
-_MANY: Final = (
-    1_000  # to take over more partitions holds the loop for milliseconds: then others get their turn half way
-)
+_NOBODY = MemberToken()
 
 
 class AllPartitions:
-    """Keeps the assignment equal to what the metadata say. ``assigned`` is notified after each change.
+    """The AssignmentSource that keeps the assignment equal to what the metadata say.
 
     Partitions that are there when a topic or a pattern is first looked at start where auto_offset_reset says. One that
     appears later starts at its beginning: with "latest", the records written before this client heard of it would be
@@ -36,72 +40,116 @@ class AllPartitions:
     The listener hears of what comes and goes as in a group; nothing is committed, so nothing waits for the user.
     """
 
+    asked_to_join: asyncio.Event | None = None
+
     def __init__(
-        self, config: ConsumerConfig, metadata: Metadata, subscription: Subscription, listener: ListenerCalls
+        self,
+        config: ConsumerConfig,
+        metadata: Metadata,
+        subscription: Subscription,
+        listener: ListenerCalls,
+        changed: Signal,
     ) -> None:
-        self.assigned = Signal()
-        self.wake = Signal()
         self._metadata = metadata
         self._subscription = subscription
         self._listener = listener
-        self._max_poll_interval = config.max_poll_interval_ms / 1e3
+        self._changes = AssignmentChanges(
+            "without a group",
+            subscription,
+            changed,
+            listener=listener,
+            polls=PollClock(waiting=True),
+            max_poll_interval=config.max_poll_interval_ms / 1e3,
+        )
         self._patience = config.retry_backoff_max_ms / 1e3
         self._seen: set[str] = set()
         self._seen_pattern: TopicPattern | None = None
         self._vanished: dict[str, float] = {}  # topics that matched, and since when they are missing
-        self._announced: frozenset[TopicPartition] = frozenset()  # what the listener was told to be assigned
-        self._left: list[tuple[RebalanceListener | None, frozenset[TopicPartition]]] = []
+        self._given: frozenset[TopicPartition] = frozenset()  # what is assigned once all changes are carried out
+        self._going: frozenset[TopicPartition] = frozenset()  # what is being revoked
+        self._steps = count(1)
+        self._step = 0  # of the newest Revoke
+        self._wake = Signal()
+        metadata.changed.followed_by(self._wake)
         self._running = False
         self._leaving = False
 
-    async def run(self) -> None:
+    @property
+    def drivers(self) -> list[Driver]:
+        return [self._run]
+
+    async def _run(self) -> None:
         """Follow the metadata until ``leave``."""
         self._running = True
         try:
-            while not (self._leaving and not self._announced and not self._left):
-                if await self._follow():
-                    self.assigned.notify()
-                    await asyncio.sleep(0)  # a step for thousands of partitions takes milliseconds
-                elif not await self.wake.wait(self._patience if self._vanished else None):
-                    self._metadata.request_update()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._changes.run, self._released)
+                while not (self._leaving and not self._given and not self._going):
+                    self._follow()
+                    if not await self._wake.wait(self._patience if self._vanished else None):
+                        self._metadata.request_update()
+                tasks.cancel_scope.cancel()
         finally:
             self._running = False
-            self.assigned.notify()
+            self._wake.notify()
 
-    def unsubscribed(self) -> None:
-        """To be called when the user gives up his subscription: the listener of now is told what goes."""
-        if self._announced:
-            self._left.append((self._listener.listener, self._announced))
-            self._announced = frozenset()
+    def subscription_changed(self) -> None:
+        """What unsubscribe() has given up is revoked at once: the listener of now is told, whoever subscribes next."""
+        if not self._subscription.by_topics:
+            self._seen.clear()
+            self._revoke(self._given)
+        self._wake.notify()
 
-    async def leave(self, timeout: float) -> None:
+    async def leave(self, timeout: float, leave_group: bool | None) -> None:
         """Tell the listener that everything goes, and hold nothing any more. Ends within ``timeout`` seconds."""
         self._leaving = True
         self._listener.end_within(timeout)
-        self.wake.notify()
+        self._wake.notify()
         while self._running:
-            await self.assigned.wait()
+            await self._wake.wait()
 
-    async def _follow(self) -> bool:
-        """Take one step towards what the metadata say; return whether there was one to take."""
-        if self._left:
-            former, going = self._left.pop(0)
-            await self._listener.revoked(former, going, self._deadline())
-            return True
-        if not self._subscription.by_topics:
-            return False
+    # What is assigned
+
+    def _follow(self) -> None:
+        """Take the next step towards what the metadata say: first what goes, and when that has gone what comes."""
+        if self._going or not self._subscription.by_topics:
+            return
         wanted = [] if self._leaving else self._wanted()
-        subscribed = self._subscription.topics
-        self._seen &= subscribed
-        going = self._announced.difference(wanted)
-        if going:
-            await self._give_up(going)
-            return True
-        return await self._take_over(wanted)
+        self._seen &= self._subscription.topics
+        if going := self._given.difference(wanted):
+            self._revoke(going)
+        else:
+            self._take_over(wanted)
+
+    def _revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        going = frozenset(partitions)
+        if not going:
+            return
+        self._given -= going
+        self._going |= going  # a Revoke holds all that the one under way does: it takes its place
+        self._step = next(self._steps)
+        self._changes.add(Revoke(self._step, tuple(self._going), wait=False))
+
+    def _released(self, released: Released) -> None:
+        if released.step == self._step:
+            self._going = frozenset()
+            self._wake.notify()
+
+    def _take_over(self, wanted: list[TopicPartition]) -> None:
+        added = tuple(tp for tp in wanted if tp not in self._given)
+        late = {tp: EARLIEST for tp in added if self._is_late(tp.topic)}
+        self._see()
+        if late:
+            logger.info("new: %s: reading from the beginning", ", ".join(sorted({tp.topic for tp in late})))
+        if added:
+            self._given = frozenset(wanted)
+            self._changes.add(Assign(_NOBODY, tuple(wanted), added, starts=late))
+        else:
+            self._changes.serve_again()
 
     def _wanted(self) -> list[TopicPartition]:
         cluster, subscription = self._metadata.cluster, self._subscription
-        missing = {tp.topic for tp in subscription.assigned if tp.topic not in cluster.topics}
+        missing = {tp.topic for tp in self._given if tp.topic not in cluster.topics}
         if subscription.pattern is None:
             kept = missing & subscription.topics
             self._vanished = {}
@@ -110,37 +158,7 @@ class AllPartitions:
             matching = {topic for topic in missing if subscription.pattern.may_match(topic)}
             self._vanished = {topic: self._vanished.get(topic, now) for topic in matching}
             kept = {topic for topic, since in self._vanished.items() if now - since < self._patience}
-        return cluster.partitions_of(subscription.topics) + sorted(
-            tp for tp in subscription.assigned if tp.topic in kept
-        )
-
-    async def _give_up(self, going: Collection[TopicPartition]) -> None:
-        subscription = self._subscription
-        self._announced = self._announced.difference(going)
-        subscription.block(going)
-        await self._listener.revoked(self._listener.listener, going, self._deadline())
-        if subscription.by_topics:  # else he has assigned by hand since, and that is his
-            subscription.replace([tp for tp in subscription.assigned if tp not in going])
-
-    async def _take_over(self, wanted: list[TopicPartition]) -> bool:
-        subscription = self._subscription
-        held = set(subscription.assigned)
-        added = set(wanted) - self._announced
-        changed = subscription.replace(wanted)
-        for tp in wanted:
-            if tp not in held and self._is_late(tp.topic):
-                logger.info("%s is new: reading it from its beginning", tp)
-                subscription.await_reset(tp, EARLIEST)
-        self._see()
-        if added:
-            subscription.block(added)
-            self._announced |= added
-            self.assigned.notify()
-            await self._listener.assigned(self._listener.listener, added, self._deadline())
-            if len(added) > _MANY:
-                await asyncio.sleep(0)
-        subscription.unblock(tp for tp in wanted if tp.topic in subscription.topics)
-        return changed or bool(added)
+        return cluster.partitions_of(subscription.topics) + sorted(tp for tp in self._given if tp.topic in kept)
 
     def _is_late(self, topic: str) -> bool:
         """Whether the user has read what he subscribes to before this topic, or its partition, appeared."""
@@ -153,5 +171,19 @@ class AllPartitions:
         self._seen |= {topic for topic in subscription.topics if topic in cluster.topics or topic in cluster.errors}
         self._seen_pattern = subscription.pattern if subscription.is_matched else None
 
-    def _deadline(self) -> float:
-        return asyncio.get_running_loop().time() + self._max_poll_interval
+    # What makes no difference without a group
+
+    def polling_begins(self) -> None: ...
+
+    def polling_ends(self) -> None: ...
+
+    def polled(self) -> None: ...
+
+    def raise_error(self) -> None: ...
+
+    def run_callbacks(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def report(self) -> SourceReport:
+        return SourceReport()

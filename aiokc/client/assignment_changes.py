@@ -6,20 +6,16 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-import anyio
-
-from ..core.group_protocol import Assign, Lost, PollClock, Released, Revoke
+from ..core.group_protocol import Assign, Change, Lost, PollClock, Released, Revoke
 from ..core.subscription import Subscription
 from ..errors import AssignmentFailed
 from ..types import TopicPartition
-from .auto_commit import AutoCommit
+from .last_commits import LastCommits
 from .rebalance_listener import ListenerCalls, RebalanceListener
 from .signal import Signal
-from .turns import Turns
 
 logger = logging.getLogger("aiokc.group")
 
@@ -35,13 +31,15 @@ class _Queued:
     hear of what he had.
     """
 
-    change: Revoke | Lost | Assign
+    change: Change
     since: float
     listener: RebalanceListener | None
 
 
 class AssignmentChanges:
     """Carries out Revoke, Lost and Assign in their order, and tells the user's listener of each.
+
+    Whatever decides about the assignment, a group by any protocol or the metadata alone, decides by these three.
 
     ``user_moved`` is to be notified when the user has come back from the records that he holds, or committed them;
     ``changed`` is notified of every change of the assignment. A callback ends within ``max_poll_interval`` seconds:
@@ -51,26 +49,22 @@ class AssignmentChanges:
 
     def __init__(
         self,
-        group_id: str,
+        owner: str,
         subscription: Subscription,
         changed: Signal,
-        auto_commit: AutoCommit | None,
-        commit_timeout: float,
         *,
-        turns: Turns,
         listener: ListenerCalls,
         polls: PollClock,
         max_poll_interval: float,
-        tell_assignor: Callable[[Assign], None],
+        commits: LastCommits | None = None,
+        tell_assignor: Callable[[Assign], None] | None = None,
     ) -> None:
+        """``owner``: what decides about the assignment, for the log. ``commits``: where there is a group to tell."""
         self.user_moved = Signal()
-        self._commit_timeout = commit_timeout
-        self._committing: anyio.CancelScope | None = None  # the commits that the Revoke under way waits for
-        self._group_id = group_id
+        self._owner = owner
         self._subscription = subscription
         self._changed = changed
-        self._auto_commit = auto_commit
-        self._turns = turns
+        self._commits = commits
         self._listener = listener
         self._tell_assignor = tell_assignor
         self._polls = polls
@@ -79,8 +73,9 @@ class AssignmentChanges:
         self._added = Signal()
         self._newest_release: Revoke | Lost | None = None
         self._announced: set[TopicPartition] = set()  # assigned, and nobody was told yet that they go
+        self._told_now: frozenset[TopicPartition] = frozenset()  # the listener is being told that they have come
 
-    def add(self, change: Revoke | Lost | Assign) -> None:
+    def add(self, change: Change) -> None:
         """Carry this out after all others. A newer Revoke or Lost overrules the Revoke under way."""
         self._queue.append(_Queued(change, asyncio.get_running_loop().time(), self._listener.listener))
         if isinstance(change, Lost):  # at once, whatever has to end before its turn
@@ -90,15 +85,9 @@ class AssignmentChanges:
         if not isinstance(change, Assign):
             self._newest_release = change
             self.user_moved.notify()
-            if self._committing is not None:
-                self._committing.cancel()
+            if self._commits is not None:
+                self._commits.cut_short()
         self._added.notify()
-
-    def commit_within(self, timeout: float) -> None:
-        """Let the last commits of a revocation, also of the one under way, take no longer than this from now on."""
-        self._commit_timeout = timeout
-        if self._committing is not None:
-            self._committing.deadline = min(self._committing.deadline, asyncio.get_running_loop().time() + timeout)
 
     async def run(self, released: Callable[[Released], None]) -> None:
         """Carry out changes for ever. ``released`` is told what was given up, in the tick in which it is."""
@@ -120,8 +109,8 @@ class AssignmentChanges:
         partitions = frozenset(change.partitions)
         while change.wait and self._is_newest(change) and self._holds_records(partitions):
             await self.user_moved.wait()
-        if self._is_newest(change):
-            await self._finish_commits(self._deadline(queued.since))
+        if self._is_newest(change) and self._commits is not None:
+            await self._commits.finish(self._deadline(queued.since))
         if not self._is_newest(change):
             return  # a newer release is in the queue: nothing may be committed any more, or there is no time left
         going = self._announced & partitions
@@ -131,38 +120,15 @@ class AssignmentChanges:
         if not self._is_newest(change):
             return  # what is queued gives up these partitions too, without a word to the listener
         self._drop(partitions)
-        logger.info("group %r: revoked %s", self._group_id, _Shown(change.partitions))
+        logger.info("%s: revoked %s", self._owner, _Shown(change.partitions))
         released(Released(change.step))
-
-    async def _finish_commits(self, until: float) -> None:
-        """Commits that were called for before are through, then auto-commit's last one; or the time is over.
-
-        With the JoinGroup that follows ends the generation that they name. They get half of the time that is left
-        ``until`` the member has to join again: the other half is the listener's.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + min(self._commit_timeout, (until - loop.time()) / 2)
-        turn = self._turns.take()
-        with anyio.CancelScope() as scope:
-            self._committing = scope
-            try:
-                with suppress(TimeoutError):  # whoever called for them hears of it
-                    await turn.wait(deadline)
-                turn.end()
-                if self._auto_commit is not None:
-                    await self._auto_commit.hand_over(deadline - loop.time())
-            finally:
-                turn.end()
-                self._committing = None
-        if scope.cancelled_caught:
-            logger.info("group %r: the last commits of a revocation were cut short", self._group_id)
 
     async def _lose(self, change: Lost, queued: _Queued, released: Callable[[Released], None]) -> None:
         """Others may be reading these by now: a commit would overwrite theirs."""
         going = self._announced.intersection(change.partitions)
         self._announced -= going
         self._drop(frozenset(change.partitions))
-        logger.warning("group %r: lost %s: %s", self._group_id, _Shown(change.partitions), change.reason)
+        logger.warning("%s: lost %s: %s", self._owner, _Shown(change.partitions), change.reason)
         if going:
             now = asyncio.get_running_loop().time()  # nobody waits for this: the member is outside its group
             await self._listener.lost(queued.listener, going, now + self._max_poll_interval)
@@ -176,25 +142,41 @@ class AssignmentChanges:
         subscription = self._subscription
         if not subscription.by_topics or any(isinstance(later.change, Lost) for later in self._queue):
             return  # overtaken, by the user or by a loss: the machine knows, and a release follows in the queue
-        try:
-            self._tell_assignor(change)
-        except AssignmentFailed as error:
-            self._listener.keep("on_assignment()", error)
+        if self._tell_assignor is not None:
+            try:
+                self._tell_assignor(change)
+            except AssignmentFailed as error:
+                self._listener.keep("on_assignment()", error)
         # Not only what is new to the machine: what was left out of an earlier assignment, because the user did not want
         # its topic at that moment, may have stayed this member's until he wanted it again.
         added = [tp for tp in change.partitions if tp.topic in subscription.topics and tp not in self._announced]
         subscription.replace([*subscription.assigned, *added])
+        for tp in change.starts.keys() & set(added):
+            subscription.await_reset(tp, change.starts[tp])
         subscription.block(added)
         kept = set(change.partitions).difference(added)
         subscription.unblock(tp for tp in kept if tp.topic in subscription.topics)
         self._announced.update(added)
-        logger.info("group %r: %s reads %s", self._group_id, change.member, _Shown(change.partitions))
+        reader = change.member if change.member.generation_id >= 0 else "this consumer"
+        logger.info("%s: %s reads %s", self._owner, reader, _Shown(change.partitions))
         self._changed.notify()
-        await self._listener.assigned(self._who_is_told(queued), added, self._deadline(queued.since))
+        self._told_now = frozenset(added)
+        try:
+            await self._listener.assigned(self._who_is_told(queued), added, self._deadline(queued.since))
+        finally:
+            self._told_now = frozenset()
         if len(added) > _MANY:
             await asyncio.sleep(0)
         subscription.unblock(tp for tp in added if tp.topic in subscription.topics)
         self._changed.notify()
+
+    def serve_again(self) -> None:
+        """Serve what is assigned and was left out for a while, because the user did not want its topic then."""
+        assigned, topics = self._subscription.assigned, self._subscription.topics
+        told = self._announced - self._told_now
+        self._subscription.unblock(
+            [tp for tp, position in assigned.items() if position.blocked and tp.topic in topics and tp in told]
+        )
 
     def _who_is_told(self, queued: _Queued) -> RebalanceListener | None:
         """Whoever will hear that they go hears that they have come: another one may have subscribed anew since."""
@@ -221,8 +203,8 @@ class AssignmentChanges:
         if subscription.by_topics:  # else the user has unsubscribed, and what he assigned since is his
             subscription.replace([tp for tp in subscription.assigned if tp not in partitions])
         subscription.forget(partitions)
-        if self._auto_commit is not None:
-            self._auto_commit.forget(partitions)
+        if self._commits is not None:
+            self._commits.forget(partitions)
         self._changed.notify()
 
 

@@ -12,22 +12,16 @@ from uuid import UUID
 
 import anyio
 
-from ..assignor import RebalanceProtocol
 from ..config import ConsumerConfig
-from ..core.assignors import assignors
 from ..core.backoff import Backoff
-from ..core.group_machine import GroupMachine
-from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import (
     Enforced,
     Leave,
     MemberToken,
     PollClock,
     Polled,
-    SentCommit,
     Subscribed,
 )
-from ..core.membership import Membership
 from ..core.positions import PartitionPosition
 from ..core.subscription import Mode, Subscription
 from ..error_codes import ErrorCode
@@ -36,7 +30,10 @@ from ..net.pool import Pool
 from ..types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
 from .auto_commit import AutoCommit, Commit
+from .classic_protocol import ClassicProtocol
 from .group_offsets import GroupOffsets, Offsets
+from .group_protocol import GroupParts, NewProtocol
+from .last_commits import LastCommits
 from .membership_driver import MembershipDriver
 from .metadata import Metadata
 from .pattern_topics import PatternTopics
@@ -75,6 +72,7 @@ class Coordinator:
         random: Random,
         listener: ListenerCalls | None = None,
         pattern: PatternTopics | None = None,
+        new_protocol: NewProtocol = ClassicProtocol,
     ) -> None:
         if config.group_id is None:
             raise ConfigError("a group needs a group_id")
@@ -82,40 +80,43 @@ class Coordinator:
         self._metadata = metadata
         self._subscription = subscription
         self._polls = PollClock()
-        self._group = _group_of(config, config.group_id)
-        self._machine: GroupMachine = _machine_of(config, self._group, self._polls, random)
+        self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
+        self._protocol = new_protocol(
+            GroupParts(
+                config, config.group_id, self.offsets.lookup, metadata, subscription, self._polls, random, pattern
+            )
+        )
+        self._machine = self._protocol.machine
         self._error_told = False
         self._handed_out_to = self._machine.last_member  # who this member was when the user's last poll returned
-        self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
             self._auto_commit = _auto_commit_of(
                 config, config.group_id, subscription, self.commit, random, self._exists
             )
         self._listener = listener or ListenerCalls(changed.notify)
+        self._last_commits = LastCommits(
+            config.group_id, self.offsets.turns, self._auto_commit, config.request_timeout_ms / 1e3
+        )
         self._changes = AssignmentChanges(
-            config.group_id,
+            f"group {config.group_id!r}",
             subscription,
             changed,
-            self._auto_commit,
-            config.request_timeout_ms / 1e3,
-            turns=self.offsets.turns,
             listener=self._listener,
             polls=self._polls,
             max_poll_interval=config.max_poll_interval_ms / 1e3,
-            tell_assignor=self._group.assigned,
+            commits=self._last_commits,
+            tell_assignor=self._protocol.assigned,
         )
         self._driver = MembershipDriver(
             config,
-            self._group,
-            self._machine,
+            self._protocol,
             self._polls,
             lookup=self.offsets.lookup,
             options=pool.options,
             metadata=metadata,
             subscription=subscription,
             changes=self._changes,
-            pattern=pattern,
             failed=changed.notify,
         )
         self.moved = self._driver.moved
@@ -166,7 +167,7 @@ class Coordinator:
         if self._subscription.mode is Mode.PARTITIONS:  # the group has no say in them
             member = self._machine.member
             member = member if self.generation >= 0 else MemberToken(group_instance_id=member.group_instance_id)
-        return GroupMetadata(self._group.group_id, member.generation_id, member.member_id, member.group_instance_id)
+        return GroupMetadata(self._protocol.group_id, member.generation_id, member.member_id, member.group_instance_id)
 
     @property
     def last_error(self) -> KafkaError | None:
@@ -212,7 +213,7 @@ class Coordinator:
         refused because the group has just formed its next generation goes out in that one, as long as the partitions
         have been this member's all the while.
         """
-        if self._group.protocol is RebalanceProtocol.EAGER:
+        if not self._protocol.is_cooperative:
             return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry)
         deadline = asyncio.get_running_loop().time() + timeout
         partitions = () if callable(offsets) else tuple(offsets)
@@ -234,7 +235,7 @@ class Coordinator:
                 is_over = self.generation < 0 or self._machine.member == sender
                 if is_over or self._claims(partitions) != claims:
                     raise
-                logger.debug("group %r: committing again: %s", self._group.group_id, error)
+                logger.debug("group %r: committing again: %s", self._protocol.group_id, error)
             finally:
                 turn.end()
 
@@ -280,7 +281,7 @@ class Coordinator:
             )
         except BrokerError as error:
             if member is not None and error.code in _ABOUT_THE_MEMBER:
-                self._driver.feed(self._group.refusal(SentCommit(member), error.code, -1))
+                self._driver.feed(self._protocol.refused_commit(member, error.code))
             raise
         self._subscription.committed(stored)
         if self._auto_commit is not None:
@@ -301,7 +302,7 @@ class Coordinator:
         Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group``: whether the group is told (KIP-1092);
         None: by a dynamic member it is, by a static one not.
         """
-        self._changes.commit_within(timeout / 2)
+        self._last_commits.within(timeout / 2)
         self._listener.end_within(timeout)  # with a rest for the LeaveGroup
         with anyio.move_on_after(timeout):
             if self._auto_commit is not None and not self._subscription.by_topics:
@@ -319,7 +320,7 @@ class Coordinator:
         if member is not None and self._machine.commit_token() != member:
             raise CommitFailed(
                 ErrorCode.ILLEGAL_GENERATION,
-                f"group {self._group.group_id!r} has assigned its partitions anew since this commit was called for "
+                f"group {self._protocol.group_id!r} has assigned its partitions anew since this commit was called for "
                 f"{member}: commit what is assigned now",
             )
 
@@ -333,28 +334,6 @@ class Coordinator:
 
     def _topic_id(self, topic: str) -> UUID | None:
         return self._metadata.cluster.topic_id(topic)
-
-
-def _group_of(config: ConsumerConfig, group_id: str) -> ClassicGroup:
-    return ClassicGroup(
-        group_id=group_id,
-        session_timeout_ms=config.session_timeout_ms,
-        rebalance_timeout_ms=config.max_poll_interval_ms,
-        assignors=assignors(config.partition_assignment_strategy),
-        rack_id=config.client_rack or None,
-    )
-
-
-def _machine_of(config: ConsumerConfig, group: ClassicGroup, polls: PollClock, random: Random) -> Membership:
-    return Membership(
-        session_timeout=config.session_timeout_ms / 1e3,
-        heartbeat_interval=config.heartbeat_interval_ms / 1e3,
-        max_poll_interval=config.max_poll_interval_ms / 1e3,
-        polls=polls,
-        backoff=_backoff_of(config, random),
-        protocol=group.protocol,
-        group_instance_id=config.group_instance_id,
-    )
 
 
 def _auto_commit_of(

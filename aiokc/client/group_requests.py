@@ -33,13 +33,12 @@ class ClassicRequests:
         group: ClassicGroup,
         lookup: CoordinatorLookup,
         request_timeout: float,
-        joining: Callable[[], None],
     ) -> None:
-        """``joining`` is called whenever a JoinGroup that the coordinator may park has gone out."""
+        #: Called whenever a JoinGroup that the coordinator may park has gone out.
+        self.joining: Callable[[], None] = lambda: None
         self._group = group
         self._lookup = lookup
         self._timeout = request_timeout
-        self._joining = joining
 
     async def join(self, effect: SendJoin) -> Event:
         """The coordinator parks a JoinGroup until all members have sent theirs, or the rebalance timeout is over."""
@@ -48,7 +47,7 @@ class ClassicRequests:
         def build(version: int) -> JoinGroupRequest:
             request = self._group.join_request(effect, version)
             if effect.member.member_id or effect.member.group_instance_id is not None or version < _MEMBER_ID_REQUIRED:
-                asyncio.get_running_loop().call_soon(self._joining)  # soon: it is written in this tick
+                asyncio.get_running_loop().call_soon(self.joining)  # soon: it is written in this tick
             return request
 
         try:

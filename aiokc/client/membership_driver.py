@@ -5,70 +5,57 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ConsumerConfig
 from ..core.counters import GroupCounters
-from ..core.group_machine import GroupMachine
-from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import (
     Alive,
     Assign,
     Complain,
-    ComputeAssignment,
     Effect,
     Event,
+    Exchange,
     Fail,
     ForgetCoordinator,
     Lost,
-    NotNow,
-    PartitionsCounted,
     PollClock,
     Polled,
     Revoke,
     SendHeartbeat,
-    SendJoin,
     SendLeave,
-    SendSync,
     Subscribed,
     Tick,
     Unpolled,
 )
 from ..core.subscription import Subscription
-from ..core.vigil import least_rest
 from ..errors import KafkaError
 from ..net.connection import ConnectionOptions
 from .assignment_changes import AssignmentChanges
 from .coordinator_lookup import CoordinatorLookup
 from .group_complaint import GroupComplaint
-from .group_leader import METADATA_SECONDS, GroupLeader
-from .group_requests import ClassicRequests
+from .group_protocol import GroupProtocol
 from .metadata import Metadata
-from .pattern_topics import PatternTopics
 from .signal import Signal
 from .watchdog import Watchdog
 
 logger = logging.getLogger("aiokc.group")
 
-E = TypeVar("E")
-
 
 @dataclass(slots=True)
-class _Exchange:
-    """A request and its answer, or the leader's work: what ``ask`` returns is told to the machine."""
+class _UnderWay:
+    """An exchange that nothing has ended yet: what comes of it is told to the machine."""
 
-    ask: Callable[[], Awaitable[Event]]
+    exchange: Exchange
     scope: anyio.CancelScope
 
 
 class MembershipDriver:
-    """Runs one ``machine``: its clock, its requests, the changes of the assignment, the watchdog.
+    """Runs the machine of one protocol: its clock, its requests, the changes of the assignment, the watchdog.
 
     What only the user can repair is put into ``error``, and ``failed`` called; it stands there until another attempt
     has led to an assignment. ``moved`` is notified of every event, and ``asked_to_join`` set when the first JoinGroup
@@ -78,8 +65,7 @@ class MembershipDriver:
     def __init__(
         self,
         config: ConsumerConfig,
-        group: ClassicGroup,
-        machine: GroupMachine,
+        protocol: GroupProtocol,
         polls: PollClock,
         *,
         lookup: CoordinatorLookup,
@@ -87,34 +73,29 @@ class MembershipDriver:
         metadata: Metadata,
         subscription: Subscription,
         changes: AssignmentChanges,
-        pattern: PatternTopics | None,
         failed: Callable[[], None],
     ) -> None:
         self._request_timeout = request_timeout = config.request_timeout_ms / 1e3
-        self.machine = machine
+        self.machine = protocol.machine
         self.error: KafkaError | None = None
-        self.complaint = GroupComplaint(group.group_id)
+        self.complaint = GroupComplaint(protocol.group_id)
         self.counters = GroupCounters()
         self.moved = Signal()
         self.asked_to_join = asyncio.Event()
-        self._group_id = group.group_id
+        self._protocol = protocol
+        self._group_id = protocol.group_id
         self._polls = polls
         self._lookup = lookup
-        interval, session = config.heartbeat_interval_ms / 1e3, config.session_timeout_ms / 1e3
-        self._requests = ClassicRequests(group, lookup, request_timeout, self._joining)
-        self._leader = GroupLeader(group, metadata, subscription)
-        self._watchdog = Watchdog(group, polls, options, request_timeout, least_rest(interval, session))
+        self._watchdog = Watchdog(protocol.keepalive, polls, options, request_timeout, protocol.rest)
         self._metadata = metadata
         self._sooner = Signal()  # there is something to do before _wakes_at, or there are new metadata
         self._wakes_at = math.inf
         metadata.changed.followed_by(self._sooner)
         self._subscription = subscription
         self._changes = changes
-        self._pattern = pattern
-        self._pattern_max_age = config.retry_backoff_ms / 1e3
         self._failed = failed
         self._tasks: TaskGroup | None = None
-        self._exchange: _Exchange | None = None  # the join, assignment or sync under way
+        self._under_way: _UnderWay | None = None
         self._goodbyes = 0  # on their way
         self._is_conversing = False  # the task of the last one goes on with the next
 
@@ -127,6 +108,7 @@ class MembershipDriver:
                 while self._subscription.pattern is not None and self._metadata.cluster.version == 0:
                     await self._metadata.changed.wait()  # names are known without; what a pattern matches is not
                 self._polls.last = asyncio.get_running_loop().time()
+                self._protocol.start(self._joining)
                 self._watchdog.start(self.hear)
                 self.feed(Subscribed(self._subscription.topics))
                 if not self.machine.is_rebalancing:
@@ -135,7 +117,7 @@ class MembershipDriver:
         finally:
             self._tasks = None
             self._watchdog.stop()
-            self._leader.close()
+            self._protocol.close()
             self.moved.notify()  # `left` may wait for what will not happen any more
 
     async def left(self) -> None:
@@ -147,14 +129,14 @@ class MembershipDriver:
             await self.moved.wait()
 
     async def _keep_time(self) -> None:
-        """Tell the machine what nobody asked for: that its time has come, and how the topics stand that it watches."""
+        """Tell the machine what it has not asked for: that its time has come, and what is new in the metadata."""
         loop = asyncio.get_running_loop()
-        counted = self._metadata.cluster
+        known = self._metadata.cluster
         while True:
-            if self._metadata.cluster is not counted:
-                counted = self._metadata.cluster
-                if self._leader.watched:
-                    self.feed(PartitionsCounted(self._leader.basis(self._leader.watched)))
+            if self._metadata.cluster is not known:
+                known = self._metadata.cluster
+                if (news := self._protocol.news()) is not None:
+                    self.feed(news)
             self._wakes_at = self.machine.deadline
             left = self._wakes_at - loop.time()
             if left > 0:
@@ -196,8 +178,7 @@ class MembershipDriver:
         if not self._subscription.by_topics:
             self.error = None
             self.complaint.is_over()
-        if self.machine.watched_topics != self._leader.watched:
-            self._leader.watch(self.machine.watched_topics)
+        self._protocol.moved()
         if self.machine.deadline < self._wakes_at:  # most events only put it off
             self._sooner.notify()
         self.moved.notify()
@@ -211,14 +192,10 @@ class MembershipDriver:
                 self.error = None
                 self.complaint.is_over()
                 self._changes.add(effect)
-            case SendJoin():
-                self._begin(partial(self._join, effect), tasks)
-            case ComputeAssignment():
-                self._begin(partial(self._leader.compute, effect), tasks)
-            case SendSync():
-                self._begin(partial(self._requests.sync, effect), tasks)
+            case Exchange():
+                self._begin(effect, tasks)
             case SendHeartbeat():
-                tasks.start_soon(self._tell, self._requests.heartbeat, effect)
+                tasks.start_soon(self._tell, effect)
             case SendLeave():
                 self._end_exchange()
                 self._goodbyes += 1
@@ -233,12 +210,12 @@ class MembershipDriver:
                 logger.error("group %r: %s", self._group_id, effect.error)
                 self._failed()
 
-    def _begin(self, ask: Callable[[], Awaitable[Event]], tasks: TaskGroup) -> None:
+    def _begin(self, exchange: Exchange, tasks: TaskGroup) -> None:
         """End the exchange under way, because its answer would be stale, and begin this one."""
         self._end_exchange()
-        self._exchange = _Exchange(ask, anyio.CancelScope())
+        self._under_way = _UnderWay(exchange, anyio.CancelScope())
         if not self._is_conversing:
-            tasks.start_soon(self._converse, self._exchange)
+            tasks.start_soon(self._converse, self._under_way)
 
     def _joining(self) -> None:
         """Get ready what is needed once the group is complete, while the coordinator waits for others to join."""
@@ -249,54 +226,46 @@ class MembershipDriver:
                 self._tasks.start_soon(self._lookup.connect, self._request_timeout)
 
     def _end_exchange(self) -> None:
-        if self._exchange is not None:
-            self._exchange.scope.cancel()
+        if self._under_way is not None:
+            self._under_way.scope.cancel()
 
-    async def _converse(self, exchange: _Exchange | None) -> None:
+    async def _converse(self, under_way: _UnderWay | None) -> None:
         """Tell the machine what came of an exchange, unless it was ended; go on with the one that this leads to.
 
         A task for each would be a tenth of what a member costs at the moment in which all members get their answers.
         """
         loop = asyncio.get_running_loop()
-        while exchange is not None:
+        while under_way is not None:
             event: Event | None = None
             began = loop.time()
-            with exchange.scope:
-                event = await exchange.ask()
-            if self._exchange is exchange:
-                self._exchange = None
-            exchange = None
+            with under_way.scope:
+                event = await self._protocol.perform(under_way.exchange)
+            if self._under_way is under_way:
+                self._under_way = None
+            under_way = None
             if event is not None:
                 self.counters.answered(event, loop.time() - began)
-                exchange = self._fed(event)
+                under_way = self._fed(event)
 
-    def _fed(self, event: Event) -> _Exchange | None:
+    def _fed(self, event: Event) -> _UnderWay | None:
         """Feed ``event``, and return the exchange that this has begun, if it has: without a task of its own."""
-        before = self._exchange  # one that was begun while the answer was on its way up to here
+        before = self._under_way  # one that was begun while the answer was on its way up to here
         self._is_conversing = True
         try:
             self.feed(event)
         finally:
             self._is_conversing = False
-        return None if self._exchange is before else self._exchange
+        return None if self._under_way is before else self._under_way
 
-    async def _tell(self, exchange: Callable[[E], Awaitable[Event]], effect: E) -> None:
-        """Tell the machine what came of an exchange that nothing ends."""
+    async def _tell(self, request: SendHeartbeat | SendLeave) -> None:
+        """Tell the machine what came of a request that nothing ends."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        event = await exchange(effect)
+        event = await self._protocol.perform(request)
         self.counters.answered(event, loop.time() - began)
         self.feed(event)
 
     async def _say_goodbye(self, effect: SendLeave) -> None:
-        await self._tell(self._requests.leave, effect)
+        await self._tell(effect)
         self._goodbyes -= 1
         self.moved.notify()
-
-    async def _join(self, effect: SendJoin) -> Event:
-        """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""
-        if self._pattern is not None and self._subscription.pattern is not None:
-            await self._pattern.refresh(self._pattern_max_age, METADATA_SECONDS)
-            if self._subscription.topics != effect.topics:
-                return NotNow(effect)  # to join in a moment, with what has been found
-        return await self._requests.join(effect)

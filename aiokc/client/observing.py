@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ..core.counters import GroupCounters, RequestCounter
 from ..core.subscription import Subscription
 from ..observation import Health, Metrics
-from .coordinator import Coordinator
+from .assignment_source import SourceReport
 from .fetcher import Fetcher
 from .link import ClusterLink
 
@@ -32,23 +31,17 @@ class PollRecord:
         return None if self._last is None else (now - self._last) * 1e3
 
 
-def health(link: ClusterLink, subscription: Subscription, polls: PollRecord, coordinator: Coordinator | None) -> Health:
+def health(link: ClusterLink, subscription: Subscription, polls: PollRecord, source: SourceReport) -> Health:
     now = link.now()
-    error = link.background.error
-    last_error = link.metadata.error or link.pool.error
-    counters = GroupCounters()
-    if coordinator is not None:
-        counters = coordinator.counters
-        error = error or coordinator.error
-        last_error = coordinator.last_error or last_error
+    counters = source.group
     beat = counters.last_heartbeat
     return Health(
         running=link.running and link.background.alive,
-        error=error,
-        last_error=last_error,
+        error=link.background.error or source.error,
+        last_error=source.last_error or link.metadata.error or link.pool.error,
         assigned=frozenset(subscription.assigned),
-        generation=coordinator.generation if coordinator is not None else -1,
-        member_id=coordinator.member_id if coordinator is not None else "",
+        generation=source.generation,
+        member_id=source.member_id,
         rebalancing=counters.rebalancing_since is not None,
         last_heartbeat_age_ms=None if beat is None else (now - beat) * 1e3,
         last_poll_age_ms=polls.age_ms(now),
@@ -59,13 +52,11 @@ def metrics(
     subscription: Subscription,
     polls: PollRecord,
     fetcher: Fetcher,
-    coordinator: Coordinator | None,
+    source: SourceReport,
     *,
     read_committed: bool,
 ) -> Metrics:
-    group, commits = GroupCounters(), RequestCounter()
-    if coordinator is not None:
-        group, commits = coordinator.counters, coordinator.offsets.commits
+    group, commits = source.group, source.commits
     fetched = fetcher.counters
     return Metrics(
         polls=polls.count,

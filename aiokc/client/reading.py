@@ -20,9 +20,13 @@ from ..errors import ConsumerClosed, RequestTimedOut, UsageError
 from ..observation import Health, Metrics
 from ..types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
+from .assignment_source import AssignmentSource
+from .classic_protocol import ClassicProtocol
 from .coordinator import Coordinator
 from .deserializing import Deserializing
 from .fetcher import Fetcher
+from .group_assignment import GroupAssignment
+from .group_protocol import NewProtocol
 from .intercepting import Interceptors
 from .link import ClusterLink
 from .observing import PollRecord, health, metrics
@@ -30,7 +34,6 @@ from .pattern_topics import PatternTopics
 from .position_finder import PositionFinder
 from .rebalance_listener import ListenerCalls, RebalanceListener
 from .signal import Signal
-from .supervisor import Driver
 from .user_commits import UserCommits
 
 
@@ -40,7 +43,15 @@ class Reading:
     ``changed`` is notified whenever a waiting getmany() should look again.
     """
 
-    def __init__(self, config: ConsumerConfig, random: Random, key: object = None, value: object = None) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        random: Random,
+        key: object = None,
+        value: object = None,
+        *,
+        new_protocol: NewProtocol = ClassicProtocol,
+    ) -> None:
         """``key`` and ``value`` are the user's deserializers, if there are any."""
         self._config = config
         self.changed = Signal()
@@ -68,29 +79,18 @@ class Reading:
         self.listener = ListenerCalls(self.changed.notify)
         self._pattern = PatternTopics(link.metadata, self.subscription, self._topics_changed)
         link.metadata.changed.followed_by(self._pattern.wake)
-        self.coordinator: Coordinator | None = None
-        self._commits: UserCommits | None = None
-        self._everything: AllPartitions | None = None
+        self._group: GroupAssignment | None = None
+        self.source: AssignmentSource
         if config.group_id is not None:
-            self.coordinator = Coordinator(
-                config, link.pool, link.metadata, self.subscription, self._moved, random, self.listener, self._pattern
-            )
-            self._commits = UserCommits(
-                config, self.subscription, self.coordinator, lambda: self._stopping and self.listener.is_inside()
-            )
-            self._commits.unwaited.reported.followed_by(self.changed)
-            if self.interceptors is not None:
-                self.coordinator.on_commit = self.interceptors.on_commit
+            self.source = self._group = self._new_group(random, new_protocol)
         else:
-            self._everything = AllPartitions(config, link.metadata, self.subscription, self.listener)
-            self._everything.assigned.followed_by(self._moved)
-            link.metadata.changed.followed_by(self._everything.wake)
+            self.source = AllPartitions(config, link.metadata, self.subscription, self.listener, self._moved)
         self.finder = PositionFinder(
             config,
             self.subscription,
             link.metadata,
             link.lister,
-            self._fetch_committed if self.coordinator else None,
+            self._fetch_committed if self._group else None,
             random,
         )
         self._moved.followed_by(self.finder.wake)
@@ -104,15 +104,33 @@ class Reading:
         self.fetcher.lost.followed_by(self.finder.wake)
         self.fetcher.arrived.followed_by(self.changed)
 
+    def _new_group(self, random: Random, new_protocol: NewProtocol) -> GroupAssignment:
+        config, link = self._config, self.link
+        coordinator = Coordinator(
+            config,
+            link.pool,
+            link.metadata,
+            self.subscription,
+            self._moved,
+            random,
+            self.listener,
+            self._pattern,
+            new_protocol,
+        )
+        if self.interceptors is not None:
+            coordinator.on_commit = self.interceptors.on_commit
+        return GroupAssignment(
+            config,
+            self.subscription,
+            coordinator,
+            self.changed,
+            holds_for_good=lambda: self._stopping and self.listener.is_inside(),
+        )
+
     async def start(self, *, timeout: float) -> None:
-        drivers: list[Driver] = [self.fetcher.run, self.finder.run, self._pattern.run]
-        if self.coordinator is not None and self._commits is not None:
-            drivers += [self.coordinator.run, self._commits.unwaited.run]
-        if self._everything is not None:
-            drivers.append(self._everything.run)
-        asked_to_join = self.coordinator.asked_to_join if self.coordinator is not None else None
+        drivers = [self.fetcher.run, self.finder.run, self._pattern.run, *self.source.drivers]
         try:
-            await self.link.start(drivers, timeout=timeout, asked_to_join=asked_to_join)
+            await self.link.start(drivers, timeout=timeout, asked_to_join=self.source.asked_to_join)
         except BaseException:
             if not self.link.running:  # or it is the misuse, or the end, of a further call that fails here
                 self._close_interceptors()
@@ -140,8 +158,7 @@ class Reading:
         finally:
             with anyio.CancelScope(shield=True):
                 await self.link.stop()
-            if self._commits is not None:
-                self._commits.unwaited.close()
+            self.source.close()
             self.subscription.end()
             self.changed.notify()
             self._close_interceptors()
@@ -152,18 +169,14 @@ class Reading:
             self.interceptors.close()
 
     async def _leave(self, timeout: float, leave_group: bool | None) -> None:
-        """First what is under way, with half of the time; then the last commit and the group, with what is left.
-
-        Fetch sessions are closed at the end, where there is time.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        if self._commits is not None:
-            await self._commits.unwaited.settled(loop.time() + timeout / 2)
-            await self._commits.coordinator.leave(deadline - loop.time(), leave_group)
-        if self._everything is not None:
-            await self._everything.leave(timeout)
+        """Hand over what is assigned. Fetch sessions are closed at the end, where there is time."""
+        await self.source.leave(timeout, leave_group)
         await self.fetcher.close_sessions()
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """Its place in its group, where it has one."""
+        return self._group.coordinator if self._group is not None else None
 
     @property
     def hands_out_raw_records(self) -> bool:
@@ -175,11 +188,11 @@ class Reading:
         return self._stopping or self.link.stopped
 
     def health(self) -> Health:
-        return health(self.link, self.subscription, self.polls, self.coordinator)
+        return health(self.link, self.subscription, self.polls, self.source.report())
 
     def metrics(self) -> Metrics:
         return metrics(
-            self.subscription, self.polls, self.fetcher, self.coordinator, read_committed=self._read_committed
+            self.subscription, self.polls, self.fetcher, self.source.report(), read_committed=self._read_committed
         )
 
     def current_lag(self, tp: TopicPartition) -> int | None:
@@ -197,8 +210,7 @@ class Reading:
         """Raise what the user must know of: a fatal group error, a missing offset, a topic that he may not read."""
         if self.subscription.mode is Mode.NONE:
             raise UsageError("nothing to read: call subscribe() or assign() first")
-        if self.coordinator is not None:
-            self.coordinator.raise_error()
+        self.source.raise_error()
         error = self.finder.take_error(of_blocked=self.listener.is_inside())
         if error is not None:
             raise error
@@ -230,8 +242,6 @@ class Reading:
 
     def unsubscribe(self) -> None:
         self.subscription.unsubscribe()
-        if self._everything is not None:
-            self._everything.unsubscribed()
         self._want_changed()
 
     def _want_changed(self) -> None:
@@ -242,10 +252,7 @@ class Reading:
         self._topics_changed()
 
     def _topics_changed(self) -> None:
-        if self.coordinator is not None:
-            self.coordinator.subscription_changed()
-        if self._everything is not None:
-            self._everything.wake.notify()
+        self.source.subscription_changed()
         self._pattern.wake.notify()
         self._moved.notify()
 
@@ -264,21 +271,18 @@ class Reading:
         self.check(only)
         self.subscription.release()
         self.polls.begins()
-        if self.coordinator is not None:
-            self.coordinator.polling_begins()
+        self.source.polling_begins()
 
     def polling_ends(self) -> None:
         """The user is at work again."""
         self.polls.ends(self.link.now())
-        if self.coordinator is not None:
-            self.coordinator.polling_ends()
+        self.source.polling_ends()
 
     def before_records(self, only: frozenset[TopicPartition] | None) -> None:
         """Raise what comes before any record, and run the callbacks that are due."""
         self.listener.raise_error()  # he may have failed to seek
         self.check(only)
-        if self._commits is not None:
-            self._commits.unwaited.run_callbacks()
+        self.source.run_callbacks()
 
     def after_waiting(self, only: frozenset[TopicPartition] | None) -> None:
         """Raise what comes before any record and has happened while others had their turn."""
@@ -320,8 +324,7 @@ class Reading:
         if not left:
             # The user is here and holds nothing, so that a rebalance need not wait for him to come back.
             self.subscription.release()
-            if self.coordinator is not None:
-                self.coordinator.polled()
+            self.source.polled()
         return left
 
     # Positions and offsets
@@ -395,11 +398,10 @@ class Reading:
     def group(self, call: str) -> UserCommits:
         """Return what commits. It goes on until the group is left: stop() lets nothing be lost."""
         self.link.check()
-        if self._commits is None:
+        if self._group is None:
             raise UsageError(f"{call} needs a group: give the consumer a group_id")
-        return self._commits
+        return self._group.commits
 
     def run_callbacks(self) -> None:
         """Run those of commit_soon() that are due. What one raises is raised, and the rest is for the next call."""
-        if self._commits is not None:
-            self._commits.unwaited.run_callbacks()
+        self.source.run_callbacks()

@@ -16,14 +16,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from ..core.group_messages import ClassicGroup
+from ..core.group_machine import Keepalive
 from ..core.group_protocol import Event, Fatal, IdentityLost, PollClock, SendHeartbeat, SendLeave, Unpolled
 from ..core.rate_limit import RateLimit, and_more
 from ..core.vigil import AskLoop, Beat, Rest, SayGoodbye, Seen, Vigil, next_step
 from ..errors import KafkaError
 from ..net.blocking import BlockingConnection
 from ..net.connection import ConnectionOptions, Route
-from ..wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 
 logger = logging.getLogger("aiokc.group")
 
@@ -42,10 +41,11 @@ class Watchdog:
     """
 
     def __init__(
-        self, group: ClassicGroup, polls: PollClock, options: ConnectionOptions, patience: float, rest: float = 0.0
+        self, keepalive: Keepalive, polls: PollClock, options: ConnectionOptions, patience: float, rest: float = 0.0
     ) -> None:
         """``rest``: for so many seconds from ``prepare`` on there is nothing to be looked at, whatever Vigil comes."""
-        self._group = group
+        self._keepalive = keepalive
+        self._group_id = keepalive.group_id
         self._polls = polls
         self._options = options
         self._patience = patience
@@ -134,9 +134,9 @@ class Watchdog:
                     self._wake.wait(None if rest == math.inf else max(0.0, rest - time.monotonic()))
                     self._wake.clear()
         except _LoopClosed:
-            logger.debug("group %r: the event loop is closed: nobody to watch", self._group.group_id)
+            logger.debug("group %r: the event loop is closed: nobody to watch", self._group_id)
         except Exception:
-            logger.exception("group %r: the watchdog of the event loop has failed", self._group.group_id)
+            logger.exception("group %r: the watchdog of the event loop has failed", self._group_id)
         finally:
             self._disconnect()
 
@@ -178,17 +178,16 @@ class Watchdog:
             # of the same member or is refused; and the loop drops the answer, since it is for an older token.
             if self._watch is not watch:
                 return
-            response = connection.request(
-                HeartbeatRequest, lambda version: self._group.heartbeat_request(sent), timeout=timeout
-            )
+            question = self._keepalive.heartbeat(sent)
+            answer = question.event(connection.request(question.request, question.build, timeout=timeout))
         except KafkaError as error:
             self._disconnect()
-            logger.debug("group %r: a heartbeat from the watchdog failed: %s", self._group.group_id, error)
+            logger.debug("group %r: a heartbeat from the watchdog failed: %s", self._group_id, error)
             return
-        answer = self._group.beaten(sent, response.error_code, _NO_NODE)
         if isinstance(answer, IdentityLost | Fatal):
             self._done = vigil
-        self._heard.append(answer)
+        if answer is not None:
+            self._heard.append(answer)
         self._call(self._back)
 
     def _leave(self, watch: tuple[Vigil, Route]) -> None:
@@ -203,15 +202,14 @@ class Watchdog:
             self._heard.append(Unpolled(vigil.member))
         self._done = vigil
         reason = f"its event loop was blocked, and it was not polled for {vigil.max_poll_interval:.3g} s"
-        logger.warning("group %r: %s leaves: %s", self._group.group_id, vigil.member, reason)
+        logger.warning("group %r: %s leaves: %s", self._group_id, vigil.member, reason)
         effect = SendLeave(0, vigil.member, reason)
         timeout = min(self._patience, max(_LEAST_PATIENCE, vigil.interval))
         try:
-            self._connect(route, timeout).request(
-                LeaveGroupRequest, lambda version: self._group.leave_request(effect, version), timeout=timeout
-            )
+            question = self._keepalive.goodbye(effect)
+            self._connect(route, timeout).request(question.request, question.build, timeout=timeout)
         except KafkaError as error:  # the coordinator notices after the session timeout
-            logger.info("group %r: %s left without a word: %s", self._group.group_id, vigil.member, error)
+            logger.info("group %r: %s left without a word: %s", self._group_id, vigil.member, error)
         self._disconnect()
         self._call(self._back)
 
@@ -241,7 +239,7 @@ class Watchdog:
             logger.warning(
                 "group %r: the event loop is blocked, for %.1f s by now: heartbeats go out from a thread, until "
                 "max_poll_interval_ms is over%s",
-                self._group.group_id,
+                self._group_id,
                 now - seen.loop_alive,
                 and_more(held_back),
             )
@@ -249,9 +247,6 @@ class Watchdog:
 
 class _LoopClosed(Exception):
     pass
-
-
-_NO_NODE: Final = -1  # whichever: the loop looks for the coordinator by itself
 
 
 def _nothing() -> None:

@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from ..observation import Latency
 from .group_protocol import (
     Alive,
-    ComputeAssignment,
     CoordinatorLost,
     Event,
+    Exchange,
     Fatal,
+    GroupRequest,
     IdentityLost,
     Joined,
     NotNow,
     Rebalancing,
     SendHeartbeat,
-    SendJoin,
-    SendSync,
     SentCommit,
     Synced,
 )
@@ -114,9 +113,9 @@ class GroupCounters:
                 match event.sent:
                     case SendHeartbeat():
                         self.heartbeats.failed += 1
-                    case SendJoin() | SendSync():
+                    case GroupRequest():
                         self.failed_joins += 1
-                    case SentCommit() | ComputeAssignment():
+                    case SentCommit() | Exchange():
                         pass  # commits are counted where they are sent
 
     def answered(self, event: Event, seconds: float) -> None:

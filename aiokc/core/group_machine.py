@@ -1,10 +1,13 @@
-"""What a group membership machine is to its driver, whichever protocol it speaks."""
+"""What one group protocol is to its driver: a machine that decides, and what another thread can say for the member."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from .group_protocol import Effect, Event, MemberToken
+from ..wire import Request, Response
+from .group_protocol import Effect, Event, MemberToken, SendHeartbeat, SendLeave
 from .vigil import Vigil
 
 
@@ -40,11 +43,6 @@ class GroupMachine(Protocol):
         ...
 
     @property
-    def watched_topics(self) -> frozenset[str]:
-        """The topics whose partition counts it wants to hear of: those of the whole group, while it leads that."""
-        ...
-
-    @property
     def has_left(self) -> bool:
         """Whether Leave is done with."""
         ...
@@ -71,4 +69,28 @@ class GroupMachine(Protocol):
 
     def commit_token(self) -> MemberToken:
         """Return whom a commit may come from now. Raises CommitFailed, or BrokerError with REBALANCE_IN_PROGRESS."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request in the version that the broker speaks, and the event that its answer means."""
+
+    request: type[Request[Any]]
+    build: Callable[[int], Request[Any]]
+    event: Callable[[Response], Event | None]
+
+
+class Keepalive(Protocol):
+    """What a thread can say for a member whose event loop is blocked: values only, so that no thread can do harm."""
+
+    @property
+    def group_id(self) -> str: ...
+
+    def heartbeat(self, sent: SendHeartbeat) -> Question:
+        """Say that the member is alive. The answer's event is told to the loop when that is back."""
+        ...
+
+    def goodbye(self, sent: SendLeave) -> Question:
+        """Say that the member leaves. The answer means nothing: it has left."""
         ...

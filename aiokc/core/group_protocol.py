@@ -86,18 +86,38 @@ class Assign:
 
     The partitions held before are all among them: what was taken away went by Revoke or Lost. ``member`` is who got
     them; where it has joined again since (a cooperative member keeps what it has), they are still its own.
-    ``user_data`` is what the assignor of that name has to say to this member.
+    ``user_data`` is what the assignor of that name has to say to this member. A partition of ``starts`` is read from
+    that timestamp on (EARLIEST, LATEST, ms since the epoch), and not from its committed offset.
     """
 
     member: MemberToken
     partitions: tuple[TopicPartition, ...]
     added: tuple[TopicPartition, ...]
-    protocol_name: str
+    protocol_name: str = ""
     user_data: bytes | None = None
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class Exchange:
+    """A request, or a piece of work, of which one at a time is under way.
+
+    Each protocol has its own kinds. A newer exchange ends the one under way, because its answer would be stale, and so
+    does every effect that gives up partitions or the membership. The answer names the ``step`` that it is for.
+    """
+
+    __slots__ = ()
+    step: int
+
+
+class GroupRequest(Exchange):
+    """An exchange with the coordinator, on behalf of ``member``."""
+
+    __slots__ = ()
+    member: MemberToken
 
 
 @dataclass(frozen=True, slots=True)
-class SendJoin:
+class SendJoin(GroupRequest):
     step: int
     member: MemberToken
     topics: frozenset[str]
@@ -115,7 +135,7 @@ class JoinedMember:
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeAssignment:
+class ComputeAssignment(Exchange):
     """Get the partition counts of all topics of the group, run the assignor, answer Computed.
 
     ``skip``: the coordinator keeps the old assignment (KIP-814); only the partition counts are wanted.
@@ -132,7 +152,7 @@ class ComputeAssignment:
 
 
 @dataclass(frozen=True, slots=True)
-class SendSync:
+class SendSync(GroupRequest):
     step: int
     member: MemberToken
     protocol_name: str
@@ -179,22 +199,14 @@ class Complain:
     """
 
     error: KafkaError
-    of: SendJoin | SendSync | SendHeartbeat | None = None
+    of: GroupRequest | SendHeartbeat | None = None
 
 
-Effect: TypeAlias = (
-    Revoke
-    | Lost
-    | Assign
-    | SendJoin
-    | ComputeAssignment
-    | SendSync
-    | SendHeartbeat
-    | SendLeave
-    | ForgetCoordinator
-    | Fail
-    | Complain
-)
+#: A change of the assignment: for the reconciler, whichever protocol asks for it.
+Change: TypeAlias = Revoke | Lost | Assign
+#: What is sent to the coordinator, or done for it: for the protocol that has decided on it.
+Request: TypeAlias = Exchange | SendHeartbeat | SendLeave
+Effect: TypeAlias = Change | Request | ForgetCoordinator | Fail | Complain
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +217,7 @@ class SentCommit:
 
 
 #: What a coordinator can refuse.
-Sent: TypeAlias = SendJoin | SendSync | SendHeartbeat | SentCommit
+Sent: TypeAlias = GroupRequest | SendHeartbeat | SentCommit
 
 
 # Events: what the user, the clock and the cluster did.
@@ -360,7 +372,7 @@ class NotNow:
 class Fatal:
     """Asking again can only give the same answer."""
 
-    sent: Sent | ComputeAssignment
+    sent: Sent | Exchange
     error: KafkaError
 
 

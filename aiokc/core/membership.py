@@ -332,7 +332,7 @@ class Membership(Standing):
         added = self._held.take(partitions)
         return Assign(self.member, partitions, added, self._protocol_name, self._user_data)
 
-    def _on_rebalancing(self, sent: Sent | ComputeAssignment, now: float) -> list[Effect]:
+    def _on_rebalancing(self, sent: Sent, now: float) -> list[Effect]:
         if isinstance(sent, SendHeartbeat):
             self._heartbeats.answered(sent, now)
         elif not isinstance(sent, SentCommit):

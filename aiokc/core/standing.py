@@ -67,6 +67,7 @@ class Standing:
 
     @property
     def watched_topics(self) -> frozenset[str]:
+        """The topics whose partition counts it wants to hear of: those of the whole group, while it leads that."""
         return self._leading.topics
 
     @property

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import anyio
 
+from aiokc.client.classic_protocol import ClassicProtocol
 from aiokc.client.coordinator import Coordinator
 from aiokc.client.metadata import Metadata
 from aiokc.client.rebalance_listener import ListenerCalls
@@ -131,6 +132,14 @@ class GroupMember:
             self.subscription.seek(tp, 0)
         assert not position.blocked, "nothing may be handed out any more"
         self.subscription.hand_out(tp, until, None)
+
+    # What the test looks at
+
+    @property
+    def classic(self) -> ClassicProtocol:
+        protocol = self.coordinator._protocol
+        assert isinstance(protocol, ClassicProtocol)
+        return protocol
 
     # What the test waits for
 

@@ -10,6 +10,7 @@ import pytest
 
 from aiokc import TopicPartition
 from aiokc.client.assignment_changes import AssignmentChanges
+from aiokc.client.last_commits import LastCommits
 from aiokc.client.rebalance_listener import ListenerCalls
 from aiokc.client.signal import Signal
 from aiokc.client.turns import Turns
@@ -39,15 +40,13 @@ class Member:
         self.moved = Signal()
         self.told_assignor: list[Assign] = []
         self.changes = AssignmentChanges(
-            "g",
+            "group 'g'",
             self.subscription,
             self.moved,
-            None,
-            1.0,
-            turns=Turns(),
             listener=self.calls,
             polls=self.polls,
             max_poll_interval=max_poll_interval,
+            commits=LastCommits("g", Turns(), None, 1.0),
             tell_assignor=self.told_assignor.append,
         )
 

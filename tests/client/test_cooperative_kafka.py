@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
-from aiokc.assignor import RebalanceProtocol
 from aiokc.core.group_protocol import Event, SendJoin
 from aiokc.core.member_states import State
 from aiokc.core.membership import Membership
@@ -39,13 +38,13 @@ class CooperativeMember(GroupMember):
         )
         self.may_join = asyncio.Event()
         self.may_join.set()
-        join = self.coordinator._driver._requests.join
+        join = self.classic._requests.join
 
         async def when_allowed(effect: SendJoin) -> Event:
             await self.may_join.wait()
             return await join(effect)
 
-        self.coordinator._driver._requests.join = when_allowed  # type: ignore[method-assign]
+        self.classic._requests.join = when_allowed  # type: ignore[method-assign]
 
     @property
     def state(self) -> State:
@@ -198,7 +197,7 @@ async def test_one_rolling_bounce_migrates_a_group_from_range_to_cooperative_sti
     ):
         for each in (one, two, three, four, five):
             each.poll()
-        assert one.coordinator._group.protocol is RebalanceProtocol.EAGER
+        assert not one.classic.is_cooperative
         one.subscribe(topic)
         two.subscribe(topic)
         await settled(one, two, counts=(3, 3))

@@ -222,7 +222,7 @@ async def test_a_commit_is_not_repeated_for_a_generation_that_is_over() -> None:
             member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
         )
         await script.until(lambda: len(script.of(OffsetCommitRequest)) == 1)
-        member.coordinator._changes.commit_within(0.01)  # and not request_timeout_ms, in which it would be tried again
+        member.coordinator._last_commits.within(0.01)  # and not request_timeout_ms, in which it would be tried again
         member.subscribe("t", "u")
         await member.until(lambda: len(member.changed.history) == 4)
         assert member.coordinator.generation == 2

@@ -86,7 +86,7 @@ async def test_members_agree_on_what_all_of_them_offer() -> None:
         member(cluster, "roundrobin") as three,
     ):
         await settled(one, two, three, counts=(2, 2, 2))
-        leader = next(each for each in (one, two, three) if each.coordinator._driver._leader.watched)
+        leader = next(each for each in (one, two, three) if each.classic._leader.watched)
         assert leader.coordinator.error is None
 
 
@@ -219,7 +219,7 @@ class Shuffling(ByWeight):
 
 async def test_a_cooperative_assignor_may_not_give_away_what_is_still_read() -> None:
     async with Cluster(topics={TOPIC: 6}) as cluster, member(cluster, Shuffling(5)) as one:
-        assert one.coordinator._group.protocol is RebalanceProtocol.COOPERATIVE
+        assert one.classic.is_cooperative
         await one.assigned(6)
         async with member(cluster, Shuffling(1)):
             error = await one.failed()

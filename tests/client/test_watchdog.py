@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from aiokc.client.watchdog import Watchdog
+from aiokc.core.classic_keepalive import ClassicKeepalive
 from aiokc.core.group_messages import ClassicGroup
 from aiokc.core.group_protocol import MemberToken, PollClock, Tick
 from aiokc.core.vigil import Vigil
@@ -328,7 +329,9 @@ def test_who_is_watched_since_the_thread_has_looked_is_looked_at_before_it_rests
 ) -> None:
     """The loop believes that the thread is about to look anyway, and does not wake it."""
     group = ClassicGroup(group_id="g", session_timeout_ms=1_000, rebalance_timeout_ms=1_000, assignors=())
-    watchdog = Watchdog(group, PollClock(), ConnectionOptions(client_id="test", max_response_bytes=1_000), 1.0)
+    watchdog = Watchdog(
+        ClassicKeepalive(group), PollClock(), ConnectionOptions(client_id="test", max_response_bytes=1_000), 1.0
+    )
     vigil = Vigil(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
     newer = vigil, Route("broker 1", ("127.0.0.1", dead_port()), "localhost")
     seen: list[object] = []
@@ -364,7 +367,7 @@ async def test_the_thread_ends_with_a_member_that_crashes(member: GroupMember) -
 def test_the_thread_ends_with_a_loop_that_is_closed_without_a_word() -> None:
     group = ClassicGroup(group_id="g", session_timeout_ms=1_000, rebalance_timeout_ms=1_000, assignors=())
     options = ConnectionOptions(client_id="test", max_response_bytes=1_000)
-    watchdog = Watchdog(group, PollClock(), options, 1.0)
+    watchdog = Watchdog(ClassicKeepalive(group), PollClock(), options, 1.0)
 
     async def watch() -> None:
         watchdog.start(lambda: None)
