@@ -10,7 +10,7 @@ from typing import Any
 from ..config import ClientConfig
 from ..core.counters import FetchCounters
 from ..core.fetch_buffer import FetchBuffer, Serving
-from ..core.fetch_plan import FetchPlanner
+from ..core.fetch_plan import Demand
 from ..core.frame_memory import Unread
 from ..core.kept_batches import Opened
 from ..core.partition_buffer import PartitionBuffer
@@ -44,8 +44,8 @@ class HandOut:
 class FetchCollector:
     """The user's side of the fetch buffer.
 
-    ``wake`` is notified when there is more to fetch: room, or a partition whose error was raised. ``has_taken``:
-    records were handed out since whoever fetches has last set it to False.
+    ``wake`` is notified when there is more to fetch: room, or a partition whose error was raised. ``resume_at``: so
+    many bytes may be buffered at most for what was left out of the last plan to be asked for (None: nothing was).
     """
 
     def __init__(
@@ -53,15 +53,16 @@ class FetchCollector:
         config: ClientConfig,
         subscription: Subscription,
         buffer: FetchBuffer,
-        planner: FetchPlanner,
         counters: FetchCounters,
         wake: Signal,
     ) -> None:
-        self.has_taken = False
+        self.resume_at: int | None = None
         self._retry_backoff = config.retry_backoff_ms / 1e3
         self.subscription = subscription
         self.buffer = buffer
-        self._planner = planner
+        self._has_taken = False  # since the last Fetch was sent
+        self._waits = False
+        self._waits_for: frozenset[TopicPartition] | None = None
         self._counters = counters
         self._wake = wake
         self._take = PartitionBuffer.take
@@ -161,9 +162,18 @@ class FetchCollector:
 
     def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
         """There is nothing to hand out of what the user wants (None: anything). It holds until he takes records."""
-        self._planner.user_waits, self._planner.waited_for = True, only
-        if self._planner.short_of_room:
+        self._waits, self._waits_for = True, only
+        if self.resume_at is not None:
             self._wake.notify()
+
+    @property
+    def demand(self) -> Demand:
+        """What the user does: for the planner."""
+        return Demand(self._has_taken, self._waits, self._waits_for)
+
+    def sent(self) -> None:
+        """A Fetch goes out: that the user takes records is news again."""
+        self._has_taken = False
 
     def take(
         self, count: int, only: Collection[TopicPartition] | None = None, served: Iterable[Serving] | None = None
@@ -209,8 +219,8 @@ class FetchCollector:
         else ``raise_held_back`` does.
         """
         if step.ends:
-            self.has_taken, self._planner.user_waits = True, False
-        if self._planner.short_of_room and self._planner.room_is_back:
+            self._has_taken, self._waits = True, False
+        if self.resume_at is not None and self.buffer.bytes <= self.resume_at:
             self._wake.notify()
         if not step.ends and step.failed:
             self._raise(step.failed[0])

@@ -18,7 +18,7 @@ from ..core.backoff import Backoff
 from ..core.counters import FetchCounters
 from ..core.fetch_answer import SESSION_ERRORS
 from ..core.fetch_buffer import FetchBuffer
-from ..core.fetch_plan import FetchPlan, FetchPlanner
+from ..core.fetch_plan import FetchPlan, FetchPlanner, Plans
 from ..core.fetch_session import FetchSession
 from ..core.fetched import Limits
 from ..core.offset_reset import OffsetReset
@@ -95,7 +95,7 @@ class Fetcher:
             budget=config.fetch_buffer_bytes,
         )
         self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions)
-        self.collector = FetchCollector(config, subscription, self._buffer, self._planner, self.counters, self.wake)
+        self.collector = FetchCollector(config, subscription, self._buffer, self.counters, self.wake)
         self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)
         self._intake = FetchIntake(
             config, metadata, subscription, self._buffer, self._planner, self._lost, self.counters, self._complain
@@ -155,37 +155,43 @@ class Fetcher:
         loop = asyncio.get_running_loop()
         since = now = loop.time()
         self._subscription.next_retry(now)  # what is due counts as touched
-        while self._planner.look(self._metadata.cluster, now, _LOOK_AT_ONCE) or loop.time() - since > _LOOK_SECONDS:
+        while self._look_at(now, _LOOK_AT_ONCE) or loop.time() - since > _LOOK_SECONDS:
             if loop.time() - since > _LOOK_SECONDS:
                 await asyncio.sleep(0)
                 since = loop.time()
+
+    def _look_at(self, now: float, most: int) -> bool:
+        """Plan anew for up to ``most`` partitions that something happened to; return whether there are more of them."""
+        looked = self._planner.look(self._metadata.cluster, now, most)
+        for tp, token in looked.recreated:
+            self._lost.recreated(tp, token)
+            self._news = True
+        return looked.more
 
     def _send(self, tasks: TaskGroup, own: int | None = None) -> FetchPlan | None:
         """Send what there is to send, and tell the user what has come; return what the caller has to send, to ``own``.
 
         ``_look_again_at`` is known then.
         """
-        subscription, planner = self._subscription, self._planner
-        while planner.recreated:
-            self._lost.recreated(*planner.recreated.pop())
-            self._news = True
+        subscription = self._subscription
         if subscription.is_locating:
             self._validator.wake.notify()
         mine: FetchPlan | None = None
         self._look_again_at = inf
         if not self._closed:
             now = asyncio.get_running_loop().time()
-            plans = planner.plan(self._busy, now, hurried=self.collector.has_taken)
-            if plans:
-                self.collector.has_taken = False
+            plans = self._planner.plan(self._busy, now, self.collector.demand)
+            self.collector.resume_at = plans.resume_at
+            if plans.fetches:
+                self.collector.sent()
             # All of them, before any is sent: a task that runs at once, and fails at once, would plan for the others.
-            self._busy.update((plan.node_id, plan.max_bytes) for plan in plans)
-            for plan in plans:
+            self._busy.update((plan.node_id, plan.max_bytes) for plan in plans.fetches)
+            for plan in plans.fetches:
                 if plan.node_id == own:
                     mine = plan
                 else:
                     tasks.start_soon(self._converse, plan, tasks)
-            self._look_again_at = self._next_look(now)
+            self._look_again_at = self._next_look(plans, now)
         # The next Fetch is sent by the time that the user gets to run, as its task was started, or is running, before:
         # so the broker works on that while the user works on this.
         if self._news:
@@ -195,9 +201,9 @@ class Fetcher:
             self.arrived.notify()
         return mine
 
-    def _next_look(self, now: float) -> float:
-        retries = [self._subscription.next_retry(now), self._planner.next_retry(now)]
-        if self._planner.without_leader:
+    def _next_look(self, plans: Plans, now: float) -> float:
+        retries = [self._subscription.next_retry(now), plans.retry_at]
+        if plans.without_leader:
             if now >= self._next_search:
                 self._metadata.request_missing()
                 self._next_search = now + self._search_pauses.next()
@@ -218,7 +224,7 @@ class Fetcher:
     def _follow(self, node_id: int, tasks: TaskGroup) -> FetchPlan | None:
         """Return the next Fetch to a broker that has answered; None: there is none, or finding out is for ``run``."""
         now = asyncio.get_running_loop().time()
-        if self._look_again_at <= now or self._planner.look(self._metadata.cluster, now, _FOLLOW_AT_ONCE):
+        if self._look_again_at <= now or self._look_at(now, _FOLLOW_AT_ONCE):
             self.wake.notify()
             return None
         waits_until = self._look_again_at

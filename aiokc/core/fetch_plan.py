@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 from uuid import UUID
 
 from ..config import ClientConfig
@@ -55,6 +56,49 @@ class FetchPlan:
             forgotten_topics_data=session.forgotten_topics(version),
             rack_id=config.client_rack,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the user does.
+
+    ``takes``: he takes records at the moment, so that a full buffer will soon have room again. ``waits``: he waits, and
+    there is nothing to hand out of the partitions in ``only`` (None: of any).
+    """
+
+    takes: bool = True
+    waits: bool = False
+    only: frozenset[TopicPartition] | None = None
+
+
+_TAKES = Demand()
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came of a look at the partitions that something happened to. ``more``: there are more of them.
+
+    ``recreated`` are partitions, with the tokens of their positions, whose topic was deleted and created again.
+    """
+
+    more: bool
+    recreated: list[tuple[TopicPartition, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """What to ask for now.
+
+    without_leader  no broker can be asked for these until the metadata say more; a live view
+    retry_at        when the first broker that is left alone may be asked again; infinity where there is none
+    resume_at       partitions were left out for want of room: they can be asked for once no more bytes than this are
+                    buffered; None where none was left out
+    """
+
+    fetches: list[FetchPlan]
+    without_leader: Collection[TopicPartition]
+    retry_at: float
+    resume_at: int | None
 
 
 @dataclass(slots=True)
@@ -117,14 +161,6 @@ class FetchPlanner:
     def __init__(
         self, subscription: Subscription, buffer: FetchBuffer, config: ClientConfig, *, sessions: bool = True
     ) -> None:
-        #: Nobody can be asked for these until the metadata say more.
-        self.without_leader: dict[TopicPartition, None] = {}
-        self.short_of_room = False
-        #: Whether the user waits, with nothing there to hand out, and for which partitions (None: for any).
-        self.user_waits = False
-        self.waited_for: frozenset[TopicPartition] | None = None
-        #: Claims on partitions whose topic was deleted and created again; whoever takes them up clears the list.
-        self.recreated: list[tuple[TopicPartition, int]] = []
         self._subscription = subscription
         self._buffer = buffer
         self._config = config
@@ -133,16 +169,14 @@ class FetchPlanner:
         self._nodes: dict[int, _Node] = {}
         self._home: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, None] = {}
+        self._without_leader: dict[TopicPartition, None] = {}
+        self._recreated: list[tuple[TopicPartition, int]] = []
         self._reading_ahead = True
-        self._room_if_empty = 0  # for more to be asked for, were nothing buffered
 
     # What happened
 
-    def look(self, cluster: Cluster, now: float, most: int) -> bool:
-        """Work out anew what to ask for, for up to ``most`` of the partitions that something happened to.
-
-        Return whether there are more of them.
-        """
+    def look(self, cluster: Cluster, now: float, most: int) -> Looked:
+        """Work out anew what to ask for, for up to ``most`` of the partitions that something happened to."""
         if cluster is not self._cluster:
             if cluster.version != self._cluster.version:  # else what is new in it was touched
                 self._pending.update(dict.fromkeys(self._concerned(cluster)))
@@ -155,7 +189,8 @@ class FetchPlanner:
         for tp in list(islice(pending, most)):
             del pending[tp]
             self._look_at(tp, now)
-        return bool(pending) or self._subscription.has_touched or self._buffer.has_touched
+        recreated, self._recreated = self._recreated, []
+        return Looked(bool(pending) or self._subscription.has_touched or self._buffer.has_touched, recreated)
 
     def _concerned(self, cluster: Cluster) -> Iterable[TopicPartition]:
         """The partitions that a new picture of the cluster may say something new of."""
@@ -172,8 +207,8 @@ class FetchPlanner:
         if buffer is not None and (position is None or buffer.token != position.token):
             self._buffer.drop(tp)  # of a claim that does not hold any more (revoked, sought away from)
             buffer = None
-        if self.without_leader:
-            self.without_leader.pop(tp, None)
+        if self._without_leader:
+            self._without_leader.pop(tp, None)
         home = self._home.get(tp)
         node_id: int | None = None
         target: FetchTarget | None = None
@@ -203,7 +238,7 @@ class FetchPlanner:
         info = topic.partitions.get(tp.partition) if topic is not None else None
         leader = info.leader if info is not None else None
         if topic is None or info is None or leader is None or leader not in self._cluster.brokers:
-            self.without_leader[tp] = None
+            self._without_leader[tp] = None
             return None, None
         offset, last_epoch, is_read = frontier(buffer, position)
         if position.until is not None and offset >= position.until:
@@ -238,7 +273,7 @@ class FetchPlanner:
         if position.topic_id is None:
             position.topic_id = topic_id
         elif topic_id is not position.topic_id and topic_id not in (None, position.topic_id):
-            self.recreated.append((tp, position.token))
+            self._recreated.append((tp, position.token))
             return False
         if position.checked_epoch == leader_epoch:
             return True
@@ -250,13 +285,12 @@ class FetchPlanner:
 
     # What to do
 
-    def plan(self, busy: Mapping[int, int], now: float, *, hurried: bool = True) -> list[FetchPlan]:
+    def plan(self, busy: Mapping[int, int], now: float, demand: Demand = _TAKES) -> Plans:
         """Plan a Fetch for each broker that is not ``busy`` (with a Fetch in flight for so many bytes).
 
         What is buffered and what is in flight stay within fetch_buffer_bytes together. A quarter of that is set aside,
         evenly, for one Fetch to each broker: a poll that may be parked gets no more. The rest is for brokers that are
-        known to have more, each of which may have one answer there and one on its way. ``hurried``: the user takes
-        records at the moment, so a full buffer will soon have room again.
+        known to have more, each of which may have one answer there and one on its way.
         """
         config = self._config
         asked = {node_id: node for node_id, node in self._nodes.items() if node.hungry or node.ahead}
@@ -264,15 +298,15 @@ class FetchPlanner:
         free = config.fetch_buffer_bytes - set_aside * len(asked)
         eager = sum(node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in asked.items())
         share = free // (2 * max(1, eager))
-        self._room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values())
-        room = self._room_if_empty - self._buffer.bytes
+        room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values())
+        room = room_if_empty - self._buffer.bytes
         self._heed(room)
-        self.short_of_room = False
-        plans: list[FetchPlan] = []
+        short_of_room = False
+        fetches: list[FetchPlan] = []
         for node_id, node in asked.items():
-            only = None if self._reading_ahead else self._waited_for(node)
+            only = None if self._reading_ahead else _waited_for(node, demand)
             left_out = only is not None and len(only) < len(node.hungry) + len(node.ahead)
-            self.short_of_room = self.short_of_room or left_out
+            short_of_room = short_of_room or left_out
             if node_id in busy or node.retry_at > now or only == frozenset():
                 continue
             session = node.request(only)
@@ -280,7 +314,7 @@ class FetchPlanner:
             wait_ms = config.fetch_max_wait_ms
             if session.more:
                 wait_ms = 0
-            elif hurried and left_out:
+            elif demand.takes and left_out:
                 wait_ms = min(wait_ms, _SHORT_WAIT_MS)
             of_partition = config.max_partition_fetch_bytes
             if only is None:
@@ -290,8 +324,18 @@ class FetchPlanner:
             max_bytes = max(1, min(most, config.fetch_max_bytes))
             room -= max(0, max_bytes - set_aside)
             node.has_more = False
-            plans.append(FetchPlan(node_id, session, max_bytes, wait_ms))
-        return plans
+            fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms))
+        return Plans(
+            fetches,
+            self._without_leader.keys(),
+            min((node.retry_at for node in self._nodes.values() if node.retry_at > now), default=inf),
+            room_if_empty - self._enough_room if short_of_room else None,
+        )
+
+    @property
+    def _enough_room(self) -> int:
+        """What must be free before a buffer that was full is read ahead into again."""
+        return int(self._config.fetch_buffer_bytes * _LOW_TIDE)
 
     def _set_aside(self, brokers: int) -> int:
         """The bytes that are set aside for one Fetch to each of so many brokers."""
@@ -303,16 +347,10 @@ class FetchPlanner:
         if node_id in self._nodes:
             self._nodes[node_id].has_more = has_more
 
-    def _waited_for(self, node: _Node) -> frozenset[TopicPartition]:
-        """Of one broker's partitions that have nothing buffered, those that the user waits for now."""
-        if not self.user_waits:
-            return frozenset()
-        return frozenset(tp for tp in node.hungry if self.waited_for is None or tp in self.waited_for)
-
     def _heed(self, room: int) -> None:
         if room <= 0:
             self._reading_ahead = False
-        elif room >= self._config.fetch_buffer_bytes * _LOW_TIDE:
+        elif room >= self._enough_room:
             self._reading_ahead = True
 
     def _recall(self, session: FetchSession, request: SessionRequest) -> None:
@@ -322,12 +360,6 @@ class FetchPlanner:
             position = None if marks is None else self._subscription.get(target.tp, target.token)
             if marks is not None and position is not None and position.high_watermark is None:
                 position.learn(*marks)
-
-    @property
-    def room_is_back(self) -> bool:
-        """Whether what was left out for want of room may be read ahead again."""
-        room = self._room_if_empty - self._buffer.bytes
-        return self.short_of_room and room >= self._config.fetch_buffer_bytes * _LOW_TIDE
 
     # What one broker is asked
 
@@ -351,6 +383,9 @@ class FetchPlanner:
         if node_id in self._nodes:
             self._nodes[node_id].retry_at = until
 
-    def next_retry(self, now: float) -> float | None:
-        """When the first broker that is left alone may be asked again."""
-        return min((node.retry_at for node in self._nodes.values() if node.retry_at > now), default=None)
+
+def _waited_for(node: _Node, demand: Demand) -> frozenset[TopicPartition]:
+    """Of one broker's partitions that have nothing buffered, those that the user waits for now."""
+    if not demand.waits:
+        return frozenset()
+    return frozenset(tp for tp in node.hungry if demand.only is None or tp in demand.only)

@@ -12,7 +12,7 @@ from aiokc.config import ClientConfig
 from aiokc.core.cluster import Cluster
 from aiokc.core.fetch_answer import Verdict, verdict
 from aiokc.core.fetch_buffer import FetchBuffer
-from aiokc.core.fetch_plan import FetchPlan, FetchPlanner
+from aiokc.core.fetch_plan import Demand, FetchPlan, FetchPlanner
 from aiokc.core.fetched import Fetched, Limits
 from aiokc.core.subscription import Subscription
 from aiokc.error_codes import ErrorCode
@@ -63,13 +63,13 @@ def plan(
 ) -> Planned:
     in_flight = busy if isinstance(busy, dict) else dict.fromkeys(busy, 0)
     planner = FetchPlanner(subscription, buffer or FetchBuffer(), ClientConfig(**options))
-    planner.user_waits, planner.waited_for = waits is not False, None if isinstance(waits, bool) else waits
-    while planner.look(picture, 0.0, 10):
+    while planner.look(picture, 0.0, 10).more:
         pass
     for node_id in has_more:
         planner.answered(node_id, has_more=True)
-    plans = planner.plan(in_flight, 0.0, hurried=hurried)
-    return Planned(plans, list(planner.without_leader), planner.short_of_room)
+    demand = Demand(hurried, waits is not False, None if isinstance(waits, bool) else waits)
+    plans = planner.plan(in_flight, 0.0, demand)
+    return Planned(plans.fetches, list(plans.without_leader), plans.resume_at is not None)
 
 
 def asked(planned: Planned) -> dict[int, list[tuple[TopicPartition, int]]]:
@@ -106,16 +106,16 @@ def test_only_what_a_new_picture_changes_is_looked_at_again() -> None:
     """Ten thousand partitions, and a refresh of the metadata that brings no news, cost nothing."""
     planner = FetchPlanner(subscription := reading(A0, A1, B0), FetchBuffer(), ClientConfig())
     first = cluster({A0: 1, A1: 1, B0: 2})
-    assert planner.look(first, 0.0, most=2), "one is left"
-    assert not planner.look(first, 0.0, most=1)
+    assert planner.look(first, 0.0, most=2).more, "one is left"
+    assert not planner.look(first, 0.0, most=1).more
     same = replace(first, version=2, topics=dict(first.topics))
-    assert not planner.look(same, 0.0, most=0), "nothing to look at"
+    assert not planner.look(same, 0.0, most=0).more, "nothing to look at"
     moved = replace(same, version=3, topics={**same.topics, **cluster({B0: 1}).topics})
-    assert planner.look(moved, 0.0, most=0)
-    assert not planner.look(moved, 0.0, most=1), "the one partition of b"
-    assert asked(Planned(planner.plan({}, 0.0), [], False)) == {1: [(A0, 0), (A1, 0), (B0, 0)]}
+    assert planner.look(moved, 0.0, most=0).more
+    assert not planner.look(moved, 0.0, most=1).more, "the one partition of b"
+    assert asked(Planned(planner.plan({}, 0.0).fetches, [], False)) == {1: [(A0, 0), (A1, 0), (B0, 0)]}
     planner.look(replace(moved, version=4, brokers={1: moved.brokers[1]}), 0.0, most=0)
-    assert planner.look(replace(moved, version=5), 0.0, most=len(subscription.assigned) - 1), (
+    assert planner.look(replace(moved, version=5), 0.0, most=len(subscription.assigned) - 1).more, (
         "a broker is back: all of it"
     )
 
@@ -222,15 +222,19 @@ def test_a_backlog_is_read_ahead_however_many_brokers_are_idle(brokers: int) -> 
     leaders: dict[TopicPartition, int | None] = {tp: tp.partition + 1 for tp in partitions}
     planner = FetchPlanner(subscription, buffer, ClientConfig(fetch_buffer_bytes=budget))
     busy: dict[int, int] = {}
+    resume_at: int | None = None
 
     def send() -> None:
-        while planner.look(cluster(leaders), 0.0, 10):
+        nonlocal resume_at
+        while planner.look(cluster(leaders), 0.0, 10).more:
             pass
-        busy.update((plan.node_id, plan.max_bytes) for plan in planner.plan(busy, 0.0))
+        plans = planner.plan(busy, 0.0)
+        resume_at = plans.resume_at
+        busy.update((plan.node_id, plan.max_bytes) for plan in plans.fetches)
         assert buffer.bytes + sum(busy.values()) <= budget
 
     def is_room_back() -> bool:
-        return planner.room_is_back
+        return resume_at is not None and buffer.bytes <= resume_at
 
     send()
     assert len(busy) == brokers
@@ -298,9 +302,9 @@ def test_metadata_that_know_no_leader_epoch_any_more_are_believed() -> None:
     for version, epoch in enumerate((3, None, 3), 1):
         picture = cluster({A0: 1})
         picture.topics["a"].partitions[0] = PartitionInfo("a", 0, 1, epoch)
-        while planner.look(replace(picture, version=version), 0.0, 10):
+        while planner.look(replace(picture, version=version), 0.0, 10).more:
             pass
-        (fetch,) = planner.plan({}, 0.0)
+        (fetch,) = planner.plan({}, 0.0).fetches
         asked_with = -1 if epoch is None else epoch
         assert [target.leader_epoch for target in fetch.session.asked] == [asked_with]
         assert subscription[A0].checked_epoch == epoch
