@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 
 from .file_map import PAGE, ROOT, file_map, page_with_map
+from .state_diagram import page_with_diagram
 
 
 def test_the_file_map_names_every_module_and_says_what_the_module_says() -> None:
     assert PAGE.read_text() == page_with_map(), "run: python -m tests.docs.file_map"
+
+
+def test_the_diagram_of_the_membership_states_is_the_transition_table() -> None:
+    assert PAGE.read_text() == page_with_diagram(), "run: python -m tests.docs.state_diagram"
 
 
 def test_every_module_says_what_it_is() -> None:
