@@ -31,7 +31,7 @@ from ..core.membership import Membership
 from ..core.positions import PartitionPosition
 from ..core.subscription import Mode, Subscription
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress
+from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
 from ..net.pool import Pool
 from ..types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
@@ -141,7 +141,7 @@ class Coordinator:
         """
         if self.error is not None and self._machine.has_failed:
             self._error_told = True
-            raise self.error
+            raise fresh(self.error)
 
     @property
     def generation(self) -> int:
@@ -254,7 +254,7 @@ class Coordinator:
         """
         self._driver.hear()  # before anything is sent for a membership that is over
         if self.error is not None:
-            raise self.error
+            raise fresh(self.error)
         return self._machine.commit_token() if self._is_member else None
 
     async def commit_as(

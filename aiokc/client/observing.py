@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core.counters import GroupCounters, RequestCounter
 from ..core.subscription import Subscription
+from ..errors import fresh
 from ..observation import Health, Metrics
 from .coordinator import Coordinator
 from .fetcher import Fetcher
@@ -44,8 +45,8 @@ def health(link: ClusterLink, subscription: Subscription, polls: PollRecord, coo
     beat = counters.last_heartbeat
     return Health(
         running=link.running and link.background.alive,
-        error=error,
-        last_error=last_error,
+        error=None if error is None else fresh(error),  # the caller may raise it
+        last_error=None if last_error is None else fresh(last_error),
         assigned=frozenset(subscription.assigned),
         generation=coordinator.generation if coordinator is not None else -1,
         member_id=coordinator.member_id if coordinator is not None else "",

@@ -16,7 +16,7 @@ from ..core.cluster import known_error
 from ..core.offset_reset import OffsetReset
 from ..core.subscription import Mode, Subscription
 from ..core.topic_pattern import TopicPattern
-from ..errors import ConsumerClosed, RequestTimedOut, UsageError
+from ..errors import ConsumerClosed, RequestTimedOut, UsageError, fresh
 from ..observation import Health, Metrics
 from ..types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
@@ -201,7 +201,7 @@ class Reading:
             self.coordinator.raise_error()
         error = self.finder.take_error(of_blocked=self.listener.is_inside())
         if error is not None:
-            raise error
+            raise fresh(error)
         self._raise_topic_error()
 
     def _raise_topic_error(self) -> None:
@@ -210,7 +210,7 @@ class Reading:
             topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
             error = known_error(cluster, topics)
             if error is not None:
-                raise error
+                raise fresh(error)
 
     # What is read
 
@@ -290,7 +290,7 @@ class Reading:
         self.collector.raise_held_back(only)
         error = self.finder.take_error(of_blocked=False)
         if error is not None:
-            raise error
+            raise fresh(error)
         cluster = self.link.metadata.cluster
         if cluster.errors and cluster.version != self._complained_of:
             self._complained_of = cluster.version  # or every other call of a busy user would say so
