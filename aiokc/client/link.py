@@ -8,12 +8,12 @@ from random import Random
 
 from ..config import ClientConfig
 from ..error_codes import ErrorCode
-from ..errors import ConsumerClosed, KafkaError, UsageError, broker_error
+from ..errors import ConsumerClosed, KafkaError, UsageError, broker_error, fresh
 from ..net.pool import Pool
 from ..types import TopicInfo
 from .list_offsets import OffsetLister
 from .metadata import Metadata
-from .start_order import start_order
+from .start_order import StartOrder, start_order
 from .supervisor import Driver, Supervisor
 
 # A topic that was created a moment ago is not known to every broker yet: how long to believe that it may appear.
@@ -32,6 +32,7 @@ class ClusterLink:
         self.background = Supervisor("aiokc background")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._begun = asyncio.Event()  # start() has ended, well or not
+        self._start_order: StartOrder | None = None  # held for those that start later
         self._stopped = False
 
     @property
@@ -74,7 +75,8 @@ class ClusterLink:
         self._loop = asyncio.get_running_loop()
         deadline = self._loop.time() + timeout
         try:
-            async with start_order().turn(asked_to_join):
+            self._start_order = start_order()
+            async with self._start_order.turn(asked_to_join):
                 self.background.start([self._keep_connections, self.metadata.run, *drivers])
                 await self.metadata.first(max(0.0, deadline - self._loop.time()))
         except BaseException as error:
@@ -122,5 +124,5 @@ class ClusterLink:
             error = broker_error(code, f"topic {missing[0]!r}")
             pause = self.config.retry_backoff_ms / 1e3
             if not error.retriable or loop.time() + pause >= patience:
-                raise error
+                raise fresh(error)
             await asyncio.sleep(pause)
