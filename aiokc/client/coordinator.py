@@ -129,6 +129,10 @@ class Coordinator:
                 tasks.start_soon(self._auto_commit.run)
             await self._driver.run()
 
+    def loop_is_closed(self) -> None:
+        """Nothing runs any more that could end ``run``."""
+        self._driver.loop_is_closed()
+
     @property
     def error(self) -> KafkaError | None:
         """What only the user can repair: the membership has ended by it, and not begun anew since."""

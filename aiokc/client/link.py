@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random
+from typing import Any
 
 from ..config import ClientConfig
 from ..error_codes import ErrorCode
@@ -34,6 +35,12 @@ class ClusterLink:
         self._begun = asyncio.Event()  # start() has ended, well or not
         self._start_order: StartOrder | None = None  # held for those that start later
         self._stopped = False
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop of start(); None before that."""
+        return self._loop
 
     @property
     def running(self) -> bool:
@@ -103,6 +110,11 @@ class ClusterLink:
             await self.background.stop()
         finally:
             await self.pool.aclose()
+
+    def forgotten(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Nobody is left who could stop it, so ``end`` does; unless the background is about to end by itself."""
+        if not self._stopped and not self.background.is_being_cancelled:
+            self._ending = asyncio.get_running_loop().create_task(end(), name="aiokc stops what was forgotten")
 
     async def topics(self, names: Iterable[str] | None, *, timeout: float) -> dict[str, TopicInfo]:
         """Return these topics (None: all that this principal may see), as of now.

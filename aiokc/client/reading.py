@@ -147,6 +147,16 @@ class Reading:
             self._close_interceptors()
         self.run_callbacks()
 
+    async def stop_forgotten(self, listener: RebalanceListener | None, *, timeout: float) -> None:
+        """Stop, since the user can't any more. The listener is told, though it may be garbage as its consumer is."""
+        self.listener.listener = listener
+        await self.stop(timeout=timeout, leave_group=None)
+
+    def loop_is_closed(self) -> None:
+        """End what the loop, which was closed without stop(), can't end any more."""
+        if self.coordinator is not None:
+            self.coordinator.loop_is_closed()
+
     def _close_interceptors(self) -> None:
         if self.interceptors is not None:
             self.interceptors.close()

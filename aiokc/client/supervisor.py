@@ -54,6 +54,11 @@ class Supervisor:
         """Whether the drivers run."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def is_being_cancelled(self) -> bool:
+        """Whether somebody else than ``stop`` has cancelled it: asyncio.run() does so in the end with all tasks."""
+        return self._task is not None and self._task.cancelling() > 0
+
     def check(self) -> None:
         """Raise what ended the background, each time a fresh one; ConsumerClosed where somebody has cancelled it."""
         if self.error is not None:
