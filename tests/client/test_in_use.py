@@ -284,7 +284,11 @@ async def test_in_a_forked_child_it_is_the_parents(cluster: Cluster, monkeypatch
 def test_with_a_loop_that_was_closed_under_it_the_thread_ends_at_least(cluster: Cluster) -> None:
     loop = asyncio.SelectorEventLoop()
     loop.set_exception_handler(lambda loop, context: None)  # its tasks are destroyed while they are pending
-    held = [*loop.run_until_complete(member(cluster))]
+    slow = {
+        "session_timeout_ms": 300_000,
+        "heartbeat_interval_ms": 90_000,
+    }  # else it would soon ask the loop, and find out
+    held = [*loop.run_until_complete(member(cluster, **slow))]
     loop.close()
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "aiokc watchdog")
     with pytest.warns(ResourceWarning, match=FORGOTTEN):
@@ -294,9 +298,13 @@ def test_with_a_loop_that_was_closed_under_it_the_thread_ends_at_least(cluster: 
 
 
 _PROGRAM = """\
-import asyncio, gc, sys
+import asyncio, contextlib
 from aiokc import Consumer
 from aiokc.testing import Cluster
+
+async def hold(consumer):
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
 
 async def start():
     global kept
@@ -318,10 +326,22 @@ print("done")
         ("pass", "asyncio.run(start())", 0),
         ("kept = None", "asyncio.run(start())", 1),
         ("kept = None; del consumer; await asyncio.sleep(0)", "asyncio.run(start())", 1),
+        (
+            "kept = asyncio.create_task(hold(consumer)); del consumer; await asyncio.sleep(0)",
+            "asyncio.run(start())",
+            1,
+        ),
         ("kept.me = kept", "asyncio.run(start())", 0),
         ("pass", "loop = asyncio.new_event_loop(); loop.run_until_complete(start())", 0),
     ],
-    ids=["kept", "forgotten in the end", "forgotten before the end", "in a cycle", "the loop is kept, too"],
+    ids=[
+        "kept",
+        "forgotten in the end",
+        "forgotten before the end",
+        "by a task that the end cancels",
+        "in a cycle",
+        "the loop is kept, too",
+    ],
 )
 def test_when_the_interpreter_ends_there_is_no_noise(inside: str, run: str, warned: int) -> None:
     program = _PROGRAM.format(inside=inside, run=run)
