@@ -34,16 +34,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from copy import copy, deepcopy
+from typing import Any, Literal, Self, TypeVar
 
 from .error_codes import ErrorCode, error_code, error_name
 from .types import RawRecord, TopicPartition
 
+E = TypeVar("E", bound=BaseException)
+
 
 class KafkaError(Exception):
-    """Base of everything that aiokc raises on purpose."""
+    """Base of everything that aiokc raises on purpose.
+
+    Pickled, copied or deep-copied, each has the same text, args and fields. Copies have the same cause, too; a pickled
+    one has none, as with all of Python's exceptions.
+    """
 
     retriable: bool = False
+
+    # An exception's own way is to call its class with ``args``. Here those are the finished text, and not what a class
+    # is called with: the call fails, or finishes the text twice.
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, vars(self))
+
+    def __copy__(self) -> Self:
+        return _with_history_of(self, _restored(type(self), self.args, vars(self)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        again = _restored(type(self), deepcopy(self.args, memo), deepcopy(vars(self), memo))
+        return _with_history_of(self, again)
 
 
 class ConfigError(KafkaError, ValueError):
@@ -138,10 +158,7 @@ class DeserializationFailed(RecordError):
             partition=record.partition,
             offset=record.offset,
         )
-        self.record, self.origin, self._problem = record, origin, problem
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return DeserializationFailed, (self.record, self.origin, self._problem)
+        self.record, self.origin = record, origin
 
 
 class NoOffsetForPartition(KafkaError):
@@ -228,6 +245,41 @@ class AuthorizationFailed(BrokerError):
 
 class UnknownTopic(BrokerError):
     """The cluster has no such topic or partition."""
+
+
+def fresh(error: E) -> E:
+    """Return an exception to raise in the place of ``error``, which is kept: of its type, text, fields and cause.
+
+    Raising writes the frames of the caller into the exception. One object that every call of a stopped consumer raised
+    would hold the frames of all those callers, with all that their variables name, for as long as it is kept.
+    """
+    again = copy(error) if isinstance(error, KafkaError) else _equal(error)
+    return _with_history_of(error, again).with_traceback(error.__traceback__)
+
+
+def _equal(error: E) -> E:
+    """Copy somebody else's exception: by calling its class, as builtin ones need it, or without where that differs."""
+    try:
+        again = copy(error)
+    except Exception:  # whatever its class raises where it is called with ``args``
+        return _restored(type(error), error.args, vars(error))
+    is_equal = type(again) is type(error) and (str(again), again.args) == (str(error), error.args)
+    return again if is_equal else _restored(type(error), error.args, vars(error))
+
+
+def _restored(kind: type[E], args: tuple[Any, ...], fields: Mapping[str, Any]) -> E:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(fields)
+    return error
+
+
+def _with_history_of(error: BaseException, again: E) -> E:
+    again.__cause__, again.__context__ = error.__cause__, error.__context__
+    again.__suppress_context__ = error.__suppress_context__
+    if hasattr(error, "__notes__"):
+        again.__notes__ = list(error.__notes__)
+    return again
 
 
 def broker_error(code: int, message: str = "") -> BrokerError:

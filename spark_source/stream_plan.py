@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final
 
 from aiokc import KafkaError, TopicPartition
-from aiokc.errors import ConfigError
+from aiokc.errors import ConfigError, fresh
 
 from . import offsets
 from .bounds import Bound, is_fixed, is_given
@@ -79,7 +79,7 @@ class StreamPlan:
         """
         self._keep_pace()
         if not start and self._unresolved is not None:
-            raise self._unresolved
+            raise fresh(self._unresolved)
         self._unresolved = None  # what was read so far says where to go on
         reached = offsets.positions(start)
         due = reached | {tp: max(end, reached.get(tp, 0)) for tp, end in (self._targets or {}).items()}
@@ -118,7 +118,7 @@ class StreamPlan:
         begins, ends = offsets.positions(start) | offsets.anchor(end), offsets.positions(end)
         self._check_start_is_known(start, end)
         if not start and self._unresolved is not None and not ends.keys() <= begins.keys():
-            raise self._unresolved
+            raise fresh(self._unresolved)
         # Spark's own source, whose checkpoint this may be, writes no anchor for new partitions.
         begins |= self._view.earliest(ends.keys() - begins.keys())
         wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}

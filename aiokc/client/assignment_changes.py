@@ -94,14 +94,16 @@ class AssignmentChanges:
         while True:
             while not self._queue:
                 await self._added.wait()
-            queued = self._queue.popleft()
-            match queued.change:
-                case Revoke():
-                    await self._revoke(queued.change, queued, released)
-                case Lost():
-                    await self._lose(queued.change, queued, released)
-                case Assign():
-                    await self._assign(queued.change, queued)
+            await self._carry_out(self._queue.popleft(), released)  # and refer to its listener no longer than that
+
+    async def _carry_out(self, queued: _Queued, released: Callable[[Released], None]) -> None:
+        match queued.change:
+            case Revoke():
+                await self._revoke(queued.change, queued, released)
+            case Lost():
+                await self._lose(queued.change, queued, released)
+            case Assign():
+                await self._assign(queued.change, queued)
 
     async def _revoke(self, change: Revoke, queued: _Queued, released: Callable[[Released], None]) -> None:
         """First nothing more is handed out, then the user finishes what he holds, then that is committed, and told."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from random import Random
 from types import TracebackType
 from typing import Any, Unpack, cast
@@ -32,6 +32,7 @@ from .checked import (
 )
 from .followed_topics import FollowedTopics
 from .group_offsets import GroupOffsets
+from .in_use import InUse
 from .link import ClusterLink
 from .range_reader import read_column_ranges, read_ranges
 
@@ -45,12 +46,19 @@ class Client:
                 ...
 
     Options are those of ClientConfig, by keyword or as ``config``. Every call raises RequestTimedOut after its
-    ``timeout_ms`` (default: default_api_timeout_ms), and ConsumerClosed outside start() ... stop().
+    ``timeout_ms`` (default: default_api_timeout_ms), and ConsumerClosed outside start() ... stop(). One that is
+    forgotten while it runs gives a ResourceWarning, as a Consumer does.
     """
 
     def __init__(self, config: ClientConfig | None = None, **options: Unpack[ClientOptions]) -> None:
         self.config = configured(ClientConfig, config, cast(dict[str, Any], options))
-        self._link = ClusterLink(self.config, Random())
+        self._link = link = ClusterLink(self.config, Random())
+        self._in_use = InUse(
+            link,
+            f"a Client (bootstrap_servers={self.config.bootstrap_servers!r})",
+            lambda listener: link.stop(),
+            lambda: None,
+        )
         self._followed = FollowedTopics(self._link.metadata)
         self._groups: dict[str, GroupOffsets] = {}
         self._fetched = FetchCounters()
@@ -176,8 +184,11 @@ class Client:
             bytes=self._fetched.bytes, fetches=fetches.answered.snapshot(), failed_fetches=fetches.failed
         )
 
-    def _following(self, partitions: Iterable[TopicPartition]) -> AbstractContextManager[None]:
-        return self._followed.following({tp.topic for tp in partitions})
+    @contextmanager
+    def _following(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
+        """Follow these topics. Whatever does so, a read for instance, refers to this client: it is not forgotten."""
+        with self._followed.following({tp.topic for tp in partitions}):
+            yield
 
     def _group(self, group_id: str) -> GroupOffsets:
         group = self._groups.get(checked_group(group_id))

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 from ..core.group_protocol import MemberToken
 from ..core.rate_limit import RateLimit, and_more
-from ..errors import KafkaError, RequestTimedOut
+from ..errors import KafkaError, RequestTimedOut, fresh
 from ..types import OffsetAndMetadata, TopicPartition
 from .group_offsets import Offsets
 from .signal import Signal
@@ -122,7 +122,7 @@ class UnwaitedCommits:
     def _finish(self, error: KafkaError | None) -> None:
         pending = self._queue.popleft()
         for call in pending.calls:
-            call.error = error
+            call.error = None if error is None else fresh(error)  # one for each: a callback may raise it
         self._due += pending.calls
         if error is not None and not pending.calls:
             self._warn(error)

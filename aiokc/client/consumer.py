@@ -40,6 +40,7 @@ from .checked import (
 )
 from .column_collector import ColumnPoll
 from .commits_unwaited import OnCommitted
+from .in_use import InUse
 from .poll import Poll
 from .polling import SingleUser
 from .reading import Reading
@@ -72,6 +73,9 @@ class Consumer(Generic[K, V]):
     RequestTimedOut, or NoBrokersAvailable where any broker could have answered. Only waiting for records is unbounded
     by default; it counts as polling. A cancelled call loses nothing. What is no partition, offset or timestamp raises
     ConfigError.
+
+    One that is forgotten while it runs, without stop(), gives a ResourceWarning, which in asyncio's debug mode says
+    where it was made, and is stopped in the background.
     """
 
     def __init__(
@@ -87,6 +91,12 @@ class Consumer(Generic[K, V]):
         self._reading = Reading(self.config, Random(), key_deserializer, value_deserializer)
         self._user = SingleUser()
         self._poll: Poll[K, V] = Poll(self._reading, self._user)
+        self._in_use = InUse(
+            self._reading.link,
+            f"a Consumer (group_id={self.config.group_id!r}, client_id={self.config.client_id!r})",
+            partial(self._reading.stop_forgotten, timeout=_STOP_MS / 1e3),
+            self._reading.loop_is_closed,
+        )
         if len(topics) == 1 and isinstance(topics[0], re.Pattern):
             self.subscribe(topics[0], listener=listener)
         elif topics:
@@ -147,12 +157,15 @@ class Consumer(Generic[K, V]):
         if isinstance(topics, re.Pattern):
             if not isinstance(topics.pattern, str):
                 raise ConfigError(f"a pattern of topics must be made from str, not from bytes: {topics.pattern!r}")
-            return self._reading.subscribe(topics, listener)
+            self._reading.subscribe(topics, listener)
+            self._in_use.listener = listener
+            return
         wanted = [topics] if isinstance(topics, str) else list(topics)
         if not all(map(is_topic_name, wanted)):
             raise ConfigError(f"topics must be non-empty strings, or one compiled pattern, not {wanted!r}")
         if wanted:
             self._reading.subscribe(wanted, listener)
+            self._in_use.listener = listener
         else:
             self._reading.unsubscribe()
 
@@ -251,10 +264,12 @@ class Consumer(Generic[K, V]):
         return next(iter(batch.values()))[0]
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[K | None, V | None]]:
+        self._poll.in_use = self._in_use
         return self._poll.steps
 
     def __anext__(self) -> Coroutine[Any, Any, ConsumerRecord[K | None, V | None]]:
         """The next record; the iteration ends when the consumer is stopped."""
+        self._poll.in_use = self._in_use
         return self._poll.steps.__anext__()
 
     def pause(self, *partitions: TopicPartition) -> None:

@@ -25,7 +25,7 @@ from ..core.group_protocol import (
 from ..core.positions import PartitionPosition
 from ..core.subscription import Mode, Subscription
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress
+from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
 from ..net.pool import Pool
 from ..types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
@@ -130,6 +130,10 @@ class Coordinator:
                 tasks.start_soon(self._auto_commit.run)
             await self._driver.run()
 
+    def loop_is_closed(self) -> None:
+        """Nothing runs any more that could end ``run``."""
+        self._driver.loop_is_closed()
+
     @property
     def error(self) -> KafkaError | None:
         """What only the user can repair: the membership has ended by it, and not begun anew since."""
@@ -142,7 +146,7 @@ class Coordinator:
         """
         if self.error is not None and self._machine.has_failed:
             self._error_told = True
-            raise self.error
+            raise fresh(self.error)
 
     @property
     def generation(self) -> int:
@@ -255,7 +259,7 @@ class Coordinator:
         """
         self._driver.hear()  # before anything is sent for a membership that is over
         if self.error is not None:
-            raise self.error
+            raise fresh(self.error)
         return self._machine.commit_token() if self._is_member else None
 
     async def commit_as(

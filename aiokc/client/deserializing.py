@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..core.partition_buffer import PartitionBuffer
 from ..deserializer import AsyncDeserializer
-from ..errors import ConfigError, DeserializationFailed
+from ..errors import ConfigError, DeserializationFailed, fresh
 from ..types import RawRecord, TopicPartition, typed_record
 from .being_cancelled import is_being_cancelled
 from .fetch_collector import SLICE_SECONDS, FetchCollector
@@ -65,7 +65,7 @@ class Deserializing:
                 done += len(buffer.typed)
                 if not done and buffer.refused is not None:
                     self._buffers.pass_by(buffer)
-                    raise buffer.refused
+                    raise fresh(buffer.refused)
             if not has_time or done >= count:
                 return
 

@@ -16,7 +16,7 @@ from ..core.kept_batches import Opened
 from ..core.partition_buffer import PartitionBuffer
 from ..core.positions import PartitionPosition
 from ..core.subscription import Subscription
-from ..errors import RecordError
+from ..errors import RecordError, fresh
 from ..records import NATIVE
 from ..types import BatchEnd, ConsumerRecords, TopicPartition
 from .polling import Turn
@@ -245,4 +245,4 @@ class FetchCollector:
         self.subscription.retry_later(self.buffer.clear_error(error), at)
         self.subscription.move_to_end(buffer.tp)
         self._wake.notify()  # it is to be fetched again then, and nothing else may happen until then
-        raise error
+        raise fresh(error)

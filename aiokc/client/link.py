@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random
+from typing import Any
 
 from ..config import ClientConfig
 from ..error_codes import ErrorCode
-from ..errors import ConsumerClosed, KafkaError, UsageError, broker_error
+from ..errors import ConsumerClosed, KafkaError, UsageError, broker_error, fresh
 from ..net.pool import Pool
 from ..types import TopicInfo
 from .list_offsets import OffsetLister
 from .metadata import Metadata
-from .start_order import start_order
+from .start_order import StartOrder, start_order
 from .supervisor import Driver, Supervisor
 
 # A topic that was created a moment ago is not known to every broker yet: how long to believe that it may appear.
@@ -32,7 +33,14 @@ class ClusterLink:
         self.background = Supervisor("aiokc background")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._begun = asyncio.Event()  # start() has ended, well or not
+        self._start_order: StartOrder | None = None  # held for those that start later
         self._stopped = False
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop of start(); None before that."""
+        return self._loop
 
     @property
     def running(self) -> bool:
@@ -74,7 +82,8 @@ class ClusterLink:
         self._loop = asyncio.get_running_loop()
         deadline = self._loop.time() + timeout
         try:
-            async with start_order().turn(asked_to_join):
+            self._start_order = start_order()
+            async with self._start_order.turn(asked_to_join):
                 self.background.start([self._keep_connections, self.metadata.run, *drivers])
                 await self.metadata.first(max(0.0, deadline - self._loop.time()))
         except BaseException as error:
@@ -102,6 +111,11 @@ class ClusterLink:
         finally:
             await self.pool.aclose()
 
+    def forgotten(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Nobody is left who could stop it, so ``end`` does; unless the background is about to end by itself."""
+        if not self._stopped and not self.background.is_being_cancelled:
+            self._ending = asyncio.get_running_loop().create_task(end(), name="aiokc stops what was forgotten")
+
     async def topics(self, names: Iterable[str] | None, *, timeout: float) -> dict[str, TopicInfo]:
         """Return these topics (None: all that this principal may see), as of now.
 
@@ -122,5 +136,5 @@ class ClusterLink:
             error = broker_error(code, f"topic {missing[0]!r}")
             pause = self.config.retry_backoff_ms / 1e3
             if not error.retriable or loop.time() + pause >= patience:
-                raise error
+                raise fresh(error)
             await asyncio.sleep(pause)

@@ -16,7 +16,7 @@ from ..config import ClientConfig
 from ..core.backoff import Backoff
 from ..core.cluster import Cluster, known_error
 from ..error_codes import ErrorCode
-from ..errors import BrokerError, ConnectionFailed, KafkaError, RequestTimedOut, broker_error
+from ..errors import BrokerError, ConnectionFailed, KafkaError, RequestTimedOut, broker_error, fresh
 from ..net.pool import Pool
 from ..types import OffsetAndTimestamp, TopicPartition
 from ..wire import prepare
@@ -92,7 +92,7 @@ class OffsetLister:
                 if self._metadata.cluster.version > version:
                     error = known_error(self._metadata.cluster, {tp.topic for tp in left if tp not in found})
                     if error is not None:
-                        raise error
+                        raise fresh(error)
         return found
 
     async def _ask_leaders(self, left: Asked, timeout: float, found: Found, causes: list[Exception]) -> None:
@@ -115,7 +115,7 @@ class OffsetLister:
             for node_id, asked in by_leader.items():
                 tasks.start_soon(ask, node_id, asked)
         if failures:
-            raise failures[0]
+            raise fresh(failures[0])
 
     async def ask(self, node_id: int, asked: Asked, *, timeout: float) -> Answer:
         """Ask one leader, once. Raises nothing: each partition has an offset or an error in the answer."""

@@ -120,6 +120,10 @@ class MembershipDriver:
             self._protocol.close()
             self.moved.notify()  # `left` may wait for what will not happen any more
 
+    def loop_is_closed(self) -> None:
+        """End the thread, which else would wait for ever, with all that it refers to. Any thread may call this."""
+        self._watchdog.stop()
+
     async def left(self) -> None:
         """Return when the machine has left its group, and the coordinator was told, or nothing will come of that.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core.subscription import Subscription
+from ..errors import fresh
 from ..observation import Health, Metrics
 from .assignment_source import SourceReport
 from .fetcher import Fetcher
@@ -35,10 +36,12 @@ def health(link: ClusterLink, subscription: Subscription, polls: PollRecord, sou
     now = link.now()
     counters = source.group
     beat = counters.last_heartbeat
+    error = link.background.error or source.error
+    last_error = source.last_error or link.metadata.error or link.pool.error
     return Health(
         running=link.running and link.background.alive,
-        error=link.background.error or source.error,
-        last_error=source.last_error or link.metadata.error or link.pool.error,
+        error=None if error is None else fresh(error),  # the caller may raise it
+        last_error=None if last_error is None else fresh(last_error),
         assigned=frozenset(subscription.assigned),
         generation=source.generation,
         member_id=source.member_id,

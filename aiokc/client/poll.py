@@ -12,6 +12,7 @@ from ..errors import ConsumerClosed
 from ..types import ConsumerRecord, ConsumerRecords, K, RecordColumns, TopicPartition, V
 from .checked import checked_partition
 from .column_collector import ColumnPoll
+from .in_use import InUse
 from .polling import SingleUser
 from .reading import Reading
 from .run_of_records import RunOfRecords
@@ -28,6 +29,7 @@ class Poll(Generic[K, V]):
         self._reading = reading
         self._user = user
         self._has_returned = False  # records, so that errors may have had to wait
+        self.in_use: InUse | None = None  # once there is an iterator, which may outlive the consumer
         self.run = RunOfRecords(reading, user, self._step)
         #: The iterator, which ends when the consumer is stopped. ``items`` are what may follow without a poll.
         self.steps: Steps[ConsumerRecord[K | None, V | None]] = self.run.steps

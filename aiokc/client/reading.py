@@ -16,7 +16,7 @@ from ..core.cluster import known_error
 from ..core.offset_reset import OffsetReset
 from ..core.subscription import Mode, Subscription
 from ..core.topic_pattern import TopicPattern
-from ..errors import ConsumerClosed, RequestTimedOut, UsageError
+from ..errors import ConsumerClosed, RequestTimedOut, UsageError, fresh
 from ..observation import Health, Metrics
 from ..types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
@@ -164,6 +164,16 @@ class Reading:
             self._close_interceptors()
         self.run_callbacks()
 
+    async def stop_forgotten(self, listener: RebalanceListener | None, *, timeout: float) -> None:
+        """Stop, since the user can't any more. The listener is told, though it may be garbage as its consumer is."""
+        self.listener.listener = listener
+        await self.stop(timeout=timeout, leave_group=None)
+
+    def loop_is_closed(self) -> None:
+        """End what the loop, which was closed without stop(), can't end any more."""
+        if self.coordinator is not None:
+            self.coordinator.loop_is_closed()
+
     def _close_interceptors(self) -> None:
         if self.interceptors is not None:
             self.interceptors.close()
@@ -213,7 +223,7 @@ class Reading:
         self.source.raise_error()
         error = self.finder.take_error(of_blocked=self.listener.is_inside())
         if error is not None:
-            raise error
+            raise fresh(error)
         self._raise_topic_error()
 
     def _raise_topic_error(self) -> None:
@@ -222,7 +232,7 @@ class Reading:
             topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
             error = known_error(cluster, topics)
             if error is not None:
-                raise error
+                raise fresh(error)
 
     # What is read
 
@@ -294,7 +304,7 @@ class Reading:
         self.collector.raise_held_back(only)
         error = self.finder.take_error(of_blocked=False)
         if error is not None:
-            raise error
+            raise fresh(error)
         cluster = self.link.metadata.cluster
         if cluster.errors and cluster.version != self._complained_of:
             self._complained_of = cluster.version  # or every other call of a busy user would say so

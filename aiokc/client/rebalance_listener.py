@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextvars import ContextVar
 from typing import Final, TypeAlias
+from weakref import ReferenceType, ref
 
 import anyio
 
@@ -76,17 +77,26 @@ _callback: ContextVar[_Callback | None] = ContextVar("aiokc_rebalance_callback",
 class ListenerCalls:
     """Calls the listener of one consumer, and keeps what went wrong for the user's next call.
 
-    ``listener`` is who is told from now on. ``failed`` is called when there is an error to raise.
+    ``listener`` is who is told from now on. It is held by the user's side (InUse) only, since it often refers to its
+    consumer: held from here, a consumer would never be forgotten. ``failed`` is called when there is an error to raise.
     """
 
     def __init__(self, failed: Callable[[], None]) -> None:
-        self.listener: RebalanceListener | None = None
+        self._listener: ReferenceType[RebalanceListener] | None = None
         self._failed = failed
         self._errors: deque[Exception] = deque()
         self._scope: anyio.CancelScope | None = None
         self._is_welcome = False  # whether the callback that is running is told of new partitions
         self._latest = math.inf
         self._limit = "what was left of max_poll_interval_ms"
+
+    @property
+    def listener(self) -> RebalanceListener | None:
+        return self._listener() if self._listener is not None else None
+
+    @listener.setter
+    def listener(self, listener: RebalanceListener | None) -> None:
+        self._listener = None if listener is None else ref(listener)
 
     # What the user's calls ask
 

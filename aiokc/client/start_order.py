@@ -7,7 +7,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from .signal import Signal
 
@@ -76,13 +76,17 @@ class StartOrder:
             self._first = None
 
 
-_orders: WeakKeyDictionary[asyncio.AbstractEventLoop, StartOrder] = WeakKeyDictionary()
+# An order refers to its loop, as locks and events do once they were waited for. Were it held from here, neither would
+# ever be freed: so it is the clients that hold it.
+_orders: WeakKeyDictionary[asyncio.AbstractEventLoop, ReferenceType[StartOrder]] = WeakKeyDictionary()
 
 
 def start_order() -> StartOrder:
-    """Return the order of the running loop."""
+    """Return the order of the running loop: one and the same for as long as some client holds it."""
     loop = asyncio.get_running_loop()
-    order = _orders.get(loop)
+    kept = _orders.get(loop)
+    order = kept() if kept is not None else None
     if order is None:
-        order = _orders[loop] = StartOrder()
+        order = StartOrder()
+        _orders[loop] = ref(order)
     return order

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from ..errors import ConsumerClosed, KafkaError
+from ..errors import ConsumerClosed, KafkaError, fresh
 from .signal import Signal
 
 # anyio imports its half for asyncio when it is first needed, which would hold the user's loop for some 25 ms.
@@ -54,10 +54,15 @@ class Supervisor:
         """Whether the drivers run."""
         return self._task is not None and not self._task.done()
 
+    @property
+    def is_being_cancelled(self) -> bool:
+        """Whether somebody else than ``stop`` has cancelled it: asyncio.run() does so in the end with all tasks."""
+        return self._task is not None and self._task.cancelling() > 0
+
     def check(self) -> None:
-        """Raise the error that ended the background, as itself; and ConsumerClosed where somebody cancelled it."""
+        """Raise what ended the background, each time a fresh one; ConsumerClosed where somebody has cancelled it."""
         if self.error is not None:
-            raise self.error
+            raise fresh(self.error)
         stopped = self._scope is None or self._scope.cancel_called
         if self._task is not None and self._task.done() and not stopped:
             raise ConsumerClosed("the background task was cancelled, with its event loop perhaps: make a new one")

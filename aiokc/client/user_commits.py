@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from ..config import ConsumerConfig
 from ..core.subscription import Subscription
 from ..error_codes import ErrorCode
-from ..errors import CommitFailed, ConfigError, KafkaError
+from ..errors import CommitFailed, ConfigError, KafkaError, fresh
 from ..types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPartition
 from .checked import checked_offsets
 from .commits_unwaited import OnCommitted, UnwaitedCommits
@@ -81,7 +81,7 @@ class UserCommits:
         Also raises what made the membership fail: where all is lost, "nothing to commit" would look like success.
         """
         if self.coordinator.error is not None:
-            raise self.coordinator.error
+            raise fresh(self.coordinator.error)
         subscription = self.subscription
         by_group = subscription.by_topics
         if wanted is None:

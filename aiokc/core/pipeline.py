@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from ..errors import KafkaError, MalformedResponse, UnsupportedVersion
+from ..errors import KafkaError, MalformedResponse, UnsupportedVersion, fresh
 from ..wire import Request, encode_request, read_response_header
 
 W = TypeVar("W")
@@ -76,7 +76,7 @@ class Pipeline(Generic[W]):
     def send(self, request: AnyRequest, version: int, waiter: W) -> tuple[Exchange[W], bytes]:
         """Put a request in flight and return the frame, which the driver must write whole and at once."""
         if self.error is not None:
-            raise self.error
+            raise fresh(self.error)
         frame = encode_request(request, version=version, correlation_id=self._next_id, client_id=self._client_id)
         exchange = Exchange(self._next_id, type(request), version, waiter)
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
@@ -86,14 +86,14 @@ class Pipeline(Generic[W]):
     def receive(self, frame: memoryview) -> tuple[Exchange[W], memoryview]:
         """Return whose reply a frame is, and the reply's body. Raises MalformedResponse, and is poisoned then."""
         if self.error is not None:
-            raise self.error
+            raise fresh(self.error)
         if not self._in_flight:
             raise self._poisoned(f"sent {len(frame)} bytes that nobody asked for")
         exchange = self._in_flight[0]
         try:
             correlation_id, start = read_response_header(frame, exchange.request_type, exchange.version)
         except MalformedResponse as error:
-            raise self._poisoned(f"sent a reply to {exchange} without a proper header: {error}") from error
+            raise self._poisoned(f"sent a reply to {exchange} without a proper header: {error}", error) from error
         if correlation_id != exchange.correlation_id:
             raise self._poisoned(
                 f"answered request {correlation_id} where {exchange.correlation_id} ({exchange}) was due"
@@ -108,9 +108,10 @@ class Pipeline(Generic[W]):
         self._in_flight.clear()
         return lost
 
-    def _poisoned(self, what: str) -> MalformedResponse:
+    def _poisoned(self, what: str, cause: Exception | None = None) -> MalformedResponse:
         self.error = error = MalformedResponse(f"{self.broker} {what}")
-        return error
+        error.__cause__ = cause
+        return fresh(error)
 
 
 def usable_version(

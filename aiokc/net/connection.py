@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from ..config import Resolve
 from ..core.handshake import Greeting, SaslStep, handshake
 from ..core.pipeline import Exchange, Pipeline, VersionRange, api_name
-from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
+from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
 from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
 from .addresses import Address
 from .reply import Reply
@@ -303,7 +303,7 @@ class Connection:
         elapsed = now - first.waiter.sent_at
         error = RequestTimedOut(f"{self.name}: no answer to {first} within {elapsed:.3g} s")
         if not first.waiter.reply.done():
-            first.waiter.reply.set_exception(error)
+            first.waiter.reply.set_exception(fresh(error))
         self._end(error)
 
     # Receiving
@@ -343,8 +343,8 @@ class Connection:
         """The transport ended: by itself, or because what it received was no protocol."""
         if error is None:
             return self._end(ConnectionFailed(f"{self.name} closed the connection"))
-        if isinstance(error, KafkaError) and error is self._pipeline.error:
-            return self._end(error)  # its message begins with the broker's name already
+        if self._pipeline.error is not None:
+            return self._end(self._pipeline.error)  # its message begins with the broker's name already
         failure: KafkaError
         if isinstance(error, KafkaError):
             failure = MalformedResponse(f"{self.name}: {error}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from copy import copy
 from random import Random
 from typing import Final, TypeVar
 
@@ -21,6 +20,7 @@ from ..errors import (
     MalformedResponse,
     NoBrokersAvailable,
     RequestTimedOut,
+    fresh,
 )
 from ..types import Broker
 from ..wire import FrameBuffers, Request, Response
@@ -189,9 +189,7 @@ class Pool:
             if isinstance(outcome, Connection):
                 return outcome
             if self._nodes.is_current(node):
-                # A copy for each: several may have waited for this attempt, and a traceback is written into each.
-                failure = copy(outcome)
-                raise failure from outcome.__cause__
+                raise fresh(outcome)  # several may have waited for this attempt
             # The metadata has changed in between: look at the broker's new address.
 
     def prompt_connection(self, node_id: int) -> Connection | None:
@@ -244,8 +242,7 @@ class Pool:
         purpose, _ = node.spare()
         outcome = await self._reach(node, purpose, deadline)
         if not isinstance(outcome, Connection):
-            failure = copy(outcome)
-            raise failure from outcome.__cause__
+            raise fresh(outcome)
         return await outcome.request(request, timeout=deadline - self._now(), max_version=max_version)
 
     def _least_loaded(self, tried: set[int]) -> Node | None:

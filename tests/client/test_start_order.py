@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
+from weakref import ref
 
 import pytest
+import uvloop
 
-from aiokc import Consumer
+from aiokc import Client, Consumer
 from aiokc.client.start_order import StartOrder, start_order
 from aiokc.errors import NoBrokersAvailable
 from aiokc.testing import Cluster
@@ -64,12 +68,14 @@ def test_one_that_takes_long_delays_each_of_the_others_by_the_head_start_only() 
 def members_begun(joins: list[float | None], comes: list[float]) -> list[float]:
     """When each member's start began that comes at this time, takes no time, and has asked to join after so long."""
     found = [0.0] * len(joins)
+    held: list[StartOrder] = []  # as clients hold it that have started
 
     async def start(number: int, since: float) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(comes[number])
         asked_to_join = asyncio.Event()
-        async with start_order().turn(asked_to_join):
+        held.append(start_order())
+        async with held[-1].turn(asked_to_join):
             found[number] = loop.time() - since
             if (seconds := joins[number]) is not None:
                 loop.call_later(seconds, asked_to_join.set)
@@ -171,3 +177,33 @@ def test_brokers_that_are_silent_keep_no_other_client_from_starting() -> None:
             assert loop.time() - begin < 3.1
 
     virtually(story)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+@pytest.mark.parametrize("group_id", [None, "g"])
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_a_closed_loop_is_freed_however_many_have_started_in_it(
+    count: int, group_id: str | None, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def main() -> None:
+        async with Cluster(topics={"t": 1}) as cluster:
+            where = cluster.bootstrap
+            clients: list[Client | Consumer] = [Client(bootstrap_servers=where)]
+            clients += [Consumer("t", bootstrap_servers=where, group_id=group_id) for _ in range(count)]
+            await asyncio.gather(*(client.start() for client in clients))
+            starting = [asyncio.create_task(Client(bootstrap_servers=where).start()) for _ in range(count)]
+            await asyncio.sleep(0)
+            for task in starting:
+                task.cancel()  # first, or in line
+            await asyncio.wait(starting)
+            await asyncio.gather(*(client.stop() for client in clients))
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+        freed = ref(runner.get_loop())
+    del runner
+    for thread in threading.enumerate():
+        if thread.name == "aiokc watchdog":
+            thread.join(20)  # it was told to end, and knows the loop until it has
+    gc.collect()
+    assert freed() is None

@@ -12,6 +12,7 @@ from aiokc.errors import ConnectionFailed, MalformedResponse, UnsupportedVersion
 from aiokc.wire import decode_request_header, encode_response
 from aiokc.wire.messages.discovery import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
 from aiokc.wire.messages.group import HeartbeatRequest, HeartbeatResponse
+from tests.equal_errors import assert_equal_errors
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
@@ -69,7 +70,7 @@ def test_a_wrong_correlation_id_poisons() -> None:
         line.receive(reply(1))
     with pytest.raises(MalformedResponse) as again:
         line.receive(reply(0))
-    assert again.value is caught.value
+    assert_equal_errors(again.value, caught.value)
     with pytest.raises(MalformedResponse):
         line.send(HEARTBEAT, 4, "third")
     assert [exchange.waiter for exchange in line.poison(caught.value)] == ["first", "second"]

@@ -1,0 +1,222 @@
+"""Every error: pickled, copied and raised anew it is the same one, also across processes."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import pkgutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from copy import copy, deepcopy
+from multiprocessing import get_context
+from typing import Any
+
+import pytest
+
+import aiokc
+import spark_source
+from aiokc import RawRecord, TopicPartition
+from aiokc.core.group_protocol import IllegalTransition
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import (
+    BrokerError,
+    CommitFailed,
+    ConnectionFailed,
+    CorruptRecord,
+    DeserializationFailed,
+    KafkaError,
+    LogTruncated,
+    NoBrokersAvailable,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    RecordError,
+    RequestTimedOut,
+    broker_error,
+    fresh,
+)
+from spark_source.data_loss import DataLoss
+
+from .equal_errors import assert_equal_errors, depth
+
+pytestmark = pytest.mark.timeout(60)
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+RECORD = RawRecord("t", 0, 7, 5, 0, b"k", b"v", (("h", b"1"),), None)
+
+
+def _found() -> OffsetOutOfRange:
+    error = OffsetOutOfRange({T0: 3, T1: 4})
+    error.found = "broker 1 has 5 to 9"
+    return error
+
+
+def _sent(error: RecordError) -> RecordError:
+    error.broker = 2
+    return error
+
+
+#: Instances of the classes that are not made from a message alone.
+MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
+    RecordError: lambda: [RecordError("odd"), _sent(RecordError("odd", topic="t", partition=0, offset=3))],
+    DeserializationFailed: lambda: [_sent(DeserializationFailed(RECORD, "value", "raised ValueError"))],
+    NoOffsetForPartition: lambda: [NoOffsetForPartition([T1, T0])],
+    BrokerError: lambda: [
+        BrokerError(ErrorCode.NOT_COORDINATOR),
+        BrokerError(ErrorCode.GROUP_MAX_SIZE_REACHED, "group 'g'"),
+        BrokerError(30_000, "of a newer broker"),
+        *(broker_error(code, "why") for code in ErrorCode),
+    ],
+    OffsetOutOfRange: lambda: [OffsetOutOfRange({T0: 3}, "said broker 1"), _found()],
+    LogTruncated: lambda: [LogTruncated({T0: 3, T1: 4}, {T0: 2}), LogTruncated({T0: 3}, {}, "another log")],
+    IllegalTransition: lambda: [IllegalTransition("stable", T0)],
+    DataLoss: lambda: [
+        DataLoss(T0, "gone", wanted=(1, None), available=None),
+        DataLoss(T0, "deleted", wanted=(1, 9), available=(3, 9)),
+    ],
+}
+
+
+def every_class() -> list[type[KafkaError]]:
+    """Return all of ours, whichever module they are in."""
+    for package in (aiokc, spark_source):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+
+    def derived(kind: type[KafkaError]) -> Iterator[type[KafkaError]]:
+        yield kind
+        for one in kind.__subclasses__():
+            yield from derived(one)
+
+    ours = {kind for kind in derived(KafkaError) if kind.__module__.partition(".")[0] in ("aiokc", "spark_source")}
+    return sorted(ours, key=lambda kind: kind.__qualname__)
+
+
+def instances(kind: type[KafkaError]) -> list[KafkaError]:
+    """Return some of a class: what MADE has, or where it is made as its base is, what that one has."""
+    made = next(base for base in kind.__mro__ if base in MADE or "__init__" in vars(base))
+    if made in MADE:
+        return [one for one in MADE[made]() if type(one) is kind] or [_as(kind, one) for one in MADE[made]()]
+    assert made.__module__ == "builtins", f"{kind.__name__} is made from more than a message: have some in MADE"
+    return [kind(), kind("what went wrong"), kind("what", "went wrong")]
+
+
+def _as(kind: type[KafkaError], one: KafkaError) -> KafkaError:
+    if isinstance(one, BrokerError):
+        return kind(one.code, "why")
+    return kind("odd", topic="t", partition=1, offset=9)  # type: ignore[call-arg]
+
+
+def pickled(error: KafkaError) -> KafkaError:
+    again: KafkaError = pickle.loads(pickle.dumps(error))
+    return again
+
+
+CLASSES = every_class()
+
+
+def test_they_are_all_here() -> None:
+    assert {CorruptRecord, LogTruncated, NoBrokersAvailable, DataLoss, IllegalTransition} <= set(CLASSES)
+    assert len(CLASSES) >= 30
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_pickled_or_copied_it_is_the_same(kind: type[KafkaError]) -> None:
+    for error in instances(kind):
+        assert type(error) is kind
+        error.add_note("seen by a test")
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            assert_equal_errors(pickle.loads(pickle.dumps(error, protocol)), error)
+        assert_equal_errors(pickled(pickled(error)), error)
+        for again in (copy, deepcopy, fresh):
+            assert again(error) is not error
+            assert_equal_errors(again(error), error)
+            assert_equal_errors(again(again(error)), error)
+            assert again(error).retriable == error.retriable
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_copy_has_the_same_cause_and_notes_of_its_own(kind: type[KafkaError]) -> None:
+    for error in instances(kind):
+        error.add_note("first")
+        error.__cause__ = ValueError("the cause")
+        for again in (copy, deepcopy, fresh):
+            other = again(error)
+            assert_equal_errors(other, error)
+            other.add_note("second")
+            assert error.__notes__ == ["first"]
+        assert_equal_errors(pickled(error), error, with_cause=False)
+
+
+def test_a_deep_copy_shares_no_field() -> None:
+    error = OffsetOutOfRange({T0: 3})
+    deepcopy(error).offsets[T1] = 4
+    assert error.offsets == {T0: 3}
+
+
+def fails(error: KafkaError) -> None:
+    raise error
+
+
+def test_they_come_back_from_another_process() -> None:
+    errors = [
+        OffsetOutOfRange({T0: 3}, "said broker 1"),
+        LogTruncated({T0: 3}, {T0: 2}),
+        NoOffsetForPartition([T0]),
+        CommitFailed(ErrorCode.ILLEGAL_GENERATION, "group 'g'"),
+        DeserializationFailed(RECORD, "key", "raised ValueError"),
+        RequestTimedOut("late"),
+    ]
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        for error in errors:
+            assert_equal_errors(pool.submit(fails, error).exception(30), error, with_cause=False)
+
+
+class Foreign(Exception):
+    """It can't be called with its ``args``."""
+
+    def __init__(self, number: int, *, unit: str) -> None:
+        super().__init__(f"{number} {unit}")
+        self.number = number
+
+
+class Doubling(Exception):
+    """Called with its ``args``, it says something else."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"oh: {message}")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Foreign(3, unit="kg"),
+        Doubling("no"),
+        ZeroDivisionError(),
+        KeyError("a"),
+        OSError(2, "No such file", "name"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_not_ours_is_raised_afresh_too(error: Any) -> None:
+    error.__cause__ = ValueError("the cause")
+    assert fresh(error) is not error
+    assert_equal_errors(fresh(error), error)
+    assert_equal_errors(fresh(fresh(error)), error)
+
+
+def test_a_fresh_one_says_where_the_kept_one_came_from_and_leaves_that_as_it_is() -> None:
+    kept: ConnectionFailed | None = None
+    try:
+        fails(ConnectionFailed("broken"))
+    except ConnectionFailed as error:
+        kept = error
+    assert kept is not None
+    before = depth(kept)
+    for _ in range(3):
+        with pytest.raises(ConnectionFailed) as caught:
+            raise fresh(kept)
+        assert depth(caught.value) == before + 1
+        assert caught.traceback[-1].name == "fails"
+    assert depth(kept) == before
