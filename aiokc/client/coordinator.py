@@ -128,6 +128,7 @@ class Coordinator:
             if self._auto_commit is not None:
                 tasks.start_soon(self._auto_commit.run)
             await self._driver.run()
+            tasks.cancel_scope.cancel()  # it has ended, which it never should: so does this, and the supervisor tells
 
     @property
     def error(self) -> KafkaError | None:

@@ -82,6 +82,8 @@ class ClusterLink:
             await self.stop()
             if was_stopped and isinstance(error, KafkaError):
                 raise ConsumerClosed("stopped before it had started") from error
+            if self.background.error is not None and isinstance(error, KafkaError):
+                raise self.background.error from None  # else it would be "closed", which is what came of it
             raise
         finally:
             self._begun.set()
