@@ -49,7 +49,7 @@ class Supervisor:
             with scope:
                 async with anyio.create_task_group() as tasks:
                     for driver in drivers:
-                        tasks.start_soon(self._keep_running, driver)
+                        tasks.start_soon(self._keep_running, driver, name=_name(driver))
         except BaseExceptionGroup as group:
             if group.subgroup((KeyboardInterrupt, SystemExit)) is not None:
                 raise
@@ -61,7 +61,7 @@ class Supervisor:
     async def _keep_running(driver: Driver) -> None:
         await driver()
         if not is_being_cancelled():
-            raise ConsumerClosed(f"{_ENDED} ({getattr(driver, '__qualname__', driver)} has ended): make a new one")
+            raise ConsumerClosed(f"{_ENDED} ({_name(driver)} has ended): make a new one")
 
     @property
     def alive(self) -> bool:
@@ -82,6 +82,10 @@ class Supervisor:
             return
         self._scope.cancel()
         await asyncio.wait([self._task])
+
+
+def _name(driver: Driver) -> str:
+    return getattr(driver, "__qualname__", repr(driver))
 
 
 def _told(error: BaseException) -> Exception:
