@@ -141,8 +141,8 @@ class FetchCollector:
                 opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
             except RuntimeError as error:
                 raise UsageError(
-                    f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}, for the loop's default "
-                    "executor was shut down: give it another one, by loop.set_default_executor(), and call again"
+                    f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}, for the loop's "
+                    "default executor was shut down: give it another by loop.set_default_executor(), and call again"
                 ) from error
             self._opening[key] = opening
 

@@ -110,7 +110,7 @@ async def test_who_is_cancelled_while_a_configured_function_runs_stays_cancelled
         await asyncio.Event().wait()
         return []
 
-    task = asyncio.create_task(resolved("kafka", 9092, resolve))  # type: ignore[arg-type]
+    task = asyncio.create_task(resolved("kafka", 9092, resolve))
     await begun.wait()
     task.cancel()
     await asyncio.wait([task])
@@ -164,12 +164,12 @@ async def test_a_look_up_that_the_application_cancels_with_its_executor_has_fail
     first, second, busy = ThreadPoolExecutor(1), ThreadPoolExecutor(1), threading.Event()
     loop.set_default_executor(first)
     first.submit(busy.wait)
-    looking = asyncio.create_task(resolved("localhost", 9092, None))  # type: ignore[arg-type]
+    looking = asyncio.create_task(resolved("localhost", 9092, None))
     try:
         await asyncio.sleep(0)  # it is in the executor's queue now
         loop.set_default_executor(second)
         first.shutdown(wait=False, cancel_futures=True)
-        with pytest.raises(ConnectionFailed, match="localhost:9092: the name cannot be resolved .*executor"):
+        with pytest.raises(ConnectionFailed, match=r"localhost:9092: the name cannot be resolved .*executor"):
             await looking
         assert await resolved("localhost", 9092, None)
     finally:
@@ -182,5 +182,5 @@ async def test_a_look_up_without_an_executor_has_failed() -> None:
     first = ThreadPoolExecutor(1)
     loop.set_default_executor(first)
     first.shutdown()
-    with pytest.raises(ConnectionFailed, match="localhost:9092: the name cannot be resolved .*shutdown"):
+    with pytest.raises(ConnectionFailed, match=r"localhost:9092: the name cannot be resolved .*shutdown"):
         await resolved("localhost", 9092, None)
