@@ -28,7 +28,8 @@ def checked_count(name: str, given: Any, least: int = 1, most: int = _MOST_64) -
     """Return what ``given`` counts, for the parameter ``name``. Raises ConfigError."""
     is_whole = not isinstance(given, bool) and isinstance(given, Integral)
     if not is_whole or not least <= given <= most:
-        raise ConfigError(f"{name}={given!r} must be a whole number from {least} to {most}")
+        limits = f"of at least {least}" if most == _MOST_64 else f"between {least} and {most}"
+        raise ConfigError(f"{name}={given!r} must be a whole number {limits}")
     return int(given)
 
 

@@ -109,7 +109,9 @@ class Consumer(Generic[K, V]):
     async def stop(self, *, timeout_ms: int = _STOP_MS, leave: bool | None = None) -> None:
         """Fetch no more, finish commits, commit (with enable_auto_commit) what earlier calls returned, leave, close.
 
-        Ends in ``timeout_ms``. What the last call returned is not committed: stop() is called on success, on failure
+        Ends in ``timeout_ms``, and each step waits only for what it can still bring: where nothing is left to commit
+        and no callback of the listener is slow, all of it takes 3 s at most, also where no broker answers. Raises
+        UsageError in another event loop than that of start(). What the last call returned is not committed: stop() is called on success, on failure
         and by other tasks, and only the user knows whether that batch is processed; commit() it first, or use
         ``async with``. ``leave`` says whether the group is told at once (KIP-1092); None: only by a dynamic member.
 
