@@ -110,10 +110,11 @@ class Consumer(Generic[K, V]):
         """Fetch no more, finish commits, commit (with enable_auto_commit) what earlier calls returned, leave, close.
 
         Ends in ``timeout_ms``, and each step waits only for what it can still bring: where nothing is left to commit
-        and no callback of the listener is slow, all of it takes 3 s at most, also where no broker answers. Raises
-        UsageError in another event loop than that of start(). What the last call returned is not committed: stop() is called on success, on failure
-        and by other tasks, and only the user knows whether that batch is processed; commit() it first, or use
-        ``async with``. ``leave`` says whether the group is told at once (KIP-1092); None: only by a dynamic member.
+        and the listener is done at once, it takes 3 s at most, also where no broker answers. Raises UsageError in
+        another event loop than that of start(). What the last call returned is not committed: stop() is called on
+        success, on failure and by other tasks, and only the user knows whether that batch is processed; commit() it
+        first, or use ``async with``. ``leave`` says whether the group is told at once (KIP-1092); None: only by a
+        dynamic member.
 
         The listener's on_partitions_revoked() is called before the group is left; what it raises is raised at the end.
         There commit() leaves out what the last call returned, but for a block that ends without an exception. A
