@@ -7,6 +7,8 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
+import anyio
+
 from ..config import ConsumerConfig
 from ..core.subscription import Subscription
 from ..core.topic_pattern import TopicPattern
@@ -55,7 +57,7 @@ class AllPartitions:
         self._leaving = False
 
     async def run(self) -> None:
-        """Follow the metadata until ``leave``."""
+        """Follow the metadata until ``leave``, and then do nothing more: only a driver that has failed ends."""
         self._running = True
         try:
             while not (self._leaving and not self._announced and not self._left):
@@ -67,6 +69,7 @@ class AllPartitions:
         finally:
             self._running = False
             self.assigned.notify()
+        await anyio.sleep_forever()
 
     def unsubscribed(self) -> None:
         """To be called when the user gives up his subscription: the listener of now is told what goes."""

@@ -10,7 +10,6 @@ from typing import Any, Unpack, cast
 
 from ..config import ClientConfig, ClientOptions, configured
 from ..core.counters import FetchCounters
-from ..errors import ConfigError
 from ..observation import ReadMetrics
 from ..records import checked_columns, new_builder
 from ..records.columns import TimestampUnit
@@ -23,10 +22,12 @@ from ..types import (
     TopicPartition,
 )
 from .checked import (
+    checked_count,
     checked_group,
     checked_offsets,
     checked_partitions,
     checked_ranges,
+    checked_seconds,
     checked_timestamps,
     checked_topics,
 )
@@ -163,15 +164,14 @@ class Client:
         and raises as read() does; what was read before an error comes first.
         """
         self._link.check()
-        if not 64 << 10 <= batch_bytes <= 1 << 30:
-            raise ConfigError(f"batch_bytes={batch_bytes} must be between 64 KiB and 1 GiB")
+        size = checked_count("batch_bytes", batch_bytes, least=64 << 10, most=1 << 30)
         builder = new_builder(checked_columns(columns), timestamp_unit)
         wanted = checked_ranges(ranges)
         return read_column_ranges(
             self._link,
             wanted,
             builder=builder,
-            batch_bytes=batch_bytes,
+            batch_bytes=size,
             timeout=self._seconds(timeout_ms),
             counters=self._fetched,
             following=self._following(wanted),
@@ -204,4 +204,4 @@ class Client:
         return self._link.metadata.cluster.topic_id(topic)
 
     def _seconds(self, timeout_ms: int | None) -> float:
-        return (self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1e3
+        return checked_seconds(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)

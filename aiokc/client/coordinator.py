@@ -37,7 +37,7 @@ from ..types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
 from .auto_commit import AutoCommit, Commit
 from .group_offsets import GroupOffsets, Offsets
-from .membership_driver import MembershipDriver
+from .membership_driver import GOODBYE_SECONDS, MembershipDriver
 from .metadata import Metadata
 from .pattern_topics import PatternTopics
 from .rebalance_listener import ListenerCalls
@@ -128,6 +128,7 @@ class Coordinator:
             if self._auto_commit is not None:
                 tasks.start_soon(self._auto_commit.run)
             await self._driver.run()
+            tasks.cancel_scope.cancel()  # it has ended, which it never should: so does this, and the supervisor tells
 
     def loop_is_closed(self) -> None:
         """Nothing runs any more that could end ``run``."""
@@ -303,13 +304,17 @@ class Coordinator:
         """Commit for the last time (with enable_auto_commit), tell the listener, hand over the partitions, leave.
 
         Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group``: whether the group is told (KIP-1092);
-        None: by a dynamic member it is, by a static one not.
+        None: by a dynamic member it is, by a static one not. The last commit may take all but what comes after it: the
+        listener, if there is one, and the LeaveGroup. Where there is nothing to commit, it takes no time.
         """
-        self._changes.commit_within(timeout / 2)
+        after = timeout / 2
+        if self._listener.listener is None:
+            after = min(after, GOODBYE_SECONDS)
+        self._changes.commit_within(timeout - after)
         self._listener.end_within(timeout)  # with a rest for the LeaveGroup
         with anyio.move_on_after(timeout):
             if self._auto_commit is not None and not self._subscription.by_topics:
-                await self._auto_commit.hand_over(timeout / 2)
+                await self._auto_commit.hand_over(timeout - after)
             self._driver.feed(Leave(leave_group))
             await self._driver.left()
 

@@ -16,7 +16,7 @@ from ..core.kept_batches import Opened
 from ..core.partition_buffer import PartitionBuffer
 from ..core.positions import PartitionPosition
 from ..core.subscription import Subscription
-from ..errors import RecordError, fresh
+from ..errors import RecordError, UsageError, fresh
 from ..records import NATIVE
 from ..types import BatchEnd, ConsumerRecords, TopicPartition
 from .polling import Turn
@@ -137,7 +137,13 @@ class FetchCollector:
         key = id(unread)
         opening = self._opening.get(key)
         if opening is None:
-            opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
+            try:
+                opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
+            except RuntimeError as error:
+                raise UsageError(
+                    f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}, for the loop's "
+                    "default executor was shut down: give it another by loop.set_default_executor(), and call again"
+                ) from error
             self._opening[key] = opening
 
             def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
@@ -147,6 +153,8 @@ class FetchCollector:
 
             opening.add_done_callback(done)
         await asyncio.wait([opening])
+        if opening.cancelled():  # by the application, which has shut its executor down: another one may be there by now
+            return
         try:
             opened = opening.result()
         except RecordError as error:

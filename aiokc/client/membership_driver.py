@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -55,6 +55,10 @@ from .signal import Signal
 from .watchdog import Watchdog
 
 logger = logging.getLogger("aiokc.group")
+
+#: How long who stops waits for the answer to its LeaveGroup. Sent, it does its work without; and a coordinator that has
+#: to be found and connected to first, and is well, is found in less.
+GOODBYE_SECONDS: Final = 2.0
 
 E = TypeVar("E")
 
@@ -116,6 +120,7 @@ class MembershipDriver:
         self._tasks: TaskGroup | None = None
         self._exchange: _Exchange | None = None  # the join, assignment or sync under way
         self._goodbyes = 0  # on their way
+        self._goodbye_at = -math.inf  # when the last one has set out
         self._is_conversing = False  # the task of the last one goes on with the next
 
     async def run(self) -> None:
@@ -145,10 +150,14 @@ class MembershipDriver:
     async def left(self) -> None:
         """Return when the machine has left its group, and the coordinator was told, or nothing will come of that.
 
-        Who has failed, or was not polled, has said goodbye before: that may still be on its way.
+        Who has failed, or was not polled, has said goodbye before: that may still be on its way. Its answer is not
+        waited for longer than GOODBYE_SECONDS: nothing depends on that.
         """
         while self._tasks is not None and (not self.machine.has_left or self._goodbyes):
-            await self.moved.wait()
+            patience = self._goodbye_at + GOODBYE_SECONDS - asyncio.get_running_loop().time()
+            if self._goodbyes and patience <= 0:
+                return
+            await self.moved.wait(patience if self._goodbyes else None)
 
     async def _keep_time(self) -> None:
         """Tell the machine what nobody asked for: that its time has come, and how the topics stand that it watches."""
@@ -226,6 +235,7 @@ class MembershipDriver:
             case SendLeave():
                 self._end_exchange()
                 self._goodbyes += 1
+                self._goodbye_at = asyncio.get_running_loop().time()
                 tasks.start_soon(self._say_goodbye, effect)
             case ForgetCoordinator():
                 self._lookup.forget(effect.node_id)

@@ -121,6 +121,7 @@ class Reading:
     async def stop(self, *, timeout: float, leave_group: bool | None) -> None:
         """Leave the group, then end the background; the first has ``timeout`` seconds, the second needs no network."""
         self.listener.refuse_inside("stop()")
+        self.link.check_loop()
         if not self.link.running:
             await self.link.stop()
             self._close_interceptors()

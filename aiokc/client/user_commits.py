@@ -63,6 +63,8 @@ class UserCommits:
     def commit_soon(self, what: Committable, on_done: OnCommitted | None) -> None:
         """It is sent after all commits before, once. Errors of Kafka's are the callback's, or the log's."""
         wanted = _offsets(what)
+        if on_done is not None and not callable(on_done):
+            raise ConfigError(f"on_done must be a function of (offsets, error), or None, not {type(on_done).__name__}")
         if asyncio.iscoroutinefunction(on_done):
             raise ConfigError("on_done must be a plain function: nobody would await a coroutine")
         self.unwaited.run_callbacks()

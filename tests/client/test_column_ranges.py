@@ -302,7 +302,7 @@ async def test_wrong_arguments() -> None:
             ({"columns": []}, "at least one column"),
             ({"columns": ["timestamp_type", "timestampType"]}, "each once"),
             ({"timestamp_unit": "s"}, "'ms' or 'us'"),
-            ({"batch_bytes": 1000}, "between 64 KiB and 1 GiB"),
+            ({"batch_bytes": 1000}, "between 65536 and 1073741824"),
         ):
             with pytest.raises(ConfigError, match=problem):
                 client.read_columns({ZERO: (0, 1)}, **options)

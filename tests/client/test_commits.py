@@ -408,6 +408,26 @@ async def test_what_a_callback_raises_is_raised_by_the_call_that_runs_it_and_los
         assert outcomes.seen == [("2", None)]
 
 
+@pytest.mark.parametrize("raised", [StopAsyncIteration(), StopIteration(), GeneratorExit(), asyncio.CancelledError()])
+async def test_what_would_end_an_iteration_in_silence_is_an_error_of_the_callback(
+    cluster: Cluster, raised: BaseException
+) -> None:
+    def fail(offsets: Any, error: KafkaError | None) -> None:
+        raise raised
+
+    async with consumer(cluster) as reader:
+        reader.assign([ZERO])
+        reader.commit_soon({ZERO: 1}, fail)
+        with pytest.raises(UsageError, match=r"on_done of commit_soon\(\) .*" + type(raised).__name__):
+            await read_all(reader)
+        assert reader.health().running
+
+
+async def read_all(reader: Consumer) -> None:
+    async for _ in reader:
+        pass
+
+
 async def test_a_callback_may_call_for_the_next_commit(cluster: Cluster) -> None:
     outcomes = Outcomes()
 

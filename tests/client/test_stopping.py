@@ -278,6 +278,55 @@ async def test_a_timeout_of_nothing_waits_for_nobody(cluster: Cluster) -> None:
     assert consumer.assignment() == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("silent", "options", "least", "most"),
+    [
+        pytest.param(REQUESTS, {}, 0, 3, id="nothing to commit, every broker silent"),
+        pytest.param([LeaveGroupRequest], {}, 0, 3, id="nothing to commit, LeaveGroup unanswered"),
+        pytest.param(REQUESTS, {"group_instance_id": "i"}, 0, 1, id="nothing to tell the group either"),
+        pytest.param([FetchRequest], {}, 0, 1, id="fetch sessions that nobody closes"),
+        pytest.param(REQUESTS, {"group_id": None}, 0, 1, id="no group"),
+        pytest.param(REQUESTS, {"enable_auto_commit": True}, 25, 30, id="something to commit, every broker silent"),
+        pytest.param([OffsetCommitRequest], {"enable_auto_commit": True}, 25, 30, id="something to commit, unanswered"),
+    ],
+)
+def test_each_step_of_stop_waits_for_what_it_can_still_bring(
+    silent: list[Any], options: dict[str, Any], least: float, most: float
+) -> None:
+    """The brokers take connections and requests, and say nothing: that can last, say behind a firewall."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+        consumer = await reading(cluster, "t", **{"enable_auto_commit": False, **options})
+        if consumer.config.group_id is not None and not consumer.config.enable_auto_commit:
+            await consumer.commit()
+        for api in silent:
+            cluster.intercept(api, drop())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await consumer.stop()
+        assert least <= round(loop.time() - began, 1) <= most
+
+    virtually(story)
+
+
+def test_a_listener_has_its_share_of_a_stop_whose_commit_is_not_answered() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+
+        async def at_once() -> None: ...
+
+        listener = Told(at_once)
+        consumer = await reading(cluster, "t", listener=listener)
+        cluster.intercept(OffsetCommitRequest, drop())
+        began = asyncio.get_running_loop().time()
+        await consumer.stop()
+        assert listener.told == ["revoked"]
+        assert asyncio.get_running_loop().time() - began < 16
+
+    virtually(story, topics={"t": 2})
+
+
 # Whether the group is told
 
 
