@@ -51,7 +51,7 @@ class Client:
     def __init__(self, config: ClientConfig | None = None, **options: Unpack[ClientOptions]) -> None:
         self.config = configured(ClientConfig, config, cast(dict[str, Any], options))
         self._link = ClusterLink(self.config, Random())
-        self._followed = FollowedTopics(self._link.metadata)
+        self._followed = FollowedTopics(self.config, self._link.metadata)
         self._groups: dict[str, GroupOffsets] = {}
         self._fetched = FetchCounters()
 

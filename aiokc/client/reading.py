@@ -50,6 +50,7 @@ class Reading:
         self._read_committed = config.isolation_level == "read_committed"
         self.subscription = Subscription()
         self.link = link = ClusterLink(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
+        self._interest = link.metadata.interest(may_create=True)
         self.fetcher = Fetcher(
             config,
             link.pool,
@@ -235,10 +236,11 @@ class Reading:
         self._want_changed()
 
     def _want_changed(self) -> None:
-        if self.subscription.pattern is not None:
-            self.link.metadata.follow(None)
+        self._pattern.subscription_changed()
+        if self.subscription.pattern is None:  # else that is interested in all
+            self._interest.set(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
         else:
-            self.link.metadata.follow(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
+            self._interest.set(())
         self._topics_changed()
 
     def _topics_changed(self) -> None:
@@ -368,11 +370,9 @@ class Reading:
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         self.check()
-        metadata = self.link.metadata
-        followed = metadata.followed
-        if followed is not None:
-            metadata.follow(followed | {tp.topic for tp in timestamps})
-        return await self.link.lister.list_offsets(timestamps, timeout=timeout)
+        with self.link.metadata.interest() as look:
+            look.set({tp.topic for tp in timestamps})
+            return await self.link.lister.list_offsets(timestamps, timeout=timeout)
 
     # The group
 
