@@ -356,6 +356,29 @@ class Consumer(Generic[K, V]):
         """
         return self._reading.current_lag(checked_partition(partition))
 
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark: the offset behind the last record that all in-sync replicas have.
+
+        Like the next two it asks nobody, is None before the first answer to a Fetch of ``partition``, and raises
+        UsageError where that is not assigned. ``end_offsets()`` asks the leader.
+        """
+        return self._reading.subscription[checked_partition(partition)].high_watermark
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The offset up to which all transactions are over: where ``isolation_level="read_committed"`` ends.
+
+        None where brokers do not tell it: up to Kafka 0.10, and to a consumer that reads uncommitted records.
+        """
+        return self._reading.subscription[checked_partition(partition)].last_stable_offset
+
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When a broker was last heard of about ``partition``, in ms since the epoch: highwater() is as of then.
+
+        Also where there was nothing new. While nothing is fetched (it is paused, or enough is buffered) it stands.
+        When this consumer was last polled says ``health().last_poll_age_ms``.
+        """
+        return self._reading.last_poll_timestamp(checked_partition(partition))
+
     def health(self) -> Health:
         """Whether it is well, at this moment: for a liveness probe, or a log line. Never raises, asks nobody."""
         return self._reading.health()

@@ -186,6 +186,10 @@ class Reading:
     def current_lag(self, tp: TopicPartition) -> int | None:
         return self.subscription[tp].lag(self._read_committed)
 
+    def last_poll_timestamp(self, tp: TopicPartition) -> int | None:
+        heard_at = self.fetcher.heard_at(tp)
+        return None if heard_at is None else int(heard_at * 1e3)
+
     def check(self, only: frozenset[TopicPartition] | None = None) -> None:
         """Raise ConsumerClosed unless running, what ended the background, UsageError if one of ``only`` is not ours."""
         self.link.check()
