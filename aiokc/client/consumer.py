@@ -46,6 +46,7 @@ from .reading import Reading
 from .rebalance_listener import RebalanceListener
 from .run_of_records import LEAST_AHEAD
 from .user_commits import Committable
+from .waiting_for_assignment import wait_assigned
 
 _ALL_RECORDS = 1 << 31
 _STOP_MS = 30_000
@@ -193,6 +194,25 @@ class Consumer(Generic[K, V]):
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer reads now."""
         return frozenset(self._reading.subscription.assigned)
+
+    async def wait_assigned(self, *, timeout_ms: int | None = None) -> frozenset[TopicPartition]:
+        """Wait until partitions are assigned, and on_partitions_assigned() is done; return all that are.
+
+            async with Consumer("events", group_id="replay") as consumer:
+                for partition in await consumer.wait_assigned():
+                    consumer.seek(partition, 0)
+
+        Returns at once where that is so already, after assign() always. A group, or without one the cluster's answer,
+        may have none for this consumer, which is an assignment, too: the set is empty where there are more members than
+        partitions, or no topic of these exists. The next rebalance may come at any time: a listener hears of that.
+
+        Waiting here is polling, as waiting for records is: calling it says that what earlier calls returned is
+        processed, and one task at a time may be in here or there (ConcurrentCall). Raises what getmany() would raise
+        of group and topics (not of positions: the user may be about to seek), UsageError where nothing is subscribed
+        to and in a listener, and RequestTimedOut after ``timeout_ms``.
+        """
+        self._poll.run.close()
+        return await wait_assigned(self._reading, self._user, self._seconds(timeout_ms))
 
     # Records
 

@@ -33,6 +33,7 @@ from ..errors import (
     broker_error,
 )
 from ..net.pool import Pool, Purpose
+from ..types import TopicPartition
 from ..wire import prepare
 from ..wire.messages.fetch import FetchRequest, FetchResponse
 from .fetch_collector import FetchCollector

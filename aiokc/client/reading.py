@@ -16,7 +16,7 @@ from ..core.cluster import known_error
 from ..core.offset_reset import OffsetReset
 from ..core.subscription import Mode, Subscription
 from ..core.topic_pattern import TopicPattern
-from ..errors import ConsumerClosed, RequestTimedOut, UsageError
+from ..errors import ConsumerClosed, KafkaError, RequestTimedOut, UsageError
 from ..observation import Health, Metrics
 from ..types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
@@ -200,14 +200,22 @@ class Reading:
 
     def raise_errors(self) -> None:
         """Raise what the user must know of: a fatal group error, a missing offset, a topic that he may not read."""
-        if self.subscription.mode is Mode.NONE:
-            raise UsageError("nothing to read: call subscribe() or assign() first")
-        if self.coordinator is not None:
-            self.coordinator.raise_error()
+        self._raise_group_error()
         error = self.finder.take_error(of_blocked=self.listener.is_inside())
         if error is not None:
             raise error
         self._raise_topic_error()
+
+    def raise_assignment_errors(self) -> None:
+        """Raise what keeps the user from an assignment: as ``raise_errors``, but for what is about positions."""
+        self._raise_group_error()
+        self._raise_topic_error()
+
+    def _raise_group_error(self) -> None:
+        if self.subscription.mode is Mode.NONE:
+            raise UsageError("nothing to read: call subscribe() or assign() first")
+        if self.coordinator is not None:
+            self.coordinator.raise_error()
 
     def _raise_topic_error(self) -> None:
         cluster = self.link.metadata.cluster
@@ -216,6 +224,21 @@ class Reading:
             error = known_error(cluster, topics)
             if error is not None:
                 raise error
+
+    @property
+    def has_assigned(self) -> bool:
+        """Whether what is assigned is what group, metadata or user have assigned, and the listener is done with it."""
+        if not self.subscription.by_topics:
+            return self.subscription.mode is Mode.PARTITIONS
+        if self.coordinator is not None:
+            return self.coordinator.has_assigned
+        return self._everything is not None and self._everything.has_assigned
+
+    @property
+    def assignment_trouble(self) -> KafkaError | None:
+        """What keeps the assignment from coming at the moment, where that is known."""
+        of_group = self.coordinator.last_error if self.coordinator is not None else None
+        return of_group or self.link.metadata.error
 
     # What is read
 

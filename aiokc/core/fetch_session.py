@@ -121,8 +121,8 @@ class FetchSession:
 
     A broker that gives no session (id 0) gets full requests for ever; so does one that is asked for none (not
     ``wished``), since it has room for few, and keeps each for two minutes. ``known`` is what the broker was last asked
-    for, by partition, and ``marks`` what it last said of each. ``heard_at`` is when an answer last counted, in seconds since
-    the epoch: of what is known and was left out of it, nothing had changed by then.
+    for, by partition, and ``marks`` what it last said of each. ``heard_at`` is when an answer last counted, in
+    seconds since the epoch: of what is known and was left out of it, nothing had changed by then.
     """
 
     def __init__(self, *, wished: bool = True) -> None:

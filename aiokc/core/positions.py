@@ -35,8 +35,8 @@ class PartitionPosition:
     ``checked_epoch`` is that of the leader whose log is known to hold that record, ``topic_id`` the topic that the
     position is one of (KIP-516): None where not known.
     ``lost`` says of a reset that the log did not hold the position, and nobody asked for it. ``read_replica`` is the
-    broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392). ``heard_at`` is when a Fetch answer
-    last spoke of it, in seconds since the epoch.
+    broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392). ``heard_at`` is when an answer
+    to a Fetch last spoke of it, in seconds since the epoch.
     """
 
     token: int

@@ -18,9 +18,7 @@ ZERO = TopicPartition("t", 0)
 
 
 def reader_of(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
-    return Consumer(
-        bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20, **options
-    )
+    return Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20, **options)
 
 
 @pytest.mark.timeout(30)
@@ -31,7 +29,9 @@ async def test_the_ends_of_a_log_are_those_that_its_leader_told(isolation: str) 
             with pytest.raises(UsageError, match="t-0 is not assigned"):
                 look(ZERO)
         reader.assign([ZERO])
-        assert (reader.highwater(ZERO), reader.last_stable_offset(ZERO), reader.last_poll_timestamp(ZERO)) == (None,) * 3
+        assert reader.highwater(ZERO) is None
+        assert reader.last_stable_offset(ZERO) is None
+        assert reader.last_poll_timestamp(ZERO) is None
         cluster.append("t", b"0", b"1", b"2")
 
         async def with_an_open_transaction(exchange: Exchange) -> FetchResponse:
