@@ -67,12 +67,12 @@ class Consumer(Generic[K, V]):
     With ``group_id=None`` a subscription means all partitions of its topics, and commit() and committed() raise
     UsageError.
 
-    One task at a time may be inside getmany, getone or the iterator (ConcurrentCall). All calls that wait for
-    something, or commit, raise ConsumerClosed outside start() ... stop(), and what ended the background, as itself, if
-    something did. Every wait for the network ends after ``timeout_ms`` (default: default_api_timeout_ms) with
-    RequestTimedOut, or NoBrokersAvailable where any broker could have answered. Only waiting for records is unbounded
-    by default; it counts as polling. A cancelled call loses nothing. What is no partition, offset or timestamp raises
-    ConfigError.
+    One task at a time may be inside getmany, getone, the iterator or wait_assigned (ConcurrentCall). All calls that
+    wait for something, or commit, raise ConsumerClosed outside start() ... stop(), and what ended the background, as
+    itself, if something did. Every wait for the network ends after ``timeout_ms`` (default: default_api_timeout_ms)
+    with RequestTimedOut, or NoBrokersAvailable where any broker could have answered. Only waiting for records is
+    unbounded by default; it counts as polling. A cancelled call loses nothing. What is no partition, offset or
+    timestamp raises ConfigError.
     """
 
     def __init__(
@@ -172,7 +172,8 @@ class Consumer(Generic[K, V]):
         """Read nothing, and leave the group: assignment() is empty at once, the rest is done in the background.
 
         The listener's on_partitions_revoked() is called before the group is left; a commit() inside of it stores what
-        was returned.
+        was returned. A static member does not tell its group (KIP-345): it gets the same again where it subscribes to
+        the same topics within ``session_timeout_ms``, and nobody rebalances; later others have its partitions.
         """
         self._reading.unsubscribe()
 

@@ -103,6 +103,9 @@ def test_another_subscription_is_waited_for_anew(group_id: str | None) -> None:
             consumer.unsubscribe()
             consumer.subscribe(["t"])
             assert await consumer.wait_assigned() == BOTH
+            consumer.unsubscribe()
+            consumer.subscribe(re.compile("u"))
+            assert await consumer.wait_assigned() == {TopicPartition("u", 0)}
 
     virtually(story, topics={"t": 2, "u": 1})
 
