@@ -205,7 +205,8 @@ class Consumer(Generic[K, V]):
 
         Returns at once where that is so already, after assign() always. A group, or without one the cluster's answer,
         may have none for this consumer, which is an assignment, too: the set is empty where there are more members than
-        partitions, or no topic of these exists. The next rebalance may come at any time: a listener hears of that.
+        partitions, or no topic of these exists. A member whose pattern matches nothing waits outside the group, and
+        this call with it. The next rebalance may come at any time: a listener hears of that.
 
         Waiting here is polling, as waiting for records is: calling it says that what earlier calls returned is
         processed, and one task at a time may be in here or there (ConcurrentCall). Raises what getmany() would raise

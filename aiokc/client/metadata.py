@@ -140,7 +140,7 @@ class Metadata:
 
     async def _refresh(self, timeout: float) -> None:
         known = self._cluster_errors()
-        merged = self.cluster
+        merged: Cluster | None = None
         deadline = asyncio.get_running_loop().time() + timeout
         for topics, create in self._questions():
             self._asking = True
@@ -148,7 +148,8 @@ class Metadata:
                 response = await self._ask(topics, deadline - asyncio.get_running_loop().time(), create=create)
             finally:
                 self._asking = False
-            merged = await _merged(merged, response, complete=topics is None)
+            merged = await _merged(merged or self.cluster, response, complete=topics is None)
+        assert merged is not None  # there is always something to ask
         # A broker that has not heard of an election yet must not undo what the new leader's predecessor said of it.
         self.cluster, held = with_leaders(merged, self._leaders, self._leader_addresses)
         self._leaders = {tp: leader for tp, leader in self._leaders.items() if tp in held}
