@@ -133,6 +133,7 @@ def test_a_look_at_a_topic_follows_it_no_longer_and_does_not_create_it(look: Loo
             consumer.assign([TopicPartition("t", 0)])
         async with consumer:
             await look(consumer)
+            await asyncio.sleep(0.1)  # what was asked for the look is answered
             cluster.delete_topic("other")
             began = asyncio.get_running_loop().time()
             await asyncio.sleep(60)
