@@ -187,7 +187,7 @@ class BrokerError(KafkaError):
         self.code = code = error_code(code)
         name = error_name(code)
         super().__init__(f"{name}: {message}" if message else name)
-        self.retriable = isinstance(code, ErrorCode) and code.retriable
+        self.retriable = is_retriable(code)
 
 
 class OffsetOutOfRange(BrokerError):
@@ -280,6 +280,16 @@ def _with_history_of(error: BaseException, again: E) -> E:
     if hasattr(error, "__notes__"):
         again.__notes__ = list(error.__notes__)
     return again
+
+
+def is_retriable(code: int) -> bool:
+    """Whether asking again may help: where Kafka says so, and after UNKNOWN_SERVER_ERROR, whatever the request was.
+
+    With that code a broker says that something failed which it has no code for, and nothing of the cause. Whatever this
+    client sends may be sent twice, a commit, too. So to ask again can do no harm, and what has failed once may succeed.
+    """
+    known = error_code(code)
+    return isinstance(known, ErrorCode) and (known.retriable or known is ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def broker_error(code: int, message: str = "") -> BrokerError:

@@ -55,21 +55,37 @@ class AllPartitions:
         self._left: list[tuple[RebalanceListener | None, frozenset[TopicPartition]]] = []
         self._running = False
         self._leaving = False
+        self._settled_at = -1  # how often it had been woken when there was nothing more to do
 
     async def run(self) -> None:
         """Follow the metadata until ``leave``, and then do nothing more: only a driver that has failed ends."""
         self._running = True
         try:
             while not (self._leaving and not self._announced and not self._left):
+                woken = self.wake.notified
                 if await self._follow():
                     self.assigned.notify()
                     await asyncio.sleep(0)  # a step for thousands of partitions takes milliseconds
-                elif not await self.wake.wait(self._patience if self._vanished else None):
+                    continue
+                if self._settled_at != woken:
+                    self._settled_at = woken
+                    self.assigned.notify()
+                if not await self.wake.wait(self._patience if self._vanished else None):
                     self._metadata.request_update()
         finally:
             self._running = False
             self.assigned.notify()
         await anyio.sleep_forever()
+
+    @property
+    def has_assigned(self) -> bool:
+        """Whether the assignment is what the metadata say of all that is subscribed to, and the listener is done."""
+        cluster, subscription = self._metadata.cluster, self._subscription
+        if self._settled_at != self.wake.notified:
+            return False
+        if subscription.pattern is not None:
+            return subscription.is_matched
+        return all(topic in cluster.topics or topic in cluster.errors for topic in subscription.topics)
 
     def unsubscribed(self) -> None:
         """To be called when the user gives up his subscription: the listener of now is told what goes."""

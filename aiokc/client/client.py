@@ -60,7 +60,7 @@ class Client:
             lambda listener: link.stop(),
             lambda: None,
         )
-        self._followed = FollowedTopics(self._link.metadata)
+        self._followed = FollowedTopics(self.config, self._link.metadata)
         self._groups: dict[str, GroupOffsets] = {}
         self._fetched = FetchCounters()
 

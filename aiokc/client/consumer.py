@@ -49,6 +49,7 @@ from .reading import Reading
 from .rebalance_listener import RebalanceListener
 from .run_of_records import LEAST_AHEAD
 from .user_commits import Committable
+from .waiting_for_assignment import wait_assigned
 
 _ALL_RECORDS = 1 << 31
 _GIB = 1 << 30
@@ -70,12 +71,12 @@ class Consumer(Generic[K, V]):
     With ``group_id=None`` a subscription means all partitions of its topics, and commit() and committed() raise
     UsageError.
 
-    One task at a time may be inside getmany, getone or the iterator (ConcurrentCall). All calls that wait for
-    something, or commit, raise ConsumerClosed outside start() ... stop(), and what ended the background, as itself, if
-    something did. Every wait for the network ends after ``timeout_ms`` (default: default_api_timeout_ms) with
-    RequestTimedOut, or NoBrokersAvailable where any broker could have answered. Only waiting for records is unbounded
-    by default; it counts as polling. A cancelled call loses nothing. What is no partition, offset, timestamp, count or
-    time to wait raises ConfigError.
+    One task at a time may be inside getmany, getone, the iterator or wait_assigned (ConcurrentCall). All calls that
+    wait for something, or commit, raise ConsumerClosed outside start() ... stop(), and what ended the background, as
+    itself, if something did. Every wait for the network ends after ``timeout_ms`` (default: default_api_timeout_ms)
+    with RequestTimedOut, or NoBrokersAvailable where any broker could have answered. Only waiting for records is
+    unbounded by default; it counts as polling. A cancelled call loses nothing. What is no partition, offset,
+    timestamp, count or time to wait raises ConfigError.
 
     One that is forgotten while it runs, without stop(), gives a ResourceWarning, which in asyncio's debug mode says
     where it was made, and is stopped in the background.
@@ -190,7 +191,8 @@ class Consumer(Generic[K, V]):
         """Read nothing, and leave the group: assignment() is empty at once, the rest is done in the background.
 
         The listener's on_partitions_revoked() is called before the group is left; a commit() inside of it stores what
-        was returned.
+        was returned. A static member does not tell its group (KIP-345): it gets the same again where it subscribes to
+        the same topics within ``session_timeout_ms``, and nobody rebalances; later others have its partitions.
         """
         self._reading.unsubscribe()
 
@@ -212,6 +214,26 @@ class Consumer(Generic[K, V]):
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer reads now."""
         return frozenset(self._reading.subscription.assigned)
+
+    async def wait_assigned(self, *, timeout_ms: int | None = None) -> frozenset[TopicPartition]:
+        """Wait until partitions are assigned, and on_partitions_assigned() is done; return all that are.
+
+            async with Consumer("events", group_id="replay") as consumer:
+                for partition in await consumer.wait_assigned():
+                    consumer.seek(partition, 0)
+
+        Returns at once where that is so already, after assign() always. A group, or without one the cluster's answer,
+        may have none for this consumer, which is an assignment, too: the set is empty where there are more members than
+        partitions, or no topic of these exists. A member whose pattern matches nothing waits outside the group, and
+        this call with it. The next rebalance may come at any time: a listener hears of that.
+
+        Waiting here is polling, as waiting for records is: calling it says that what earlier calls returned is
+        processed, and one task at a time may be in here or there (ConcurrentCall). Raises what getmany() would raise
+        of group and topics (not of positions: the user may be about to seek), UsageError where nothing is subscribed
+        to and in a listener, and RequestTimedOut after ``timeout_ms``.
+        """
+        self._poll.run.close()
+        return await wait_assigned(self._reading, self._user, self._seconds(timeout_ms))
 
     # Records
 
@@ -371,6 +393,29 @@ class Consumer(Generic[K, V]):
         ``partition`` is not assigned.
         """
         return self._reading.current_lag(checked_partition(partition))
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark: the offset behind the last record that all in-sync replicas have.
+
+        Like the next two it asks nobody, is None before the first answer to a Fetch of ``partition``, and raises
+        UsageError where that is not assigned. ``end_offsets()`` asks the leader.
+        """
+        return self._reading.subscription[checked_partition(partition)].high_watermark
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The offset up to which all transactions are over: where ``isolation_level="read_committed"`` ends.
+
+        None where brokers do not tell it: up to Kafka 0.10, and to a consumer that reads uncommitted records.
+        """
+        return self._reading.subscription[checked_partition(partition)].last_stable_offset
+
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When a broker was last heard of about ``partition``, in ms since the epoch: highwater() is as of then.
+
+        Also where there was nothing new. While nothing is fetched (it is paused, or enough is buffered) it stands.
+        When this consumer was last polled says ``health().last_poll_age_ms``.
+        """
+        return self._reading.last_poll_timestamp(checked_partition(partition))
 
     def health(self) -> Health:
         """Whether it is well, at this moment: for a liveness probe, or a log line. Never raises, asks nobody."""

@@ -149,6 +149,11 @@ class Coordinator:
             raise fresh(self.error)
 
     @property
+    def has_assigned(self) -> bool:
+        """Whether this member is in a generation that has assigned, and nothing of that is left to be carried out."""
+        return self.generation >= 0 and not self._machine.is_settling and self._changes.are_done
+
+    @property
     def generation(self) -> int:
         """The generation of the group that this member belongs to; -1 in none."""
         return self._machine.member.generation_id

@@ -106,7 +106,7 @@ class MembershipDriver:
         self._lookup = lookup
         interval, session = config.heartbeat_interval_ms / 1e3, config.session_timeout_ms / 1e3
         self._requests = ClassicRequests(group, lookup, request_timeout, self._joining)
-        self._leader = GroupLeader(group, metadata, subscription)
+        self._leader = GroupLeader(group, metadata)
         self._watchdog = Watchdog(group, polls, options, request_timeout, least_rest(interval, session))
         self._metadata = metadata
         self._sooner = Signal()  # there is something to do before _wakes_at, or there are new metadata

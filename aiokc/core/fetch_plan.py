@@ -336,6 +336,11 @@ class FetchPlanner:
         node = self._nodes.get(node_id)
         return node.session if node is not None else FetchSession(wished=self._sessions)
 
+    def heard_at(self, tp: TopicPartition) -> float | None:
+        """When a broker that was asked for ``tp`` last answered, in seconds since the epoch; None: not lately."""
+        sessions = (node.session for node in self._nodes.values() if tp in node.session.known)
+        return max((session.heard_at for session in sessions if session.heard_at is not None), default=None)
+
     def closings(self) -> list[FetchPlan]:
         """Return the Fetch that ends the session, and asks for nothing, for each broker that gave one."""
         ends = [(node_id, node.session.closing()) for node_id, node in self._nodes.items()]

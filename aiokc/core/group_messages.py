@@ -195,7 +195,7 @@ class ClassicGroup:
         if code in _FATAL:
             return Fatal(sent, error)
         # Whatever else a SyncGroup is refused for (the broker cannot store it, ...): the next round may do.
-        if error.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR or isinstance(sent, SendSync):
+        if error.retriable or isinstance(sent, SendSync):
             return NotNow(sent, self._error(code, _said_by(node_id)))
         return Fatal(sent, error)
 

@@ -35,7 +35,8 @@ class PartitionPosition:
     ``checked_epoch`` is that of the leader whose log is known to hold that record, ``topic_id`` the topic that the
     position is one of (KIP-516): None where not known.
     ``lost`` says of a reset that the log did not hold the position, and nobody asked for it. ``read_replica`` is the
-    broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392).
+    broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392). ``heard_at`` is when an answer
+    to a Fetch last spoke of it, in seconds since the epoch.
     """
 
     token: int
@@ -59,6 +60,7 @@ class PartitionPosition:
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     log_start_offset: int | None = None
+    heard_at: float | None = None
     claim: int = field(init=False)
 
     def __post_init__(self) -> None:

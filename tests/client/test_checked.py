@@ -71,7 +71,15 @@ async def test_what_is_no_partition_is_told_so_by_whatever_takes_one(given: Any)
     async with Cluster(topics={"t": 1}) as cluster, listening(cluster) as consumer:
         cluster.append("t", b"0")
         consumer.assign([T0])
-        for plain in (consumer.pause, consumer.resume, consumer.current_lag, lambda tp: consumer.seek(tp, 0)):
+        for plain in (
+            consumer.pause,
+            consumer.resume,
+            consumer.current_lag,
+            consumer.highwater,
+            consumer.last_stable_offset,
+            consumer.last_poll_timestamp,
+            lambda tp: consumer.seek(tp, 0),
+        ):
             with pytest.raises(ConfigError, match="is no partition"):
                 plain(given)
         for waiting in (

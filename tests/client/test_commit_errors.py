@@ -75,6 +75,7 @@ def counted(cluster: Cluster, *apis: Any) -> list[Any]:
         (E.COORDINATOR_NOT_AVAILABLE, True, False),
         (E.NOT_COORDINATOR, True, False),
         (E.REQUEST_TIMED_OUT, True, False),
+        (E.UNKNOWN_SERVER_ERROR, False, False),
         (E.UNKNOWN_TOPIC_OR_PARTITION, False, True),
         (E.UNKNOWN_TOPIC_ID, False, True),
         (E.INCONSISTENT_TOPIC_ID, False, True),
@@ -106,7 +107,6 @@ async def test_a_commit_is_tried_again(
         (E.INVALID_COMMIT_OFFSET_SIZE, BrokerError, "t-0, t-1"),
         (E.INVALID_GROUP_ID, BrokerError, "group 'g'"),
         (E.UNSUPPORTED_VERSION, BrokerError, "group 'g'"),
-        (E.UNKNOWN_SERVER_ERROR, BrokerError, "group 'g'"),
         (E.GROUP_ID_NOT_FOUND, CommitFailed, "t-0, t-1"),
     ],
 )
@@ -265,6 +265,7 @@ async def test_every_code_leads_to_another_attempt_or_to_a_typed_error(cluster: 
         E.COORDINATOR_NOT_AVAILABLE,
         E.NOT_COORDINATOR,
         E.UNSTABLE_OFFSET_COMMIT,
+        E.UNKNOWN_SERVER_ERROR,
         E.UNKNOWN_TOPIC_ID,
     ],
 )
@@ -285,7 +286,6 @@ async def test_committed_waits_for_a_stable_answer(cluster: Cluster, code: Error
         (E.GROUP_AUTHORIZATION_FAILED, AuthorizationFailed),
         (E.TOPIC_AUTHORIZATION_FAILED, AuthorizationFailed),
         (E.UNSUPPORTED_VERSION, BrokerError),
-        (E.UNKNOWN_SERVER_ERROR, BrokerError),
     ],
 )
 async def test_committed_fails_at_once(cluster: Cluster, code: ErrorCode, error: type[KafkaError]) -> None:
