@@ -380,7 +380,7 @@ def test_who_is_left_alone_is_not_looked_at_again_to_find_others() -> None:
     assert subscription.in_state(PositionState.AWAIT_RESET, 1.0) == {}
     assert looked_at == []
     for tp in partitions[1:]:
-        subscription.found(tp, 5)
+        subscription.seek(tp, 5)
     subscription.take_touched()
     assert subscription.next_retry(31.0) is None
     assert subscription.take_touched() == partitions[:1], "the others were answered: nothing happens to them then"
