@@ -135,8 +135,8 @@ class UserCommits:
         """Return what is to be stored, each offset with the topic that it is one of. Raises ConfigError for what is no
         offset.
 
-        One that the user has made up is of the topic that he reads at the moment of his call, whatever comes after it.
-        Of a partition that is not assigned, nothing is known but the name.
+        One that the user has made up is of the topic whose records he holds, or that he reads, at the moment of his
+        call, whatever comes after it. Of a partition that is not assigned, nothing is known but the name.
         """
         if what is None:
             return None
@@ -148,10 +148,9 @@ class UserCommits:
         }
 
     def _topic_id(self, tp: TopicPartition) -> UUID | None:
-        position = self.subscription.find(tp)
-        if position is None:
+        if tp not in self.subscription.assigned:
             return None
-        return position.topic_id or self.coordinator.topic_id(tp.topic)
+        return self.subscription.topic_id(tp) or self.coordinator.topic_id(tp.topic)
 
 
 def _refuse(partitions: Iterable[TopicPartition]) -> None:

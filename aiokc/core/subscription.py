@@ -43,6 +43,7 @@ class Subscription:
         self._tokens = count(1)
         self._held: set[TopicPartition] = set()
         self._taken: set[TopicPartition] = set()
+        self._former_ids: dict[TopicPartition, UUID | None] = {}  # of topics that are gone, and whose records he holds
         self._left: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_held: set[TopicPartition] = set()
@@ -111,7 +112,7 @@ class Subscription:
         self.topics = frozenset()
         self.pattern, self.is_matched = None, False
         self._assigned, self._waiting, self._touched = {}, Waiting(), {}
-        for kept in (self._held, self._taken, self._left, self._left_consumed, self._left_held):
+        for kept in (self._held, self._taken, self._former_ids, self._left, self._left_consumed, self._left_held):
             kept.clear()
         self.assignment_id += 1
         self.touches += 1
@@ -282,6 +283,7 @@ class Subscription:
         if position.held:
             self._taken.add(tp)
             self._held.discard(tp)
+            self._former_ids[tp] = position.topic_id
             position.release()
         position.topic_id = None
         self.await_reset(tp, timestamp, lost=True)
@@ -346,10 +348,16 @@ class Subscription:
     def release(self) -> None:
         """The user came back for more: all that he holds counts as processed."""
         self._taken.clear()
+        self._former_ids.clear()
         self._left_held.clear()
         for tp in self._held:
             self._assigned[tp].release()
         self._held.clear()
+
+    def topic_id(self, tp: TopicPartition) -> UUID | None:
+        """The topic that the user means by ``tp`` as long as he holds records of it; None where that is not known."""
+        position = self._assigned.get(tp)
+        return self._former_ids.get(tp) or (position.topic_id if position is not None else None)
 
     def holds_records(self, partitions: Collection[TopicPartition] | None = None) -> bool:
         """Whether the user holds records (of these partitions) which he has not come back from."""
