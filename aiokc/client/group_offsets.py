@@ -232,7 +232,7 @@ class GroupOffsets:
         member: MemberToken | None,
         timeout: float,
     ) -> dict[TopicPartition, int]:
-        """Return the error code of each partition. Either all of ``offsets`` have the id of their topic, or none has."""
+        """Return the error code of each partition. Either all of ``offsets`` have the ids of their topics, or none."""
         is_by_id = all(offset.topic_id is not None for offset in offsets.values())
         with self.commits.attempt(asyncio.get_running_loop().time):
             node_id, response = await self.lookup.ask(

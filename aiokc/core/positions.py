@@ -44,8 +44,8 @@ class PartitionPosition:
     ``leader_epoch`` is that of the last record before ``position``, if that was read (``epoch_is_read``); else what
     ListOffsets, a commit or the user said, and that record may be older: a leader that never wrote has an epoch, too.
     ``checked_epoch`` is that of the leader whose log is known to hold that record. ``topic_id`` is the topic that the
-    position is one of, ``released_id`` the one of ``released`` (KIP-516): None where not known. An offset means nothing
-    in a topic that was created anew by the same name, which has another id.
+    position is one of, ``released_id`` the one of ``released``, ``held_id`` of what was handed out last (KIP-516): None
+    where not known. An offset means nothing in a topic that was created anew by the same name: that has another id.
     ``lost`` says of a reset that the log did not hold the position, and nobody asked for it. ``read_replica`` is the
     broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392).
     """
@@ -63,6 +63,7 @@ class PartitionPosition:
     released_epoch: int | None = None
     released_id: UUID | None = None
     held: bool = False
+    held_id: UUID | None = None
     reset_timestamp: int | None = None
     lost: bool = False
     until: int | None = None
@@ -119,7 +120,7 @@ class PartitionPosition:
 
     def hand_out(self, position: int, leader_epoch: int | None) -> None:
         """Everything below ``position`` is in the user's hands. Subscription.hand_out calls it, and nobody else."""
-        self.held = True
+        self.held, self.held_id = True, self.topic_id
         self.position = position
         if leader_epoch is not None:
             self.leader_epoch, self.epoch_is_read = leader_epoch, True

@@ -283,7 +283,7 @@ class Subscription:
         if position.held:
             self._taken.add(tp)
             self._held.discard(tp)
-            self._former_ids[tp] = position.topic_id
+            self._former_ids[tp] = position.held_id
             position.release()
         position.topic_id = None
         self.await_reset(tp, timestamp, lost=True)
@@ -357,7 +357,9 @@ class Subscription:
     def topic_id(self, tp: TopicPartition) -> UUID | None:
         """The topic that the user means by ``tp`` as long as he holds records of it; None where that is not known."""
         position = self._assigned.get(tp)
-        return self._former_ids.get(tp) or (position.topic_id if position is not None else None)
+        if position is None or tp in self._former_ids:
+            return self._former_ids.get(tp)
+        return position.held_id if position.held else position.topic_id
 
     def holds_records(self, partitions: Collection[TopicPartition] | None = None) -> bool:
         """Whether the user holds records (of these partitions) which he has not come back from."""

@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from aiokc import Consumer, OffsetAndMetadata, TopicPartition
-from aiokc.errors import CommitFailed, KafkaError
+from aiokc.errors import BrokerError, CommitFailed, KafkaError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import Hold
+from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
+from tests.producing import produce
 
 from .virtually import virtually
 
@@ -326,3 +329,52 @@ def test_a_commit_names_the_id_of_each_offset_and_no_other() -> None:
         assert {topic.topic_id for topic in named} == {old}
 
     with_old_records(story)
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize("away", [0.05, 0.6, 1.5])
+async def test_no_record_of_a_new_topic_is_passed_over_with_kafka(
+    kafka: LocalKafka, topic_name: str, assignor: str, away: float
+) -> None:
+    """A member polls, or holds a batch and commits it, while the topic is deleted and created again, three times."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    tp = TopicPartition(topic_name, 0)
+    kafka.create_topic(topic_name)
+    await asyncio.to_thread(produce, kafka.bootstrap, topic_name, [b"0 %d" % number for number in range(20)])
+    consumer = Consumer(
+        bootstrap_servers=kafka.bootstrap,
+        group_id=topic_name,
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=100,
+        allow_auto_create_topics=False,
+        partition_assignment_strategy=[assignor],
+    )
+    consumer.subscribe([topic_name])
+    async with consumer, asyncio.timeout(200):
+        assert len(await read(consumer, b"0 19")) == 20
+        for number in range(1, 4):
+            polls = number != 2  # else it holds what was returned last
+            polling = asyncio.create_task(read(consumer, b"%d 29" % number, within=60)) if polls else None
+            await asyncio.to_thread(admin.delete_topics([topic_name])[topic_name].result, 30)
+            await asyncio.sleep(away)
+            await created(kafka, topic_name)
+            new = [b"%d %d" % (number, index) for index in range(30)]
+            await asyncio.to_thread(produce, kafka.bootstrap, topic_name, new)
+            got = await (polling or read(consumer, new[-1], within=60))
+            assert got == new
+        await read(consumer, b"nothing", within=1)
+        committed = (await consumer.committed(tp))[tp]
+        assert committed is not None
+        assert committed.offset == 30
+
+
+async def created(kafka: LocalKafka, name: str) -> None:
+    """A broker still refuses the name for a moment after the topic is deleted."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await asyncio.to_thread(kafka.create_topic, name)
+            except BrokerError:
+                await asyncio.sleep(0.05)

@@ -42,8 +42,8 @@ from .history import replaced
 class PlantedBug:
     """What is replaced by what, and the anomalies of which one must be found.
 
-    ``group``, ``cooperative`` and ``recreated`` say in which worlds. ``first`` is the seed to begin with: some bugs show in one world
-    of fifty only, and time is short.
+    ``group``, ``cooperative`` and ``recreated`` say in which worlds. ``first`` is the seed to begin with: some bugs
+    show in one world of fifty only, and time is short.
     """
 
     kinds: frozenset[str]
@@ -338,6 +338,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "skip, lost, over-commit",
         (FetchPlanner, "_is_of_former_topic", lambda self, tp, position, buffer: False),
         group=True,
+        first=14,
         recreated=True,
     ),
     # cooperative groups
