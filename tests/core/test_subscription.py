@@ -439,7 +439,7 @@ def test_a_topic_that_is_created_again_takes_from_the_user_what_he_holds_of_the_
     subscription.seek(A0, 10, topic_id=OLD_ID)
     subscription.hand_out(A0, 20, None)
     subscription.begin_anew(A0, EARLIEST)
-    assert (subscription.taken_from_user, subscription.holds_records()) == ({A0}, False)
+    assert (subscription.taken_from_user, subscription.holds_records()) == (frozenset({A0}), False)
     assert (subscription.consumed(), subscription.committable()) == ({}, {})
     subscription.seek(A0, 0, topic_id=NEW_ID)
     assert subscription.topic_id(A0) == OLD_ID, "he holds its records still"
