@@ -228,7 +228,14 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class CommitFailed(BrokerError):
-    """The group has moved on without this member; nothing was committed."""
+    """The group has moved on without this member; nothing was committed.
+
+    With UNKNOWN_TOPIC_ID: the topic was deleted and created again since the offsets that the message names were read.
+    """
+
+    def __init__(self, code: int, message: str = "") -> None:
+        super().__init__(code, message)
+        self.retriable = False  # whatever the code: the same offsets will not be taken later
 
 
 class RebalanceInProgress(BrokerError):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from random import Random
 from types import TracebackType
 from typing import Any, Unpack, cast
+from uuid import UUID
 
 from ..config import ClientConfig, ClientOptions, configured
 from ..core.counters import FetchCounters
@@ -126,8 +127,13 @@ class Client:
         self._link.check()
         wanted = checked_offsets(offsets)
         group = self._group(group_id)
+        metadata, called_at = self._link.metadata, self._link.metadata.refreshed_at
+
+        def current_id(topic: str) -> UUID | None:  # an older picture may be of a topic that nobody has followed since
+            return metadata.cluster.topic_id(topic) if metadata.refreshed_at > called_at else None
+
         with self._following(wanted):
-            await group.commit(wanted, member=None, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
+            await group.commit(wanted, member=None, timeout=self._seconds(timeout_ms), current_id=current_id)
 
     def read(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], *, timeout_ms: int | None = None

@@ -28,14 +28,14 @@ from ..core.group_protocol import (
     Subscribed,
 )
 from ..core.membership import Membership
-from ..core.positions import PartitionPosition
+from ..core.positions import PartitionPosition, is_of_another_topic
 from ..core.subscription import Mode, Subscription
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
 from ..net.pool import Pool
 from ..types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
-from .auto_commit import AutoCommit, Commit
+from .auto_commit import AutoCommit, Commit, IsOfFormerTopic
 from .group_offsets import GroupOffsets, Offsets
 from .membership_driver import GOODBYE_SECONDS, MembershipDriver
 from .metadata import Metadata
@@ -90,7 +90,7 @@ class Coordinator:
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
             self._auto_commit = _auto_commit_of(
-                config, config.group_id, subscription, self.commit, random, self._exists
+                config, config.group_id, subscription, self.commit, random, self._exists, self.is_of_former_topic
             )
         self._listener = listener or ListenerCalls(changed.notify)
         self._changes = AssignmentChanges(
@@ -282,7 +282,7 @@ class Coordinator:
                 offsets,
                 member=member,
                 timeout=timeout,
-                topic_ids=self._topic_id,
+                current_id=self.topic_id,
                 is_gone=self._is_gone,
                 retry=retry,
                 before_each_attempt=partial(self._check_member, member),
@@ -303,7 +303,7 @@ class Coordinator:
         self, partitions: Iterable[TopicPartition], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed for each of ``partitions``. Raises as GroupOffsets.fetch does."""
-        return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self._topic_id)
+        return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
         """Commit for the last time (with enable_auto_commit), tell the listener, hand over the partitions, leave.
@@ -342,10 +342,15 @@ class Coordinator:
         cluster = self._metadata.cluster
         return topic not in cluster.topics and (cluster.complete or topic in cluster.errors)
 
+    def is_of_former_topic(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        """Whether the metadata know by now that the topic was deleted and created again since that was read."""
+        return is_of_another_topic(offset, self.topic_id(tp.topic))
+
     def _exists(self, topic: str) -> bool:
         return topic in self._metadata.cluster.topics
 
-    def _topic_id(self, topic: str) -> UUID | None:
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of the topic of that name in the newest metadata."""
         return self._metadata.cluster.topic_id(topic)
 
 
@@ -378,6 +383,7 @@ def _auto_commit_of(
     commit: Commit,
     random: Random,
     exists: Callable[[str], bool],
+    is_of_former_topic: IsOfFormerTopic,
 ) -> AutoCommit:
     return AutoCommit(
         group_id,
@@ -387,6 +393,7 @@ def _auto_commit_of(
         timeout=config.request_timeout_ms / 1e3,
         backoff=_backoff_of(config, random),
         exists=exists,
+        is_of_former_topic=is_of_former_topic,
     )
 
 

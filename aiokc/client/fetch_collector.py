@@ -200,7 +200,7 @@ class FetchCollector:
         """``count`` records of a partition, those before ``after``, are the user's; perhaps they are none."""
         if count:
             epoch = buffer.taken_epoch
-            step.ends[buffer.tp] = (after, epoch, position.claim)
+            step.ends[buffer.tp] = BatchEnd(after, epoch, position.claim, position.topic_id)
             self._counters.records += count
             self.subscription.hand_out(buffer.tp, after, epoch)
         else:

@@ -367,7 +367,8 @@ class Reading:
     # Positions and offsets
 
     def seek(self, tp: TopicPartition, where: OffsetAndMetadata) -> None:
-        self.subscription.seek(tp, where.offset, where.leader_epoch)
+        topic_id = where.topic_id or self.link.metadata.cluster.topic_id(tp.topic)
+        self.subscription.seek(tp, where.offset, where.leader_epoch, topic_id=topic_id)
         self._moved.notify()
 
     async def seek_by_time(self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float) -> None:

@@ -17,6 +17,7 @@ from aiokc.errors import CommitFailed, ConfigError, ConsumerClosed, KafkaError, 
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold, drop
+from aiokc.types import BatchEnd
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest
 
@@ -259,7 +260,7 @@ def test_a_batch_can_be_pickled_and_an_empty_one_made() -> None:
     assert ConsumerRecords().next_offsets == {}
     batch: ConsumerRecords[bytes, bytes] = ConsumerRecords()
     batch[ZERO] = []
-    batch.end_at({ZERO: (5, 1, 7), ONE: (6, None, 8)})
+    batch.end_at({ZERO: BatchEnd(5, 1, 7), ONE: BatchEnd(6, None, 8)})
     again = pickle.loads(pickle.dumps(batch))
     assert again == {ZERO: []}
     assert again.next_offsets == {ZERO: OffsetAndMetadata(5, "", 1)}

@@ -136,8 +136,8 @@ async def test_every_version_of_find_coordinator(versions: tuple[int, int]) -> N
 async def test_every_version_of_a_commit(version: int) -> None:
     versions: dict[type[Request[Any]], tuple[int, int]] = {OffsetCommitRequest: (version, version)}
     async with scripted_group(versions) as script, offsets_of(script) as offsets:
-        wanted = {T0: OffsetAndMetadata(5, "note", 3), T1: at(7)}
-        await offsets.commit(wanted, member=MEMBER, timeout=10.0, topic_ids=topic_id)
+        wanted = {T0: OffsetAndMetadata(5, "note", 3, topic_id=TOPIC_ID), T1: OffsetAndMetadata(7, topic_id=TOPIC_ID)}
+        await offsets.commit(wanted, member=MEMBER, timeout=10.0)
         [request] = script.of(OffsetCommitRequest)
         assert script.committed == {T0: 5, T1: 7}
         assert (request.generation_id_or_member_epoch, request.member_id) == (4, "m-1")
@@ -150,7 +150,7 @@ async def test_every_version_of_a_commit(version: int) -> None:
 async def test_a_commit_of_a_static_member_names_its_instance() -> None:
     """KIP-345: so that one which was fenced and does not know it yet cannot commit."""
     async with scripted_group() as script, offsets_of(script) as offsets:
-        await offsets.commit({T0: at(5)}, member=MemberToken(4, "m-1", "i"), timeout=10.0, topic_ids=topic_id)
+        await offsets.commit({T0: at(5)}, member=MemberToken(4, "m-1", "i"), timeout=10.0)
         [request] = script.of(OffsetCommitRequest)
         assert (request.generation_id_or_member_epoch, request.member_id, request.group_instance_id) == (4, "m-1", "i")
 
@@ -177,7 +177,7 @@ async def test_topics_without_a_known_id_are_named() -> None:
 async def test_a_commit_is_repeated_where_that_can_help(code: ErrorCode) -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, code)
-        await offsets.commit({T0: at(5)}, member=MEMBER, timeout=10.0, topic_ids=topic_id)
+        await offsets.commit({T0: at(5)}, member=MEMBER, timeout=10.0)
         assert script.committed == {T0: 5}
         moved = code not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *_TOPIC_CODES)
         assert len(script.of(FindCoordinatorRequest)) == 1 + moved
@@ -285,7 +285,7 @@ async def test_many_partitions_are_committed_in_portions_and_only_a_refused_one_
     wanted = {TopicPartition("t", number): at(number) for number in range(2_500)}
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        assert await offsets.commit(wanted, member=MEMBER, timeout=10.0, topic_ids=topic_id) == wanted
+        assert await offsets.commit(wanted, member=MEMBER, timeout=10.0) == wanted
         assert script.committed == {tp: tp.partition for tp in wanted}
         sent = [[part.partition_index for part in r.topics[0].partitions] for r in script.of(OffsetCommitRequest)]
         assert [len(numbers) for numbers in sent] == [1_000, 1_000, 1_000, 500]

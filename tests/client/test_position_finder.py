@@ -68,15 +68,15 @@ async def test_many_positions_are_set_in_several_steps(monkeypatch: pytest.Monke
     """An answer of a thousand partitions would hold the loop for milliseconds."""
     partitions = [TopicPartition("t", number) for number in range(1_000)]
     steps = [0]
-    found_as_ever = Subscription.found
+    seek = Subscription.seek
 
     def count(*args: Any, **options: Any) -> None:
         if steps[-1] == 0:
             asyncio.get_running_loop().call_soon(steps.append, 0)
         steps[-1] += 1
-        found_as_ever(*args, **options)
+        seek(*args, **options)
 
-    monkeypatch.setattr(Subscription, "found", count)
+    monkeypatch.setattr(Subscription, "seek", count)
     async with Cluster(topics={"t": len(partitions)}) as cluster:
         cluster.append("t", b"0", partition=999)
         async with reading(cluster, *partitions) as consumer, asyncio.timeout(20):

@@ -164,7 +164,8 @@ async def _broker_restart(nemesis: Nemesis, random: Random, seconds: float) -> N
 
 async def _leader_move(nemesis: Nemesis, random: Random, seconds: float) -> None:
     topic, index = nemesis.partition(random)
-    if nemesis.cluster.leader(topic, index) is not None:
+    exists = topic in nemesis.cluster._state.topics.by_name
+    if exists and nemesis.cluster.leader(topic, index) is not None:
         nemesis.note(f"{topic}-{index} is led by broker {nemesis.cluster.move_leader(topic, index)}")
 
 
