@@ -1,4 +1,4 @@
-"""Each block of Python in README.md, docs/guide.md and docs/spark.md does, against a real broker, what a reader would expect."""
+"""Each block of Python in README.md, the guide and Spark's page does, against a real broker, what a reader expects."""
 
 from __future__ import annotations
 

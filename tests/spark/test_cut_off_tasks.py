@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pytest
@@ -56,26 +57,30 @@ def test_the_broken_pipe_is_met_by_pyspark_and_ends_the_thread_and_the_connectio
     """In PySpark's own generator, written to a socket as its worker does. The read hears of it by being closed."""
     source = AiokcDataSource({"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t"})
     task = InputPartition((OffsetRange(TopicPartition("t", 0), 0, RECORDS),))
-    read = records_to_arrow_batches(source.reader(source.schema()).read(task), 10_000, source.schema(), source)
+    read: Any = records_to_arrow_batches(source.reader(source.schema()).read(task), 10_000, source.schema(), source)
     ours, sparks = socket.socketpair()
     limit = threading.Thread(target=take_one_batch, args=(sparks,))
     limit.start()
     with ours:
         outfile = ours.makefile("wb")
-        with pytest.raises(BrokenPipeError), closing(read):
-            first = next(read)
-            assert len(readers()) == 1
-            assert connections(cluster) > 0
-            with pa.ipc.new_stream(outfile, first.schema) as stream:
-                stream.write_batch(first)
-                for batch in read:
-                    stream.write_batch(batch)
+        first = next(read)
+        assert len(readers()) == 1
+        assert connections(cluster) > 0
+        with pytest.raises(BrokenPipeError):
+            write_all(first, read, outfile)
         with pytest.raises(BrokenPipeError):  # of what is left in the buffer: this one PySpark's daemon prints
             outfile.close()
     limit.join(SECONDS)
     assert readers() == []
     assert worker._runtimes == {}
     until(lambda: connections(cluster) == 0)
+
+
+def write_all(first: pa.RecordBatch, read: Any, outfile: BinaryIO) -> None:
+    with closing(read), pa.ipc.new_stream(outfile, first.schema) as stream:
+        stream.write_batch(first)
+        for batch in read:
+            stream.write_batch(batch)
 
 
 def take_one_batch(sparks: socket.socket) -> None:
