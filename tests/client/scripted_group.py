@@ -294,6 +294,8 @@ async def scripted_group(
     script.bootstrap = f"127.0.0.1:{script._ports[1]}"
     try:
         yield script
+        unused = {kind.__name__: len(answers) for kind, answers in script._instead.items() if answers}
+        assert not unused, f"answers that were to be given instead, and that nothing has asked for: {unused}"
     finally:
         await ticks(5)  # what was accepted last has not begun to be served, and is not closed if it never does
         for server in servers:

@@ -221,6 +221,7 @@ async def test_a_commit_that_is_refused_to_the_end_tells_the_last_reason_and_the
         script.instead(OffsetCommitRequest, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000)
         with pytest.raises(RequestTimedOut, match=r"UNKNOWN_TOPIC_OR_PARTITION: group 'g', t-0"):
             await offsets.commit({T0: at(5)}, member=MEMBER, timeout=0.1)
+        script.as_usual(OffsetCommitRequest)  # there is no end to the refusals
 
 
 async def test_a_silent_coordinator_does_not_hold_a_commit_beyond_its_timeout() -> None:
@@ -292,6 +293,7 @@ async def test_a_check_before_each_attempt_ends_the_retries() -> None:
         with pytest.raises(CommitFailed, match="over"):
             await offsets.commit({T0: at(1)}, member=MEMBER, timeout=10.0, before_each_attempt=check)
         assert len(script.of(OffsetCommitRequest)) == 3
+        script.as_usual(OffsetCommitRequest)
 
 
 async def test_many_partitions_are_committed_in_portions_and_only_a_refused_one_again() -> None:

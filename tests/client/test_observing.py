@@ -330,7 +330,7 @@ def test_health_and_metrics_ask_for_no_loop() -> None:
 def test_health_tells_of_a_broker_that_is_not_reached() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"0")
-        async with consumer(cluster) as reader:
+        async with consumer(cluster, request_timeout_ms=1_000) as reader:
             reader.assign([ZERO])
             await reader.getmany()
             assert reader.health().last_error is None
@@ -338,6 +338,8 @@ def test_health_tells_of_a_broker_that_is_not_reached() -> None:
             with pytest.raises(KafkaError):
                 await reader.end_offsets([ZERO], timeout_ms=500)
             assert "broker 1" in str(reader.health().last_error)
+            await asyncio.sleep(3)  # the metadata can't be refreshed either
+            assert reader._reading.link.metadata.error is not None
             cluster.bring_up(1)
             await reader.end_offsets([ZERO])
             await asyncio.sleep(2)  # the metadata are refreshed too, after the longest pause between two attempts
