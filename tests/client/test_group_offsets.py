@@ -22,7 +22,7 @@ from aiokc.errors import AuthorizationFailed, BrokerError, CommitFailed, Malform
 from aiokc.net.pool import Pool
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire import Request
-from aiokc.wire.messages.discovery import FindCoordinatorRequest
+from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -30,6 +30,7 @@ from aiokc.wire.messages.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from tests.net.scripted import dead_port
 
 from .scripted_group import TOPIC_ID, Cut, Park, ScriptedGroup, Silence, scripted_group
 
@@ -87,14 +88,27 @@ async def test_who_gives_up_waiting_does_not_end_the_lookup_for_others() -> None
         assert await offsets.lookup.coordinator(0.0) == 1
 
 
-async def test_a_coordinator_that_the_metadata_does_not_know_yet_makes_it_look_again() -> None:
+async def test_a_coordinator_that_the_metadata_does_not_know_yet_is_asked_where_the_lookup_says_that_it_is() -> None:
     async with scripted_group() as script:
         script.hidden = {2}
+        script.coordinator = 2
         async with offsets_of(script) as offsets:
-            script.coordinator = 2
-            script.hidden = set()
             await offsets.commit({T0: at(5)}, member=None, timeout=10.0)
         assert script.committed == {T0: 5}
+        assert len(script.of(MetadataRequest)) == 1
+        assert [asked.node_id for asked in script.asked if isinstance(asked.request, OffsetCommitRequest)] == [2]
+
+
+async def test_a_coordinator_that_is_not_where_the_metadata_has_it_makes_it_look_again() -> None:
+    """It has moved. What the lookup says of its address counts for a broker only that the metadata does not name."""
+    async with scripted_group() as script:
+        script.coordinator = 2
+        script.elsewhere = {2: dead_port()}
+        async with offsets_of(script) as offsets:
+            script.elsewhere = {}
+            await offsets.commit({T0: at(5)}, member=None, timeout=10.0)
+        assert script.committed == {T0: 5}
+        assert len(script.of(MetadataRequest)) == 2
 
 
 async def test_offsets_that_are_asked_for_late_are_never_older_than_what_was_stored_before_them() -> None:
@@ -207,6 +221,7 @@ async def test_a_commit_that_is_refused_to_the_end_tells_the_last_reason_and_the
         script.instead(OffsetCommitRequest, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000)
         with pytest.raises(RequestTimedOut, match=r"UNKNOWN_TOPIC_OR_PARTITION: group 'g', t-0"):
             await offsets.commit({T0: at(5)}, member=MEMBER, timeout=0.1)
+        script.as_usual(OffsetCommitRequest)  # there is no end to the refusals
 
 
 async def test_a_silent_coordinator_does_not_hold_a_commit_beyond_its_timeout() -> None:
@@ -278,6 +293,7 @@ async def test_a_check_before_each_attempt_ends_the_retries() -> None:
         with pytest.raises(CommitFailed, match="over"):
             await offsets.commit({T0: at(1)}, member=MEMBER, timeout=10.0, before_each_attempt=check)
         assert len(script.of(OffsetCommitRequest)) == 3
+        script.as_usual(OffsetCommitRequest)
 
 
 async def test_many_partitions_are_committed_in_portions_and_only_a_refused_one_again() -> None:
