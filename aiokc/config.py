@@ -81,7 +81,9 @@ class ClientConfig:
                            its group_instance_id)
     request_timeout_ms     how long one answer may take
     default_api_timeout_ms how long one call of the public API may take, retries included
-    resolve                async (host, port) -> [(host, port), ...]: takes the place of DNS for every address
+    resolve                async (host, port) -> [(host, port), ...]: takes the place of DNS for every address. What it
+                           raises, and an empty list, is a failed attempt to connect, and tried again; anything else
+                           that it returns raises ConfigError, from start() or in the place of records
     fetch_buffer_bytes     the most that fetched records may occupy, frames in flight included
     max_response_bytes     the longest response frame that is accepted (0: 16 MiB more than the larger one of
                            fetch_max_bytes and max_decompressed_batch_bytes)
@@ -212,6 +214,7 @@ Config = TypeVar("Config", bound=ClientConfig)
 _MEMBERS: Final = count(1)
 
 _MOST_32: Final = (1 << 31) - 1
+_MOST_64: Final = (1 << 63) - 1
 _LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
 _INSTANCE: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _BY_DURATION: Final = "by_duration:"
@@ -354,6 +357,8 @@ def _check_types(config: ClientConfig) -> None:
         if not isinstance(value, allowed) or is_bool_for_int:
             called = _CALLED.get(annotation, annotation)
             raise ConfigError(f"{name} must be {called}, not {type(value).__name__} ({value!r})")
+        if isinstance(value, int) and value > _MOST_64:
+            raise ConfigError(f"{name}={value} must be at most {_MOST_64} (64 bits)")
         if isinstance(value, list | tuple):
             _check_items(name, value, *_ITEMS.get(annotation, ((str,), "strings")))
 

@@ -187,7 +187,7 @@ class BrokerError(KafkaError):
         self.code = code = error_code(code)
         name = error_name(code)
         super().__init__(f"{name}: {message}" if message else name)
-        self.retriable = isinstance(code, ErrorCode) and code.retriable
+        self.retriable = is_retriable(code)
 
 
 class OffsetOutOfRange(BrokerError):
@@ -228,7 +228,14 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class CommitFailed(BrokerError):
-    """The group has moved on without this member; nothing was committed."""
+    """The group has moved on without this member; nothing was committed.
+
+    With UNKNOWN_TOPIC_ID: the topic was deleted and created again since the offsets that the message names were read.
+    """
+
+    def __init__(self, code: int, message: str = "") -> None:
+        super().__init__(code, message)
+        self.retriable = False  # whatever the code: the same offsets will not be taken later
 
 
 class RebalanceInProgress(BrokerError):
@@ -280,6 +287,16 @@ def _with_history_of(error: BaseException, again: E) -> E:
     if hasattr(error, "__notes__"):
         again.__notes__ = list(error.__notes__)
     return again
+
+
+def is_retriable(code: int) -> bool:
+    """Whether asking again may help: where Kafka says so, and after UNKNOWN_SERVER_ERROR, whatever the request was.
+
+    With that code a broker says that something failed which it has no code for, and nothing of the cause. Whatever this
+    client sends may be sent twice, a commit, too. So to ask again can do no harm, and what has failed once may succeed.
+    """
+    known = error_code(code)
+    return isinstance(known, ErrorCode) and (known.retriable or known is ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def broker_error(code: int, message: str = "") -> BrokerError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias
 from uuid import UUID
 
@@ -50,12 +50,16 @@ class TopicPartition(NamedTuple):
 class OffsetAndMetadata:
     """What a group commits for a partition: the *next* offset to read, a note, and the epoch of the last record read.
 
-    ``leader_epoch`` lets a later reader notice that the log was truncated under the commit (KIP-320).
+    ``leader_epoch`` lets a later reader notice that the log was truncated under the commit (KIP-320). ``topic_id`` is
+    the id of the topic that the offset is one of (KIP-516), where the consumer has found it out: to a topic that was
+    created anew by the same name it says nothing, and a commit of it is refused then. Two offsets that differ by
+    nothing else are equal.
     """
 
     offset: int
     metadata: str = ""
     leader_epoch: int | None = None
+    topic_id: UUID | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,13 +289,19 @@ def typed_record(raw: RawRecord, key: K, value: V) -> ConsumerRecord[K, V]:
     return fields  # type: ignore[return-value]
 
 
-#: How far the records of one partition reach: the next offset, its leader epoch, and the claim they were read under.
-BatchEnd: TypeAlias = tuple[int, int | None, int]
+class BatchEnd(NamedTuple):
+    """How far the records of one partition reach: the next offset and its leader epoch; the claim that they were read
+    under, and the topic that they are of."""
+
+    offset: int
+    leader_epoch: int | None
+    claim: int
+    topic_id: UUID | None = None
 
 
 def next_offsets(ends: Mapping[TopicPartition, BatchEnd]) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return what a commit stores for what ends there."""
-    return {tp: OffsetAndMetadata(offset, "", epoch) for tp, (offset, epoch, _) in ends.items()}
+    return {tp: OffsetAndMetadata(end.offset, "", end.leader_epoch, topic_id=end.topic_id) for tp, end in ends.items()}
 
 
 class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
@@ -317,7 +327,7 @@ class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
     @property
     def claims(self) -> dict[TopicPartition, int]:
         """By which claim each partition was held; another assignment of the same partition is another claim."""
-        return {tp: claim for tp, (_, _, claim) in self.ends.items()}
+        return {tp: end.claim for tp, end in self.ends.items()}
 
     @property
     def ends(self) -> dict[TopicPartition, BatchEnd]:
@@ -382,7 +392,7 @@ class RecordColumns:
     @property
     def claims(self) -> dict[TopicPartition, int]:
         """By which claim each partition was held; another assignment of the same partition is another claim."""
-        return {tp: claim for tp, (_, _, claim) in self._ends.items()}
+        return {tp: end.claim for tp, end in self._ends.items()}
 
     def __arrow_c_schema__(self) -> object:
         return self._arrow.__arrow_c_schema__()

@@ -20,7 +20,7 @@ from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs
 from aiokc.testing.kafka_jars import KAFKA_VERSION, OLD_VERSIONS, home, release
 from aiokc.testing.spark_kafka_jars import spark_kafka_jars
 
-from . import examples, spark_releases
+from . import examples, spark_releases, unused_faults
 from .hang_guard import HangGuard, insist
 
 ROOT = Path(__file__).parent.parent
@@ -81,6 +81,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_GUARD] = HangGuard()
+    unused_faults.watch()
     # A shell's background job ignores Ctrl-C, and so would all processes that tests start, and then interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -92,6 +93,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     with item.config.stash[_GUARD].watching(item.nodeid, _limit(item) + float(item.config.getini("hang_grace"))):
         return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    unused_faults.forget()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    done = yield
+    unused_faults.insist_on_use()  # not where the test has failed: then it may not have come to them
+    return done
 
 
 @pytest.hookimpl(wrapper=True)

@@ -53,6 +53,7 @@ class AllPartitions:
         self._metadata = metadata
         self._subscription = subscription
         self._listener = listener
+        self._changed = changed
         self._changes = AssignmentChanges(
             "without a group",
             subscription,
@@ -73,25 +74,41 @@ class AllPartitions:
         metadata.changed.followed_by(self._wake)
         self._running = False
         self._leaving = False
+        self._followed_at = -1  # how often it had been woken when it last looked
 
     @property
     def drivers(self) -> list[Driver]:
         return [self._run]
 
     async def _run(self) -> None:
-        """Follow the metadata until ``leave``."""
+        """Follow the metadata until ``leave``, and then do nothing more: only a driver that has failed ends."""
         self._running = True
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._changes.run, self._released)
                 while not (self._leaving and not self._given and not self._going):
+                    woken = self._wake.notified
                     self._follow()
+                    if self._followed_at != woken:
+                        self._followed_at = woken
+                        self._changed.notify()
                     if not await self._wake.wait(self._patience if self._vanished else None):
                         self._metadata.request_update()
                 tasks.cancel_scope.cancel()
         finally:
             self._running = False
             self._wake.notify()
+        await anyio.sleep_forever()
+
+    @property
+    def has_assigned(self) -> bool:
+        """Whether the assignment is what the metadata say of all that is subscribed to, and the listener is done."""
+        cluster, subscription = self._metadata.cluster, self._subscription
+        if self._followed_at != self._wake.notified or self._going or not self._changes.are_done:
+            return False
+        if subscription.pattern is not None:
+            return subscription.is_matched
+        return all(topic in cluster.topics or topic in cluster.errors for topic in subscription.topics)
 
     def subscription_changed(self) -> None:
         """What unsubscribe() has given up is revoked at once: the listener of now is told, whoever subscribes next."""
@@ -184,6 +201,8 @@ class AllPartitions:
     def run_callbacks(self) -> None: ...
 
     def close(self) -> None: ...
+
+    def loop_is_closed(self) -> None: ...
 
     def report(self) -> SourceReport:
         return SourceReport()

@@ -71,6 +71,7 @@ class AssignmentChanges:
         self._max_poll_interval = max_poll_interval
         self._queue: deque[_Queued] = deque()
         self._added = Signal()
+        self._is_at_work = False
         self._newest_release: Revoke | Lost | None = None
         self._announced: set[TopicPartition] = set()  # assigned, and nobody was told yet that they go
         self._told_now: frozenset[TopicPartition] = frozenset()  # the listener is being told that they have come
@@ -89,11 +90,18 @@ class AssignmentChanges:
                 self._commits.cut_short()
         self._added.notify()
 
+    @property
+    def are_done(self) -> bool:
+        """Whether no change is under way or waits for its turn."""
+        return not self._queue and not self._is_at_work
+
     async def run(self, released: Callable[[Released], None]) -> None:
         """Carry out changes for ever. ``released`` is told what was given up, in the tick in which it is."""
         while True:
             while not self._queue:
+                self._is_at_work = False
                 await self._added.wait()
+            self._is_at_work = True
             await self._carry_out(self._queue.popleft(), released)  # and refer to its listener no longer than that
 
     async def _carry_out(self, queued: _Queued, released: Callable[[Released], None]) -> None:

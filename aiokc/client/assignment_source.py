@@ -36,6 +36,11 @@ class AssignmentSource(Protocol):
         """What has to run in the background."""
         ...
 
+    @property
+    def has_assigned(self) -> bool:
+        """Whether all that is subscribed to has been assigned, as far as it is there, and the listener is done."""
+        ...
+
     def subscription_changed(self) -> None:
         """The user has changed what he wants to read. To be called before anything else can happen."""
         ...
@@ -66,6 +71,10 @@ class AssignmentSource(Protocol):
 
     def close(self) -> None:
         """Nothing is decided any more: what still waits is told that it has failed."""
+        ...
+
+    def loop_is_closed(self) -> None:
+        """Nothing runs any more that could end what runs in threads. Any thread may call this."""
         ...
 
     def report(self) -> SourceReport: ...

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
+from uuid import UUID
 
 from ..core.backoff import Backoff
 from ..core.rate_limit import RateLimit, and_more
@@ -26,6 +27,10 @@ _ASSIGNING: Final = 2.0
 _NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
+#: Whether an offset is known to be one of a topic that was deleted, and created again by the same name.
+IsOfFormerTopic: TypeAlias = Callable[[TopicPartition, OffsetAndMetadata], bool]
+
+
 class Commit(Protocol):
     async def __call__(self, offsets: Offsets, *, timeout: float, retry: bool) -> None: ...
 
@@ -34,7 +39,8 @@ class AutoCommit:
     """Commits, every ``interval`` seconds, what earlier calls returned and what is not stored yet.
 
     A failure is logged and tried again soon; it is nobody's error, because the next commit makes up for it. ``error``
-    is that of the last attempt. ``exists`` says whether the newest metadata know a topic.
+    is that of the last attempt. ``exists`` says whether the newest metadata know a topic; what ``is_of_former_topic``
+    says that of is left out.
     """
 
     def __init__(
@@ -46,6 +52,7 @@ class AutoCommit:
         timeout: float,
         backoff: Backoff,
         exists: Callable[[str], bool],
+        is_of_former_topic: IsOfFormerTopic,
     ) -> None:
         self._group_id = group_id
         self._subscription = subscription
@@ -54,8 +61,9 @@ class AutoCommit:
         self._timeout = timeout
         self._backoff = backoff
         self._exists = exists
+        self._is_of_former_topic = is_of_former_topic
         self.error: KafkaError | None = None
-        self._stored: dict[TopicPartition, int] = {}
+        self._stored: dict[TopicPartition, tuple[int, UUID | None]] = {}
         self._warnings = RateLimit(_WARNING_INTERVAL)
         self._hurried = False
         self._wake = Signal()
@@ -101,7 +109,7 @@ class AutoCommit:
 
     async def _flush(self, timeout: float, but_not: Collection[str] = _NO_TOPICS) -> KafkaError | None:
         """Commit now what is not stored yet, once; return what went wrong."""
-        if not any(tp.topic not in but_not for tp, _ in self._subscription.uncommitted(self._stored)):
+        if not any(self._wanted(but_not)):
             return None
         try:
             # Asked for in its turn: the user's own commit() may be under way, and what he holds now be stored by then.
@@ -121,12 +129,16 @@ class AutoCommit:
         return None
 
     def _not_stored(self, but_not: Collection[str]) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        wanted = self._subscription.committable(self._stored)
-        return {tp: offset for tp, offset in wanted.items() if tp.topic not in but_not} if but_not else wanted
+        return dict(self._wanted(but_not))
+
+    def _wanted(self, but_not: Collection[str]) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
+        for tp, offset in self._subscription.uncommitted(self._stored):
+            if tp.topic not in but_not and not self._is_of_former_topic(tp, offset):
+                yield tp, offset
 
     def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """The group has these by now, whoever committed them."""
-        self._stored.update((tp, offset.offset) for tp, offset in offsets.items())
+        self._stored.update((tp, (offset.offset, offset.topic_id)) for tp, offset in offsets.items())
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Others may commit for these from here on."""

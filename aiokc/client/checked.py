@@ -1,8 +1,9 @@
-"""Partitions and offsets as users hand them in: checked before a request that nobody can write ends the background."""
+"""What users hand in, checked: what nobody can write into a request, or wait for, would end or stop the background."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from operator import index
 from typing import Any, Final, TypeGuard
 
@@ -13,6 +14,23 @@ _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
 _LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
 _NO_EPOCH: Final = -1  # as Kafka's protocol says it
+
+
+def checked_seconds(timeout_ms: Any) -> float:
+    """Return ``timeout_ms`` in seconds. Raises ConfigError for what is no time to wait: a NaN stops a loop's timers."""
+    is_number = not isinstance(timeout_ms, bool) and isinstance(timeout_ms, Real)
+    if is_number and 0 <= timeout_ms <= _MOST_64:
+        return float(timeout_ms) / 1e3
+    raise ConfigError(f"timeout_ms={timeout_ms!r}: give milliseconds, as a number that is finite and not negative")
+
+
+def checked_count(name: str, given: Any, least: int = 1, most: int = _MOST_64) -> int:
+    """Return what ``given`` counts, for the parameter ``name``. Raises ConfigError."""
+    is_whole = not isinstance(given, bool) and isinstance(given, Integral)
+    if not is_whole or not least <= given <= most:
+        limits = f"of at least {least}" if most == _MOST_64 else f"between {least} and {most}"
+        raise ConfigError(f"{name}={given!r} must be a whole number {limits}")
+    return int(given)
 
 
 def is_topic_name(topic: object) -> bool:
@@ -37,7 +55,7 @@ def checked_partition(given: Any) -> TopicPartition:
         number = index(partition)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{given!r} is no partition: give TopicPartition(topic, number)") from error
-    if not is_topic_name(topic) or not 0 <= number <= _MOST_32:
+    if not is_topic_name(topic) or isinstance(partition, bool) or not 0 <= number <= _MOST_32:
         raise ConfigError(f"{given!r} is no partition: give the topic's name, and a number from 0 on")
     return given if type(given) is TopicPartition and number is partition else TopicPartition(str(topic), number)
 
@@ -65,7 +83,7 @@ def _timestamp(tp: object, given: Any) -> int:
         number = index(given)
     except TypeError:
         number = _MOST_64 + 1
-    if abs(number) > _MOST_64:
+    if abs(number) > _MOST_64 or isinstance(given, bool):
         raise ConfigError(f"{given!r} for {tp} is no timestamp: give milliseconds since the epoch, as an int")
     return number
 
@@ -78,6 +96,8 @@ def checked_ranges(given: Mapping[Any, Any]) -> dict[TopicPartition, tuple[int, 
 def _range(tp: object, given: Any) -> tuple[int, int]:
     try:
         start, until = map(index, given)
+        if any(isinstance(bound, bool) for bound in given):
+            raise TypeError
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{tp}: {given!r} is no range of offsets: give (from, until), two ints") from error
     if not 0 <= start <= until <= _MOST_64:
@@ -136,4 +156,4 @@ def checked_offset(what: str, where: OffsetAndMetadata) -> OffsetAndMetadata:
 
 
 def _is_int(value: object, most: int) -> bool:
-    return isinstance(value, int) and 0 <= value <= most
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most

@@ -59,7 +59,7 @@ class ClassicProtocol:
         self.rest = least_rest(interval, session)
         self.is_cooperative = group.protocol is not RebalanceProtocol.EAGER
         self._requests = ClassicRequests(group, parts.lookup, config.request_timeout_ms / 1e3)
-        self._leader = GroupLeader(group, parts.metadata, parts.subscription)
+        self._leader = GroupLeader(group, parts.metadata)
         self._subscription = parts.subscription
         self._pattern = parts.pattern
         self._pattern_max_age = config.retry_backoff_ms / 1e3

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from random import Random
 from types import TracebackType
 from typing import Any, Unpack, cast
+from uuid import UUID
 
 from ..config import ClientConfig, ClientOptions, configured
 from ..core.counters import FetchCounters
-from ..errors import ConfigError
 from ..observation import ReadMetrics
 from ..records import checked_columns, new_builder
 from ..records.columns import TimestampUnit
@@ -23,10 +23,12 @@ from ..types import (
     TopicPartition,
 )
 from .checked import (
+    checked_count,
     checked_group,
     checked_offsets,
     checked_partitions,
     checked_ranges,
+    checked_seconds,
     checked_timestamps,
     checked_topics,
 )
@@ -59,7 +61,7 @@ class Client:
             lambda listener: link.stop(),
             lambda: None,
         )
-        self._followed = FollowedTopics(self._link.metadata)
+        self._followed = FollowedTopics(self.config, self._link.metadata)
         self._groups: dict[str, GroupOffsets] = {}
         self._fetched = FetchCounters()
 
@@ -125,8 +127,13 @@ class Client:
         self._link.check()
         wanted = checked_offsets(offsets)
         group = self._group(group_id)
+        metadata, called_at = self._link.metadata, self._link.metadata.refreshed_at
+
+        def current_id(topic: str) -> UUID | None:  # an older picture may be of a topic that nobody has followed since
+            return metadata.cluster.topic_id(topic) if metadata.refreshed_at > called_at else None
+
         with self._following(wanted):
-            await group.commit(wanted, member=None, timeout=self._seconds(timeout_ms), topic_ids=self._topic_id)
+            await group.commit(wanted, member=None, timeout=self._seconds(timeout_ms), current_id=current_id)
 
     def read(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], *, timeout_ms: int | None = None
@@ -163,15 +170,14 @@ class Client:
         and raises as read() does; what was read before an error comes first.
         """
         self._link.check()
-        if not 64 << 10 <= batch_bytes <= 1 << 30:
-            raise ConfigError(f"batch_bytes={batch_bytes} must be between 64 KiB and 1 GiB")
+        size = checked_count("batch_bytes", batch_bytes, least=64 << 10, most=1 << 30)
         builder = new_builder(checked_columns(columns), timestamp_unit)
         wanted = checked_ranges(ranges)
         return read_column_ranges(
             self._link,
             wanted,
             builder=builder,
-            batch_bytes=batch_bytes,
+            batch_bytes=size,
             timeout=self._seconds(timeout_ms),
             counters=self._fetched,
             following=self._following(wanted),
@@ -204,4 +210,4 @@ class Client:
         return self._link.metadata.cluster.topic_id(topic)
 
     def _seconds(self, timeout_ms: int | None) -> float:
-        return (self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1e3
+        return checked_seconds(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)

@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeAlias
 from ..core.group_protocol import MemberToken
 from ..core.rate_limit import RateLimit, and_more
 from ..errors import KafkaError, RequestTimedOut, fresh
+from ..net.users_code import USERS_ERRORS, as_error
 from ..types import OffsetAndMetadata, TopicPartition
 from .group_offsets import Offsets
 from .signal import Signal
@@ -163,6 +164,11 @@ class UnwaitedCommits:
         try:
             while self._due:
                 call = self._due.popleft()
-                call.on_done(call.offsets, call.error)
+                try:
+                    call.on_done(call.offsets, call.error)
+                except USERS_ERRORS as error:
+                    if (told := as_error(error, "on_done of commit_soon()")) is not error:
+                        raise told from error
+                    raise
         finally:
             self._calling = False

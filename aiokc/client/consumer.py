@@ -30,9 +30,11 @@ from ..types import (
     V,
 )
 from .checked import (
+    checked_count,
     checked_offset,
     checked_partition,
     checked_partitions,
+    checked_seconds,
     checked_timestamps,
     checked_topics,
     is_text,
@@ -47,8 +49,10 @@ from .reading import Reading
 from .rebalance_listener import RebalanceListener
 from .run_of_records import LEAST_AHEAD
 from .user_commits import Committable
+from .waiting_for_assignment import wait_assigned
 
 _ALL_RECORDS = 1 << 31
+_GIB = 1 << 30
 _STOP_MS = 30_000
 
 
@@ -67,12 +71,12 @@ class Consumer(Generic[K, V]):
     With ``group_id=None`` a subscription means all partitions of its topics, and commit() and committed() raise
     UsageError.
 
-    One task at a time may be inside getmany, getone or the iterator (ConcurrentCall). All calls that wait for
-    something, or commit, raise ConsumerClosed outside start() ... stop(), and what ended the background, as itself, if
-    something did. Every wait for the network ends after ``timeout_ms`` (default: default_api_timeout_ms) with
-    RequestTimedOut, or NoBrokersAvailable where any broker could have answered. Only waiting for records is unbounded
-    by default; it counts as polling. A cancelled call loses nothing. What is no partition, offset or timestamp raises
-    ConfigError.
+    One task at a time may be inside getmany, getone, the iterator or wait_assigned (ConcurrentCall). All calls that
+    wait for something, or commit, raise ConsumerClosed outside start() ... stop(), and what ended the background, as
+    itself, if something did. Every wait for the network ends after ``timeout_ms`` (default: default_api_timeout_ms)
+    with RequestTimedOut, or NoBrokersAvailable where any broker could have answered. Only waiting for records is
+    unbounded by default; it counts as polling. A cancelled call loses nothing. What is no partition, offset,
+    timestamp, count or time to wait raises ConfigError.
 
     One that is forgotten while it runs, without stop(), gives a ResourceWarning, which in asyncio's debug mode says
     where it was made, and is stopped in the background.
@@ -116,15 +120,18 @@ class Consumer(Generic[K, V]):
     async def stop(self, *, timeout_ms: int = _STOP_MS, leave: bool | None = None) -> None:
         """Fetch no more, finish commits, commit (with enable_auto_commit) what earlier calls returned, leave, close.
 
-        Ends in ``timeout_ms``. What the last call returned is not committed: stop() is called on success, on failure
-        and by other tasks, and only the user knows whether that batch is processed; commit() it first, or use
-        ``async with``. ``leave`` says whether the group is told at once (KIP-1092); None: only by a dynamic member.
+        Ends in ``timeout_ms``, and each step waits only for what it can still bring: where nothing is left to commit
+        and the listener is done at once, it takes 3 s at most, also where no broker answers. Raises UsageError in
+        another event loop than that of start(). What the last call returned is not committed: stop() is called on
+        success, on failure and by other tasks, and only the user knows whether that batch is processed; commit() it
+        first, or use ``async with``. ``leave`` says whether the group is told at once (KIP-1092); None: only by a
+        dynamic member.
 
         The listener's on_partitions_revoked() is called before the group is left; what it raises is raised at the end.
         There commit() leaves out what the last call returned, but for a block that ends without an exception. A
         getmany() that waits in another task raises ConsumerClosed. A second call waits for the first one.
         """
-        await self._reading.stop(timeout=timeout_ms / 1e3, leave_group=leave)
+        await self._reading.stop(timeout=checked_seconds(timeout_ms), leave_group=leave)
         self._reading.listener.raise_last_error()
 
     async def __aenter__(self) -> Consumer[K, V]:
@@ -184,7 +191,8 @@ class Consumer(Generic[K, V]):
         """Read nothing, and leave the group: assignment() is empty at once, the rest is done in the background.
 
         The listener's on_partitions_revoked() is called before the group is left; a commit() inside of it stores what
-        was returned.
+        was returned. A static member does not tell its group (KIP-345): it gets the same again where it subscribes to
+        the same topics within ``session_timeout_ms``, and nobody rebalances; later others have its partitions.
         """
         self._reading.unsubscribe()
 
@@ -207,6 +215,26 @@ class Consumer(Generic[K, V]):
         """The partitions that this consumer reads now."""
         return frozenset(self._reading.subscription.assigned)
 
+    async def wait_assigned(self, *, timeout_ms: int | None = None) -> frozenset[TopicPartition]:
+        """Wait until partitions are assigned, and on_partitions_assigned() is done; return all that are.
+
+            async with Consumer("events", group_id="replay") as consumer:
+                for partition in await consumer.wait_assigned():
+                    consumer.seek(partition, 0)
+
+        Returns at once where that is so already, after assign() always. A group, or without one the cluster's answer,
+        may have none for this consumer, which is an assignment, too: the set is empty where there are more members than
+        partitions, or no topic of these exists. A member whose pattern matches nothing waits outside the group, and
+        this call with it. The next rebalance may come at any time: a listener hears of that.
+
+        Waiting here is polling, as waiting for records is: calling it says that what earlier calls returned is
+        processed, and one task at a time may be in here or there (ConcurrentCall). Raises what getmany() would raise
+        of group and topics (not of positions: the user may be about to seek), UsageError where nothing is subscribed
+        to and in a listener, and RequestTimedOut after ``timeout_ms``.
+        """
+        self._poll.run.close()
+        return await wait_assigned(self._reading, self._user, self._seconds(timeout_ms))
+
     # Records
 
     async def getmany(
@@ -219,10 +247,8 @@ class Consumer(Generic[K, V]):
         what it returns. Raises UsageError where one of ``partitions`` is not assigned, or not any more, and
         DeserializationFailed once what lies before that record is returned.
         """
-        most = self.config.max_poll_records if max_records is None else max_records
-        if most < 1:
-            raise ConfigError(f"max_records={most} must be at least 1")
-        return await self._poll.records(partitions, timeout_ms, most, most)
+        most = self.config.max_poll_records if max_records is None else checked_count("max_records", max_records)
+        return await self._poll.records(partitions, _seconds_or_none(timeout_ms), most, most)
 
     async def getmany_columns(
         self,
@@ -243,14 +269,11 @@ class Consumer(Generic[K, V]):
 
         Raises RecordError at a record that columns can't hold: over 2 GiB, or with a timestamp beyond microseconds.
         """
-        most = _ALL_RECORDS if max_records is None else max_records
-        if most < 1:
-            raise ConfigError(f"max_records={most} must be at least 1")
-        if not 1 <= max_bytes <= 1 << 30:
-            raise ConfigError(f"max_bytes={max_bytes} must be between 1 and 1 GiB")
+        most = _ALL_RECORDS if max_records is None else min(checked_count("max_records", max_records), _ALL_RECORDS)
+        most_bytes = checked_count("max_bytes", max_bytes, most=_GIB)
         new = partial(new_builder, checked_columns(columns), timestamp_unit)
-        wanted = ColumnPoll(self._reading.collector, new, rows=most, size=max_bytes)
-        return await self._poll.columns(partitions, timeout_ms, wanted)
+        wanted = ColumnPoll(self._reading.collector, new, rows=most, size=most_bytes)
+        return await self._poll.columns(partitions, _seconds_or_none(timeout_ms), wanted)
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[K | None, V | None]:
         """Return the next record (of ``partitions``, else of any), waiting for it.
@@ -371,6 +394,29 @@ class Consumer(Generic[K, V]):
         """
         return self._reading.current_lag(checked_partition(partition))
 
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark: the offset behind the last record that all in-sync replicas have.
+
+        Like the next two it asks nobody, is None before the first answer to a Fetch of ``partition``, and raises
+        UsageError where that is not assigned. ``end_offsets()`` asks the leader.
+        """
+        return self._reading.subscription[checked_partition(partition)].high_watermark
+
+    def last_stable_offset(self, partition: TopicPartition) -> int | None:
+        """The offset up to which all transactions are over: where ``isolation_level="read_committed"`` ends.
+
+        None where brokers do not tell it: up to Kafka 0.10, and to a consumer that reads uncommitted records.
+        """
+        return self._reading.subscription[checked_partition(partition)].last_stable_offset
+
+    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
+        """When a broker was last heard of about ``partition``, in ms since the epoch: highwater() is as of then.
+
+        Also where there was nothing new. While nothing is fetched (it is paused, or enough is buffered) it stands.
+        When this consumer was last polled says ``health().last_poll_age_ms``.
+        """
+        return self._reading.last_poll_timestamp(checked_partition(partition))
+
     def health(self) -> Health:
         """Whether it is well, at this moment: for a liveness probe, or a log line. Never raises, asks nobody."""
         return self._reading.health()
@@ -419,4 +465,8 @@ class Consumer(Generic[K, V]):
         return await self._reading.link.topics(None, timeout=self._seconds(timeout_ms))
 
     def _seconds(self, timeout_ms: int | None) -> float:
-        return (self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms) / 1e3
+        return checked_seconds(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+
+
+def _seconds_or_none(timeout_ms: int | None) -> float | None:
+    return None if timeout_ms is None else checked_seconds(timeout_ms)

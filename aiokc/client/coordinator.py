@@ -22,19 +22,19 @@ from ..core.group_protocol import (
     Polled,
     Subscribed,
 )
-from ..core.positions import PartitionPosition
+from ..core.positions import PartitionPosition, is_of_another_topic
 from ..core.subscription import Mode, Subscription
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
 from ..net.pool import Pool
 from ..types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from .assignment_changes import AssignmentChanges
-from .auto_commit import AutoCommit, Commit
+from .auto_commit import AutoCommit, Commit, IsOfFormerTopic
 from .classic_protocol import ClassicProtocol
 from .group_offsets import GroupOffsets, Offsets
 from .group_protocol import GroupParts, NewProtocol
 from .last_commits import LastCommits
-from .membership_driver import MembershipDriver
+from .membership_driver import GOODBYE_SECONDS, MembershipDriver
 from .metadata import Metadata
 from .pattern_topics import PatternTopics
 from .rebalance_listener import ListenerCalls
@@ -92,7 +92,7 @@ class Coordinator:
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
             self._auto_commit = _auto_commit_of(
-                config, config.group_id, subscription, self.commit, random, self._exists
+                config, config.group_id, subscription, self.commit, random, self._exists, self.is_of_former_topic
             )
         self._listener = listener or ListenerCalls(changed.notify)
         self._last_commits = LastCommits(
@@ -129,6 +129,7 @@ class Coordinator:
             if self._auto_commit is not None:
                 tasks.start_soon(self._auto_commit.run)
             await self._driver.run()
+            tasks.cancel_scope.cancel()  # it has ended, which it never should: so does this, and the supervisor tells
 
     def loop_is_closed(self) -> None:
         """Nothing runs any more that could end ``run``."""
@@ -147,6 +148,11 @@ class Coordinator:
         if self.error is not None and self._machine.has_failed:
             self._error_told = True
             raise fresh(self.error)
+
+    @property
+    def has_assigned(self) -> bool:
+        """Whether this member is in a generation that has assigned, and nothing of that is left to be carried out."""
+        return self.generation >= 0 and not self._machine.is_settling and self._changes.are_done
 
     @property
     def generation(self) -> int:
@@ -277,7 +283,7 @@ class Coordinator:
                 offsets,
                 member=member,
                 timeout=timeout,
-                topic_ids=self._topic_id,
+                current_id=self.topic_id,
                 is_gone=self._is_gone,
                 retry=retry,
                 before_each_attempt=partial(self._check_member, member),
@@ -298,19 +304,23 @@ class Coordinator:
         self, partitions: Iterable[TopicPartition], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed for each of ``partitions``. Raises as GroupOffsets.fetch does."""
-        return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self._topic_id)
+        return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
         """Commit for the last time (with enable_auto_commit), tell the listener, hand over the partitions, leave.
 
         Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group``: whether the group is told (KIP-1092);
-        None: by a dynamic member it is, by a static one not.
+        None: by a dynamic member it is, by a static one not. The last commit may take all but what comes after it: the
+        listener, if there is one, and the LeaveGroup. Where there is nothing to commit, it takes no time.
         """
-        self._last_commits.within(timeout / 2)
+        after = timeout / 2
+        if self._listener.listener is None:
+            after = min(after, GOODBYE_SECONDS)
+        self._last_commits.within(timeout - after)
         self._listener.end_within(timeout)  # with a rest for the LeaveGroup
         with anyio.move_on_after(timeout):
             if self._auto_commit is not None and not self._subscription.by_topics:
-                await self._auto_commit.hand_over(timeout / 2)
+                await self._auto_commit.hand_over(timeout - after)
             self._driver.feed(Leave(leave_group))
             await self._driver.left()
 
@@ -333,10 +343,15 @@ class Coordinator:
         cluster = self._metadata.cluster
         return topic not in cluster.topics and (cluster.complete or topic in cluster.errors)
 
+    def is_of_former_topic(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        """Whether the metadata know by now that the topic was deleted and created again since that was read."""
+        return is_of_another_topic(offset, self.topic_id(tp.topic))
+
     def _exists(self, topic: str) -> bool:
         return topic in self._metadata.cluster.topics
 
-    def _topic_id(self, topic: str) -> UUID | None:
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of the topic of that name in the newest metadata."""
         return self._metadata.cluster.topic_id(topic)
 
 
@@ -347,6 +362,7 @@ def _auto_commit_of(
     commit: Commit,
     random: Random,
     exists: Callable[[str], bool],
+    is_of_former_topic: IsOfFormerTopic,
 ) -> AutoCommit:
     return AutoCommit(
         group_id,
@@ -356,6 +372,7 @@ def _auto_commit_of(
         timeout=config.request_timeout_ms / 1e3,
         backoff=_backoff_of(config, random),
         exists=exists,
+        is_of_former_topic=is_of_former_topic,
     )
 
 

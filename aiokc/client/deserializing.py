@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 from ..core.partition_buffer import PartitionBuffer
 from ..deserializer import AsyncDeserializer
 from ..errors import ConfigError, DeserializationFailed, fresh
+from ..net.users_code import USERS_ERRORS, ends_us
 from ..types import RawRecord, TopicPartition, typed_record
-from .being_cancelled import is_being_cancelled
 from .fetch_collector import SLICE_SECONDS, FetchCollector
 from .patience import Patience
 from .polling import let_others_run
@@ -71,7 +71,7 @@ class Deserializing:
 
     async def _fill(self, buffer: PartitionBuffer, count: int, deadline: tuple[float, int] | None) -> bool:
         """Deserialize the first ``count`` records of a partition; False: that is all there is time for."""
-        time = asyncio.get_running_loop().time
+        time, task = asyncio.get_running_loop().time, asyncio.current_task()
         since = time()
         others_ran = False
         origin: Origin = "key"
@@ -91,11 +91,9 @@ class Deserializing:
                         others_ran = True
                         value = await self._wait(value, waits)
                     buffer.typed.append(typed_record(raw, key, value))
-                except asyncio.CancelledError as error:
-                    if is_being_cancelled():
+                except USERS_ERRORS as error:
+                    if ends_us(error, task):
                         raise
-                    _refuse(buffer, origin, f"raised {type(error).__name__}", error)
-                except Exception as error:
                     _refuse(buffer, origin, f"raised {type(error).__name__}", error)
                 if time() - since > SLICE_SECONDS:
                     if deadline is not None and time() >= deadline[0] and (deadline[1] or buffer.typed):

@@ -16,7 +16,7 @@ from ..core.kept_batches import Opened
 from ..core.partition_buffer import PartitionBuffer
 from ..core.positions import PartitionPosition
 from ..core.subscription import Subscription
-from ..errors import RecordError, fresh
+from ..errors import RecordError, UsageError, fresh
 from ..records import NATIVE
 from ..types import BatchEnd, ConsumerRecords, TopicPartition
 from .polling import Turn
@@ -138,7 +138,13 @@ class FetchCollector:
         key = id(unread)
         opening = self._opening.get(key)
         if opening is None:
-            opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
+            try:
+                opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
+            except RuntimeError as error:
+                raise UsageError(
+                    f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}, for the loop's "
+                    "default executor was shut down: give it another by loop.set_default_executor(), and call again"
+                ) from error
             self._opening[key] = opening
 
             def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
@@ -148,6 +154,8 @@ class FetchCollector:
 
             opening.add_done_callback(done)
         await asyncio.wait([opening])
+        if opening.cancelled():  # by the application, which has shut its executor down: another one may be there by now
+            return
         try:
             opened = opening.result()
         except RecordError as error:
@@ -202,7 +210,7 @@ class FetchCollector:
         """``count`` records of a partition, those before ``after``, are the user's; perhaps they are none."""
         if count:
             epoch = buffer.taken_epoch
-            step.ends[buffer.tp] = (after, epoch, position.claim)
+            step.ends[buffer.tp] = BatchEnd(after, epoch, position.claim, position.topic_id)
             self._counters.records += count
             self.subscription.hand_out(buffer.tp, after, epoch)
         else:

@@ -43,6 +43,7 @@ class FetchIntake:
         lost: LostPositions,
         counters: FetchCounters,
         complain: Callable[[str, KafkaError], None],
+        clock: Callable[[], float],
     ) -> None:
         self._config = config
         self._read_committed = config.isolation_level == "read_committed"
@@ -53,6 +54,7 @@ class FetchIntake:
         self._lost = lost
         self._counters = counters
         self._complain = complain
+        self._clock = clock
 
     async def take_in(
         self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse, plan: FetchPlan
@@ -168,6 +170,7 @@ class FetchIntake:
             self._metadata.request_update()
         if answer.verdict is Verdict.DATA:
             position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+            position.heard_at = self._clock()
             if not data.records:
                 return is_known or not is_led_on
             self._counters.bytes += len(data.records)

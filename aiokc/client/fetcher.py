@@ -33,6 +33,7 @@ from ..errors import (
     broker_error,
 )
 from ..net.pool import Pool, Purpose
+from ..types import TopicPartition
 from ..wire import prepare
 from ..wire.messages.fetch import FetchRequest, FetchResponse
 from .fetch_collector import FetchCollector
@@ -96,9 +97,18 @@ class Fetcher:
         )
         self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions)
         self.collector = FetchCollector(config, subscription, self._buffer, self.counters, self.wake)
+        self._clock = clock
         self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)
         self._intake = FetchIntake(
-            config, metadata, subscription, self._buffer, self._planner, self._lost, self.counters, self._complain
+            config,
+            metadata,
+            subscription,
+            self._buffer,
+            self._planner,
+            self._lost,
+            self.counters,
+            self._complain,
+            clock,
         )
         self._validator = PositionValidator(
             config, pool, metadata, subscription, self._buffer, random, self._lost.truncated
@@ -115,6 +125,13 @@ class Fetcher:
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._garbled: Counter[int] = Counter()
+
+    def heard_at(self, tp: TopicPartition) -> float | None:
+        """As of when what is known of the end of ``tp`` holds, in seconds since the epoch; None: nothing is known."""
+        position = self._subscription[tp]
+        if position.high_watermark is None:
+            return None
+        return max((at for at in (position.heard_at, self._planner.heard_at(tp)) if at is not None), default=None)
 
     # Fetching
 
@@ -255,6 +272,7 @@ class Fetcher:
             else:
                 self._backoffs.pop(plan.node_id, None)
                 self._garbled.pop(plan.node_id, None)
+                session.heard_at = self._clock()
                 await self._intake.take_in(answers, response, plan)
                 self._news = self._news or bool(answers)
         except (ConnectionFailed, RequestTimedOut) as error:

@@ -38,6 +38,7 @@ class GroupAssignment:
         self.raise_error = coordinator.raise_error
         self.run_callbacks = self.commits.unwaited.run_callbacks
         self.close = self.commits.unwaited.close
+        self.loop_is_closed = coordinator.loop_is_closed
 
     @property
     def asked_to_join(self) -> asyncio.Event:
@@ -46,6 +47,10 @@ class GroupAssignment:
     @property
     def drivers(self) -> list[Driver]:
         return [self.coordinator.run, self.commits.unwaited.run]
+
+    @property
+    def has_assigned(self) -> bool:
+        return self.coordinator.has_assigned
 
     async def leave(self, timeout: float, leave_group: bool | None) -> None:
         """First the commits under way, with half of the time; then the last commit and the group, with what is left."""

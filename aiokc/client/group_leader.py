@@ -12,7 +12,6 @@ from ..core.assignment import NO_RACKS, Racks
 from ..core.cluster import Cluster
 from ..core.group_messages import ClassicGroup
 from ..core.group_protocol import ComputeAssignment, Event
-from ..core.subscription import Subscription
 from ..errors import RequestTimedOut
 from .metadata import Metadata
 
@@ -29,13 +28,12 @@ _SMALL_GROUP: Final = 150
 class GroupLeader:
     """The leader's part of a membership. It follows the topics of the whole group for as long as it leads."""
 
-    def __init__(self, group: ClassicGroup, metadata: Metadata, subscription: Subscription) -> None:
+    def __init__(self, group: ClassicGroup, metadata: Metadata) -> None:
         self.watched: frozenset[str] = frozenset()
         self._group = group
         self._metadata = metadata
-        self._subscription = subscription
         self._thread: ThreadPoolExecutor | None = None
-        self._borrowed: frozenset[str] = frozenset()  # topics that the metadata follows for the group's sake only
+        self._interest = metadata.interest(may_create=True)
 
     def basis(self, topics: frozenset[str]) -> Mapping[str, object]:
         """What an assignment of ``topics`` depends on: their partition counts; for a leader with a rack, their places.
@@ -48,7 +46,7 @@ class GroupLeader:
 
     async def compute(self, task: ComputeAssignment) -> Event:
         """Run the assignor on the newest metadata of all topics of the group: off the loop if that may take long."""
-        self.watch(task.topics)  # even if they are the same: the consumer may have followed others since
+        self.watch(task.topics)
         await self._metadata_of(task.topics)
         cluster = self._metadata.cluster
         counts = cluster.partition_counts(task.topics)
@@ -67,6 +65,7 @@ class GroupLeader:
 
     def close(self) -> None:
         """Assign nothing more. An assignor that is at work is not waited for: its thread ends with it."""
+        self._interest.close()
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
             self._thread = None
@@ -88,9 +87,4 @@ class GroupLeader:
     def watch(self, topics: frozenset[str]) -> None:
         """Have the metadata follow what the group reads, for as long as this member leads it."""
         self.watched = topics
-        followed = self._metadata.followed
-        if followed is not None:
-            wanted = self._subscription.topics or {tp.topic for tp in self._subscription.assigned}
-            own = (followed - self._borrowed) | wanted
-            self._borrowed = topics - own
-            self._metadata.follow(own | topics)
+        self._interest.set(topics)

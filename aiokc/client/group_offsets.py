@@ -24,6 +24,7 @@ from ..core.offset_messages import (
     fetch_request,
     fetched_offsets,
 )
+from ..core.positions import is_of_another_topic
 from ..error_codes import ErrorCode
 from ..errors import BrokerError, CommitFailed, KafkaError, RequestTimedOut, broker_error
 from ..net.pool import Pool
@@ -59,7 +60,7 @@ class _Stored:
 
     asked: int
     told: int
-    offset: int
+    offset: OffsetAndMetadata
 
 
 #: What to commit, or what tells it as late as possible.
@@ -125,7 +126,7 @@ class GroupOffsets:
         *,
         member: MemberToken | None,
         timeout: float,
-        topic_ids: FindTopicId = _no_topic_id,
+        current_id: FindTopicId = _no_topic_id,
         is_gone: Callable[[str], bool] = _not_known_to_be_gone,
         retry: bool = True,
         before_each_attempt: Callable[[], None] | None = None,
@@ -137,6 +138,10 @@ class GroupOffsets:
         connection that was given up: the broker may read that whenever it gets there). A ``turn`` that was taken
         earlier stands for the time of the call: of what was stored for a later one since, nothing is sent or returned.
         A function is asked for the offsets when the turn has come: what it says is never older than what was stored.
+
+        Each offset is stored for the topic that it is one of. Where ``current_id`` gives another id for its name, by
+        the time of whichever attempt, the topic was deleted and created again: that raises CommitFailed, once the rest
+        is stored.
 
         What can be retried is, until ``timeout`` (then RequestTimedOut tells the last reason), or not at all without
         ``retry``. Where all that is left to store is of topics that the coordinator does not know, and ``is_gone`` says
@@ -158,10 +163,12 @@ class GroupOffsets:
             while remaining:
                 if before_each_attempt is not None:
                     before_each_attempt()
-                portion = dict(islice(remaining.items(), _AT_ONCE))
-                codes = await self._send_commit(portion, member, until - loop.time(), topic_ids)
+                portion = _portion(remaining, current_id)
+                if not portion:
+                    raise self._of_former_topics(remaining)
+                codes = await self._send_commit(portion, member, until - loop.time())
                 for tp in [tp for tp in portion if codes[tp] == ErrorCode.NONE]:
-                    self._stored[tp] = _Stored(mine.order, told, remaining[tp].offset)
+                    self._stored[tp] = _Stored(mine.order, told, remaining[tp])
                     del remaining[tp], portion[tp]
                 if portion:
                     raise self._commit_error(member, {tp: codes[tp] for tp in portion})
@@ -183,9 +190,9 @@ class GroupOffsets:
         user had come further, too. What he still holds is in no auto-commit, but may be in the commit that waits.
         """
         stored = self._stored.get(tp)
-        if stored is None:
+        if stored is None or is_of_another_topic(stored.offset, offset.topic_id):
             return False
-        return stored.asked > order or (stored.told > order and stored.offset > offset.offset)
+        return stored.asked > order or (stored.told > order and stored.offset.offset > offset.offset)
 
     async def fetch(
         self,
@@ -224,18 +231,17 @@ class GroupOffsets:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: MemberToken | None,
         timeout: float,
-        find_id: FindTopicId,
     ) -> dict[TopicPartition, int]:
-        """Return the error code of each partition."""
-        topic_ids = _known_ids(offsets, find_id)
+        """Return the error code of each partition. Either all of ``offsets`` have the ids of their topics, or none."""
+        is_by_id = all(offset.topic_id is not None for offset in offsets.values())
         with self.commits.attempt(asyncio.get_running_loop().time):
             node_id, response = await self.lookup.ask(
                 OffsetCommitRequest,
-                lambda version: commit_request(self._group_id, offsets, member, topic_ids),
+                lambda version: commit_request(self._group_id, offsets, member),
                 timeout=timeout,
-                max_version=_max_version(offsets, topic_ids),
+                max_version=_max_version(is_by_id),
             )
-        codes = commit_codes(response, offsets, topic_ids)
+        codes = commit_codes(response, offsets)
         self._heed(node_id, codes.values())
         if any(codes.values()):
             self.commits.failed += 1
@@ -249,7 +255,7 @@ class GroupOffsets:
             OffsetFetchRequest,
             lambda version: fetch_request(self._group_id, partitions, member, topic_ids, version),
             timeout=timeout,
-            max_version=_max_version(partitions, topic_ids),
+            max_version=_max_version(all(tp.topic in topic_ids for tp in partitions)),
         )
         code = fetch_code(response)
         if code != ErrorCode.NONE:
@@ -284,6 +290,13 @@ class GroupOffsets:
                 "if this happens often, process less at a time or raise max_poll_interval_ms"
             )
         return CommitFailed(error.code, f"group {self._group_id!r}, {_names(codes)}: {advice}")
+
+    def _of_former_topics(self, offsets: Collection[TopicPartition]) -> CommitFailed:
+        return CommitFailed(
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            f"group {self._group_id!r}, {_names(offsets)}: the topic was deleted and created again since these offsets "
+            "were read: they mean nothing in the new one; poll, and commit what is read of that",
+        )
 
     def _worst(self, codes: Mapping[TopicPartition, int]) -> BrokerError:
         """The error to act on: one that can't be retried, if there is such a one; it names its partitions."""
@@ -341,9 +354,30 @@ def _known_ids(partitions: Iterable[TopicPartition], find_id: FindTopicId) -> To
     return {topic: topic_id for topic, topic_id in found.items() if topic_id is not None}
 
 
-def _max_version(partitions: Iterable[TopicPartition], topic_ids: TopicIds) -> int | None:
+def _max_version(is_by_id: bool) -> int | None:
     """Topics whose id is not known can only be spoken of in versions that name them."""
-    return None if all(tp.topic in topic_ids for tp in partitions) else TOPIC_IDS - 1
+    return None if is_by_id else TOPIC_IDS - 1
+
+
+def _portion(
+    remaining: Mapping[TopicPartition, OffsetAndMetadata], current_id: FindTopicId
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What the next OffsetCommit stores: nothing of a former topic, and none but those with ids if there are any."""
+    ids: dict[str, UUID | None] = {}
+    by_id: dict[TopicPartition, OffsetAndMetadata] = {}
+    by_name: dict[TopicPartition, OffsetAndMetadata] = {}
+    for tp, offset in remaining.items():
+        if tp.topic not in ids:
+            ids[tp.topic] = current_id(tp.topic)
+        if offset.topic_id is None:
+            by_name[tp] = offset
+        elif not is_of_another_topic(offset, ids[tp.topic]):
+            by_id[tp] = offset
+            # Where the topic is not there at the moment, offsets of several former ones may be left.
+            ids[tp.topic] = offset.topic_id
+        if len(by_id) == _AT_ONCE:
+            break
+    return by_id or dict(islice(by_name.items(), _AT_ONCE))
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

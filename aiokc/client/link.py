@@ -67,6 +67,17 @@ class ClusterLink:
             raise UsageError("it was started in another event loop: use it there, or make one for this loop")
         self.background.check()
 
+    def check_loop(self) -> None:
+        """Raise UsageError where what is to be stopped runs in another event loop, which alone can stop it.
+
+        One that is closed has ended it.
+        """
+        loop = self._loop
+        if loop is None or loop is asyncio.get_running_loop() or loop.is_closed():
+            return
+        if not self._stopped or self.background.alive:
+            raise UsageError("stop(): it was started in another event loop: stop it there")
+
     async def start(self, drivers: list[Driver], *, timeout: float, asked_to_join: asyncio.Event | None = None) -> None:
         """Start the background and return once a broker has answered. Raises NoBrokersAvailable after ``timeout``.
 
@@ -91,6 +102,8 @@ class ClusterLink:
             await self.stop()
             if was_stopped and isinstance(error, KafkaError):
                 raise ConsumerClosed("stopped before it had started") from error
+            if self.background.error is not None and isinstance(error, KafkaError):
+                raise self.background.error from None  # else it would be "closed", which is what came of it
             raise
         finally:
             self._begun.set()
@@ -105,6 +118,7 @@ class ClusterLink:
 
     async def stop(self) -> None:
         """End the background and close every connection, also when cancelled. A second call finds nothing to do."""
+        self.check_loop()
         self._stopped = True
         try:
             await self.background.stop()

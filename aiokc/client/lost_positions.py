@@ -71,7 +71,10 @@ class LostPositions:
                 offset,
                 ending.offset,
             )
-            self._subscription.found(tp, ending.offset, ending.epoch, checked_epoch=ending.leader_epoch)
+            topic_id = position.topic_id
+            self._subscription.seek(
+                tp, ending.offset, ending.epoch, topic_id=topic_id, checked_epoch=ending.leader_epoch
+            )
 
     def recreated(self, tp: TopicPartition, token: int) -> None:
         """The topic was deleted and created again: a position in the old log means nothing in the new one (KIP-516).
@@ -93,7 +96,7 @@ class LostPositions:
             tp,
             offset,
         )
-        self._subscription.await_reset(tp, EARLIEST, lost=True)
+        self._subscription.begin_anew(tp, EARLIEST)
 
 
 def _found(position: PartitionPosition, node_id: int) -> str:

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -44,6 +45,10 @@ from .signal import Signal
 from .watchdog import Watchdog
 
 logger = logging.getLogger("aiokc.group")
+
+#: How long who stops waits for the answer to its LeaveGroup. Sent, it does its work without; and a coordinator that has
+#: to be found and connected to first, and is well, is found in less.
+GOODBYE_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
@@ -97,6 +102,7 @@ class MembershipDriver:
         self._tasks: TaskGroup | None = None
         self._under_way: _UnderWay | None = None
         self._goodbyes = 0  # on their way
+        self._goodbye_at = -math.inf  # when the last one has set out
         self._is_conversing = False  # the task of the last one goes on with the next
 
     async def run(self) -> None:
@@ -127,10 +133,14 @@ class MembershipDriver:
     async def left(self) -> None:
         """Return when the machine has left its group, and the coordinator was told, or nothing will come of that.
 
-        Who has failed, or was not polled, has said goodbye before: that may still be on its way.
+        Who has failed, or was not polled, has said goodbye before: that may still be on its way. Its answer is not
+        waited for longer than GOODBYE_SECONDS: nothing depends on that.
         """
         while self._tasks is not None and (not self.machine.has_left or self._goodbyes):
-            await self.moved.wait()
+            patience = self._goodbye_at + GOODBYE_SECONDS - asyncio.get_running_loop().time()
+            if self._goodbyes and patience <= 0:
+                return
+            await self.moved.wait(patience if self._goodbyes else None)
 
     async def _keep_time(self) -> None:
         """Tell the machine what it has not asked for: that its time has come, and what is new in the metadata."""
@@ -203,6 +213,7 @@ class MembershipDriver:
             case SendLeave():
                 self._end_exchange()
                 self._goodbyes += 1
+                self._goodbye_at = asyncio.get_running_loop().time()
                 tasks.start_soon(self._say_goodbye, effect)
             case ForgetCoordinator():
                 self._lookup.forget(effect.node_id)

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from random import Random
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
 from ..core.cluster import Cluster, NewLeader, merge, with_leaders
-from ..error_codes import error_name
+from ..error_codes import ErrorCode, error_name
 from ..errors import KafkaError, RequestTimedOut
 from ..net.pool import Pool
 from ..types import Broker, TopicPartition
 from ..wire import prepare
 from ..wire.messages.discovery import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from .signal import Signal
+from .topic_interest import Interests, TopicInterest
 
 logger = logging.getLogger("aiokc.metadata")
 prepare(MetadataRequest)
 
 T = TypeVar("T")
+
+# What is said of a topic that is being created, or may be.
+_COMING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 
 
 class Metadata:
@@ -41,24 +45,28 @@ class Metadata:
         self._pool = pool
         self._random = random
         self._create = allow_auto_topic_creation
-        self._topics: frozenset[str] | None = frozenset()
+        self._interests = Interests(self.request_update)
         self._wanted = Signal()
         self._leaders: dict[TopicPartition, NewLeader] = {}
         self._leader_addresses: dict[int, Broker] = {}
         self._update_asked = True
         self._asking = False
         self._last_refresh = float("-inf")
+        self._due = float("-inf")
+        self._lacking: Mapping[str, int] = {}
+        self._search_pauses = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
 
-    def follow(self, topics: Iterable[str] | None) -> None:
-        """Keep these topics up to date from now on (None: all); a new one among them asks for an update."""
-        wanted = None if topics is None else frozenset(topics)
-        if wanted is None or self._topics is None or not wanted <= self._topics:
-            self.request_update()
-        self._topics = wanted
+    def interest(self, *, may_create: bool = False) -> TopicInterest:
+        """Return what its owner says by which topics to keep up to date. What a new one is added to asks for an update.
+
+        ``may_create``: whether brokers may create them, where ``allow_auto_topic_creation`` says so, too.
+        """
+        return TopicInterest(self._interests, may_create=may_create)
 
     @property
     def followed(self) -> frozenset[str] | None:
-        return self._topics
+        """The topics that are kept up to date, for whoever wants them; None: all."""
+        return self._interests.topics
 
     @property
     def refreshed_at(self) -> float:
@@ -93,8 +101,7 @@ class Metadata:
         loop = asyncio.get_running_loop()
         backoff = Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
         while True:
-            age_limit = self._last_refresh + self._max_age()
-            while not self._update_asked and (left := age_limit - loop.time()) > 0:
+            while not self._update_asked and (left := self._due - loop.time()) > 0:
                 await self._wanted.wait(left)
             self._update_asked = False
             try:
@@ -113,23 +120,36 @@ class Metadata:
                 await asyncio.sleep(self._config.retry_backoff_ms / 1e3)
 
     def _max_age(self) -> float:
-        """How long this picture may stand: not long where it lacks a followed topic, which may be created yet."""
-        soon = self._config.retry_backoff_max_ms / 1e3
-        lacking = self._cluster_errors()
-        return min(soon, self._config.metadata_max_age_ms / 1e3) if lacking else self._config.metadata_max_age_ms / 1e3
+        """How long this picture may stand: not long where it lacks a followed topic, which may be created yet.
+
+        A broker creates a topic in the time of some requests, and consumers wait for its partitions: so the first looks
+        come soon after one another, and then, for as long as nothing changes, each ``retry_backoff_max_ms``.
+        """
+        before, self._lacking = self._lacking, self._cluster_errors()
+        if self._lacking != before:
+            self._search_pauses.reset()
+        longest = self._config.metadata_max_age_ms / 1e3
+        if not self._lacking:
+            return longest
+        if _COMING.isdisjoint(self._lacking.values()):
+            return min(self._config.retry_backoff_max_ms / 1e3, longest)
+        return min(self._search_pauses.next(), longest)
 
     def _cluster_errors(self) -> dict[str, int]:
-        return {topic: code for topic, code in self.cluster.errors.items() if topic in (self._topics or ())}
+        return {topic: code for topic, code in self.cluster.errors.items() if topic in (self.followed or ())}
 
     async def _refresh(self, timeout: float) -> None:
-        topics = self._topics
-        self._asking = True
-        try:
-            response = await self._ask(topics, timeout)
-        finally:
-            self._asking = False
         known = self._cluster_errors()
-        merged = await self._merged(response, complete=topics is None)
+        merged: Cluster | None = None
+        deadline = asyncio.get_running_loop().time() + timeout
+        for topics, create in self._questions():
+            self._asking = True
+            try:
+                response = await self._ask(topics, deadline - asyncio.get_running_loop().time(), create=create)
+            finally:
+                self._asking = False
+            merged = await _merged(merged or self.cluster, response, complete=topics is None)
+        assert merged is not None  # there is always something to ask
         # A broker that has not heard of an election yet must not undo what the new leader's predecessor said of it.
         self.cluster, held = with_leaders(merged, self._leaders, self._leader_addresses)
         self._leaders = {tp: leader for tp, leader in self._leaders.items() if tp in held}
@@ -139,6 +159,7 @@ class Metadata:
             if known.get(topic) != code:
                 logger.warning("topic %r: %s; looking again until that changes", topic, error_name(code))
         self._last_refresh = asyncio.get_running_loop().time()
+        self._due = self._last_refresh + self._max_age()
         self.error = None
         self._pool.set_brokers(self.cluster.brokers)
         self.changed.notify()
@@ -161,21 +182,21 @@ class Metadata:
     async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
         """Return the picture of these topics (None: all) as of now; what is followed stays as it is."""
         response = await self._ask(topics, timeout, create=False)
-        return await self._merged(response, complete=topics is None)
+        return await _merged(self.cluster, response, complete=topics is None)
 
-    async def _ask(self, topics: frozenset[str] | None, timeout: float, create: bool = True) -> MetadataResponse:
+    def _questions(self) -> list[tuple[frozenset[str] | None, bool]]:
+        """What to ask for, each with whether brokers may create it: a request says that of all its topics at once."""
+        topics = self.followed
+        if topics is None or not self._create:
+            return [(topics, False)]
+        creatable = self._interests.creatable
+        others = topics - creatable
+        return [(creatable, True), (others, False)] if others and creatable else [(topics, not others)]
+
+    async def _ask(self, topics: frozenset[str] | None, timeout: float, *, create: bool) -> MetadataResponse:
         names = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
-        request = MetadataRequest(topics=names, allow_auto_topic_creation=create and self._create)
+        request = MetadataRequest(topics=names, allow_auto_topic_creation=create)
         return await self._pool.request(None, request, timeout=timeout)
-
-    async def _merged(self, response: MetadataResponse, *, complete: bool) -> Cluster:
-        steps = merge(self.cluster, response, complete=complete)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                return cast(Cluster, done.value)
-            await asyncio.sleep(0)
 
     async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
         """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut, with its cause."""
@@ -186,3 +207,13 @@ class Metadata:
             if not await self.changed.wait(deadline - loop.time()):
                 raise RequestTimedOut(f"{what}: not known after {timeout:.3g} s") from self.error
         return found
+
+
+async def _merged(old: Cluster, response: MetadataResponse, *, complete: bool) -> Cluster:
+    steps = merge(old, response, complete=complete)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast(Cluster, done.value)
+        await asyncio.sleep(0)

@@ -27,7 +27,12 @@ class PatternTopics:
         self._metadata = metadata
         self._subscription = subscription
         self._changed = changed
+        self._interest = metadata.interest()
         self._seen: tuple[Cluster, TopicPattern] | None = None
+
+    def subscription_changed(self) -> None:
+        """To be called when the user has begun to follow a pattern, or has ended that."""
+        self._interest.set(() if self._subscription.pattern is None else None)
 
     async def run(self) -> None:
         """Follow the metadata for ever."""

@@ -51,16 +51,16 @@ class Poll(Generic[K, V]):
             raise StopAsyncIteration from None
 
     def records(
-        self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, decode: int, most: int
+        self, partitions: tuple[TopicPartition, ...], timeout: float | None, decode: int, most: int
     ) -> Coroutine[Any, Any, ConsumerRecords[K | None, V | None]]:
-        """Hand out up to ``most`` records, of ``decode`` that are decoded."""
-        return self._hand_out(partitions, timeout_ms, decode, most, None)
+        """Hand out up to ``most`` records, of ``decode`` that are decoded. ``timeout`` is in seconds; None: no end."""
+        return self._hand_out(partitions, timeout, decode, most, None)
 
     def columns(
-        self, partitions: tuple[TopicPartition, ...], timeout_ms: int | None, wanted: ColumnPoll
+        self, partitions: tuple[TopicPartition, ...], timeout: float | None, wanted: ColumnPoll
     ) -> Coroutine[Any, Any, RecordColumns]:
         """Hand out columns of records."""
-        return self._hand_out(partitions, timeout_ms, 0, 0, wanted)
+        return self._hand_out(partitions, timeout, 0, 0, wanted)
 
     def _raise_first(self, only: frozenset[TopicPartition] | None) -> None:
         """Raise what comes before any record, and what had to wait for those of the call before."""
@@ -72,7 +72,7 @@ class Poll(Generic[K, V]):
     async def _hand_out(
         self,
         partitions: tuple[TopicPartition, ...],
-        timeout_ms: int | None,
+        timeout: float | None,
         decode: int,
         most: int,
         columns: ColumnPoll | None,
@@ -82,7 +82,7 @@ class Poll(Generic[K, V]):
         self.run.close()
         only = frozenset(map(checked_partition, partitions)) or None
         time = asyncio.get_running_loop().time
-        deadline = None if timeout_ms is None else time() + timeout_ms / 1e3
+        deadline = None if timeout is None else time() + timeout
         passed: ConsumerRecords[K | None, V | None] | None = None  # what interceptors left nothing of
         user.refuse_others()
         reading.polling_begins(only)

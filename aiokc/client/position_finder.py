@@ -112,7 +112,9 @@ class PositionFinder:
                 continue  # sought, or assigned anew, while the answer was on its way
             offset = committed.get(tp)
             if offset is not None:
-                self._subscription.seek(tp, offset.offset, offset.leader_epoch)
+                self._subscription.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
+            elif timestamp == LATEST and self._is_made_anew(tp):
+                self._subscription.await_reset(tp, EARLIEST)
             elif timestamp is not None:
                 self._subscription.await_reset(tp, timestamp)
             else:
@@ -121,6 +123,19 @@ class PositionFinder:
         self.wake.notify()  # the other loop: some are to be looked up by timestamp now
         if missing:
             raise NoOffsetForPartition(missing)
+
+    def _is_made_anew(self, tp: TopicPartition) -> bool:
+        """Whether the group's topic was deleted and created again under the eyes of this consumer.
+
+        What is in the new one was written since, and nobody has read it: it is read from its beginning, as where a
+        partition was not given up in between.
+        """
+        topic_id = self._metadata.cluster.topic_id(tp.topic)
+        former = self._metadata.cluster.former.get(tp.topic)
+        if not self._subscription.by_topics or topic_id is None or former is None or not former.ids:
+            return False
+        logger.warning("%s: the topic was deleted and created again: reading the new log from its beginning", tp)
+        return True
 
     # Offsets by timestamp
 
@@ -168,7 +183,7 @@ class PositionFinder:
                 logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
 
     async def _look_up_timestamps(self, node_id: int, asked: Mapping[TopicPartition, int], claims: Claims) -> None:
-        epochs = {tp: self._metadata.cluster.leader_epoch(tp) for tp in asked}
+        cluster = self._metadata.cluster  # as of now: the answer is not of a topic that is made after this
         answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
         subscription, found, says = self._subscription, answer.found, logger.isEnabledFor(logging.INFO)
         for done, (tp, token) in enumerate(claims.items(), start=1):
@@ -182,7 +197,8 @@ class PositionFinder:
                 continue
             if says or position.lost:
                 self._log(tp, offset.offset, asked[tp])
-            subscription.found(tp, offset.offset, offset.leader_epoch, checked_epoch=epochs[tp])
+            topic_id, checked_epoch = cluster.topic_id(tp.topic), cluster.leader_epoch(tp)
+            subscription.seek(tp, offset.offset, offset.leader_epoch, topic_id=topic_id, checked_epoch=checked_epoch)
         left = [tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None]
         if left:
             backoff = self._backoffs.setdefault(node_id, self._backoff())

@@ -163,7 +163,10 @@ class _RangeReading:
         moved = {tp: position for tp, position in now.items() if self._told.get(tp) != position}
         self._told = now
         assigned = self._subscription.assigned
-        return {tp: (self.position(tp), assigned[tp].leader_epoch, assigned[tp].claim) for tp in moved}
+        return {
+            tp: BatchEnd(self.position(tp), assigned[tp].leader_epoch, assigned[tp].claim, assigned[tp].topic_id)
+            for tp in moved
+        }
 
     def progresses(self) -> None:
         """The time without progress begins now."""

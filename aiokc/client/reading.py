@@ -16,7 +16,7 @@ from ..core.cluster import known_error
 from ..core.offset_reset import OffsetReset
 from ..core.subscription import Mode, Subscription
 from ..core.topic_pattern import TopicPattern
-from ..errors import ConsumerClosed, RequestTimedOut, UsageError, fresh
+from ..errors import ConsumerClosed, KafkaError, RequestTimedOut, UsageError, fresh
 from ..observation import Health, Metrics
 from ..types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from .all_partitions import AllPartitions
@@ -61,6 +61,7 @@ class Reading:
         self._read_committed = config.isolation_level == "read_committed"
         self.subscription = Subscription()
         self.link = link = ClusterLink(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
+        self._interest = link.metadata.interest(may_create=True)
         self.fetcher = Fetcher(
             config,
             link.pool,
@@ -139,6 +140,7 @@ class Reading:
     async def stop(self, *, timeout: float, leave_group: bool | None) -> None:
         """Leave the group, then end the background; the first has ``timeout`` seconds, the second needs no network."""
         self.listener.refuse_inside("stop()")
+        self.link.check_loop()
         if not self.link.running:
             await self.link.stop()
             self._close_interceptors()
@@ -171,8 +173,7 @@ class Reading:
 
     def loop_is_closed(self) -> None:
         """End what the loop, which was closed without stop(), can't end any more."""
-        if self.coordinator is not None:
-            self.coordinator.loop_is_closed()
+        self.source.loop_is_closed()
 
     def _close_interceptors(self) -> None:
         if self.interceptors is not None:
@@ -208,6 +209,10 @@ class Reading:
     def current_lag(self, tp: TopicPartition) -> int | None:
         return self.subscription[tp].lag(self._read_committed)
 
+    def last_poll_timestamp(self, tp: TopicPartition) -> int | None:
+        heard_at = self.fetcher.heard_at(tp)
+        return None if heard_at is None else int(heard_at * 1e3)
+
     def check(self, only: frozenset[TopicPartition] | None = None) -> None:
         """Raise ConsumerClosed unless running, what ended the background, UsageError if one of ``only`` is not ours."""
         self.link.check()
@@ -218,13 +223,21 @@ class Reading:
 
     def raise_errors(self) -> None:
         """Raise what the user must know of: a fatal group error, a missing offset, a topic that he may not read."""
-        if self.subscription.mode is Mode.NONE:
-            raise UsageError("nothing to read: call subscribe() or assign() first")
-        self.source.raise_error()
+        self._raise_group_error()
         error = self.finder.take_error(of_blocked=self.listener.is_inside())
         if error is not None:
             raise fresh(error)
         self._raise_topic_error()
+
+    def raise_assignment_errors(self) -> None:
+        """Raise what keeps the user from an assignment: as ``raise_errors``, but for what is about positions."""
+        self._raise_group_error()
+        self._raise_topic_error()
+
+    def _raise_group_error(self) -> None:
+        if self.subscription.mode is Mode.NONE:
+            raise UsageError("nothing to read: call subscribe() or assign() first")
+        self.source.raise_error()
 
     def _raise_topic_error(self) -> None:
         cluster = self.link.metadata.cluster
@@ -233,6 +246,18 @@ class Reading:
             error = known_error(cluster, topics)
             if error is not None:
                 raise fresh(error)
+
+    @property
+    def has_assigned(self) -> bool:
+        """Whether what is assigned is what group, metadata or user have assigned, and the listener is done with it."""
+        if not self.subscription.by_topics:
+            return self.subscription.mode is Mode.PARTITIONS
+        return self.source.has_assigned
+
+    @property
+    def assignment_trouble(self) -> KafkaError | None:
+        """What keeps the assignment from coming at the moment, where that is known."""
+        return self.source.report().last_error or self.link.metadata.error
 
     # What is read
 
@@ -255,10 +280,11 @@ class Reading:
         self._want_changed()
 
     def _want_changed(self) -> None:
-        if self.subscription.pattern is not None:
-            self.link.metadata.follow(None)
+        self._pattern.subscription_changed()
+        if self.subscription.pattern is None:  # else that is interested in all
+            self._interest.set(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
         else:
-            self.link.metadata.follow(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
+            self._interest.set(())
         self._topics_changed()
 
     def _topics_changed(self) -> None:
@@ -340,7 +366,8 @@ class Reading:
     # Positions and offsets
 
     def seek(self, tp: TopicPartition, where: OffsetAndMetadata) -> None:
-        self.subscription.seek(tp, where.offset, where.leader_epoch)
+        topic_id = where.topic_id or self.link.metadata.cluster.topic_id(tp.topic)
+        self.subscription.seek(tp, where.offset, where.leader_epoch, topic_id=topic_id)
         self._moved.notify()
 
     async def seek_by_time(self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float) -> None:
@@ -381,11 +408,9 @@ class Reading:
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         self.check()
-        metadata = self.link.metadata
-        followed = metadata.followed
-        if followed is not None:
-            metadata.follow(followed | {tp.topic for tp in timestamps})
-        return await self.link.lister.list_offsets(timestamps, timeout=timeout)
+        with self.link.metadata.interest() as look:
+            look.set({tp.topic for tp in timestamps})
+            return await self.link.lister.list_offsets(timestamps, timeout=timeout)
 
     # The group
 

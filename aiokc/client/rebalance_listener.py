@@ -15,8 +15,8 @@ from weakref import ReferenceType, ref
 import anyio
 
 from ..errors import ListenerTimedOut, UsageError
+from ..net.users_code import USERS_ERRORS, as_error, ends_us
 from ..types import TopicPartition
-from .being_cancelled import is_being_cancelled
 
 logger = logging.getLogger("aiokc.listener")
 
@@ -32,7 +32,9 @@ class RebalanceListener:
     Callbacks of one consumer run one after the other, in its background, beside the task that calls getmany(). They
     may call everything of the consumer except getmany(), getone(), the iterator and stop(), which raise UsageError.
     An exception is raised from the consumer's next getmany(), getone() or step of the iterator, or from stop(), as
-    itself; what is assigned is the same as without it.
+    itself; what is assigned is the same as without it. A StopAsyncIteration, StopIteration, GeneratorExit, or
+    CancelledError that nobody has cancelled it with, would end in silence who it is raised to: it is the cause of a
+    UsageError.
 
     A callback that is not done in time is cancelled, and ListenerTimedOut raised in the same places. The time is what
     is left of max_poll_interval_ms: since the user last asked for records, and since the change began; in stop(), three
@@ -164,7 +166,7 @@ class ListenerCalls:
         deadline: float,
     ) -> None:
         name = f"{type(listener).__name__}.{method.__name__}()"
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
         start = loop.time()
         told = frozenset(partitions)
         callback = _Callback(self)
@@ -177,12 +179,10 @@ class ListenerCalls:
                 self._complain_if_slow(name, loop.time() - start)
                 if inspect.isawaitable(result):
                     await result
-        except Exception as error:
-            self.keep(name, error)
-        except asyncio.CancelledError as error:
-            if is_being_cancelled():
+        except USERS_ERRORS as error:
+            if ends_us(error, task):
                 raise
-            self.keep(name, UsageError(f"{name} ended by a CancelledError that nobody had cancelled it with"), error)
+            self.keep(name, as_error(error, name))
         else:
             if scope.cancelled_caught:
                 took = loop.time() - start
@@ -192,9 +192,8 @@ class ListenerCalls:
             callback.running = False
             _callback.reset(before)
 
-    def keep(self, name: str, error: Exception, cause: BaseException | None = None) -> None:
+    def keep(self, name: str, error: Exception) -> None:
         """``error`` of what ``name`` says is raised from the user's next call."""
-        error.__cause__ = cause or error.__cause__
         logger.error("%s failed; the next call raises it: %r", name, error, exc_info=error)
         self._errors.append(error)
         self._failed()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from ..config import ConsumerConfig
 from ..core.subscription import Subscription
@@ -44,7 +46,7 @@ class UserCommits:
 
     async def commit(self, what: Committable, *, timeout: float) -> None:
         """It is stored, and every commit_soon() before is reported: whether this one succeeds or not."""
-        wanted = _offsets(what)
+        wanted = self._offsets(what)
         deadline = asyncio.get_running_loop().time() + timeout
         try:
             mine = self._mine(what, wanted)
@@ -62,7 +64,9 @@ class UserCommits:
 
     def commit_soon(self, what: Committable, on_done: OnCommitted | None) -> None:
         """It is sent after all commits before, once. Errors of Kafka's are the callback's, or the log's."""
-        wanted = _offsets(what)
+        wanted = self._offsets(what)
+        if on_done is not None and not callable(on_done):
+            raise ConfigError(f"on_done must be a function of (offsets, error), or None, not {type(on_done).__name__}")
         if asyncio.iscoroutinefunction(on_done):
             raise ConfigError("on_done must be a plain function: nobody would await a coroutine")
         self.unwaited.run_callbacks()
@@ -93,7 +97,7 @@ class UserCommits:
         _refuse(taken)
         if wanted is not None:
             return wanted
-        mine = subscription.consumed(but_held=self._holds_for_good())
+        mine = self._but_former_topics(subscription.consumed(but_held=self._holds_for_good()))
         if not mine and by_group and self.coordinator.is_out:
             self.coordinator.committer()  # raises: there is nothing left to commit because everything is lost
         return mine
@@ -112,24 +116,50 @@ class UserCommits:
         def now() -> dict[TopicPartition, OffsetAndMetadata]:
             _refuse(self.subscription.taken_from_user)
             assigned = self.subscription.assigned
-            return {tp: offset for tp, offset in offsets.items() if assigned.get(tp) is claims[tp]}
+            mine = {tp: offset for tp, offset in offsets.items() if assigned.get(tp) is claims[tp]}
+            return self._but_former_topics(mine)
 
         return now
 
+    def _but_former_topics(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Leave out what is of topics that were created again. Raises CommitFailed where the user holds records of it:
+        to return would say that these are stored."""
+        subscription = self.subscription
+        former = {tp for tp, offset in offsets.items() if self.coordinator.is_of_former_topic(tp, offset)}
+        if not former:
+            return offsets
+        _refuse(tp for tp in former if subscription.holds_records((tp,)))
+        return {tp: offset for tp, offset in offsets.items() if tp not in former}
 
-def _refuse(taken: Collection[TopicPartition]) -> None:
-    if taken:
+    def _offsets(self, what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | None:
+        """Return what is to be stored, each offset with the topic that it is one of. Raises ConfigError for what is no
+        offset.
+
+        One that the user has made up is of the topic whose records he holds, or that he reads, at the moment of his
+        call, whatever comes after it. Of a partition that is not assigned, nothing is known but the name.
+        """
+        if what is None:
+            return None
+        if isinstance(what, ConsumerRecords | RecordColumns):
+            return what.next_offsets
+        return {
+            tp: offset if offset.topic_id is not None else replace(offset, topic_id=self._topic_id(tp))
+            for tp, offset in checked_offsets(what).items()
+        }
+
+    def _topic_id(self, tp: TopicPartition) -> UUID | None:
+        if tp not in self.subscription.assigned:
+            return None
+        return self.subscription.topic_id(tp) or self.coordinator.topic_id(tp.topic)
+
+
+def _refuse(partitions: Iterable[TopicPartition]) -> None:
+    if taken := sorted(partitions):
         raise CommitFailed(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"{', '.join(map(str, sorted(taken)))} not assigned to this consumer any more, if ever, and nothing was "
-            "committed: who reads them next gets these records again; a member commits only what is assigned to it",
+            f"{', '.join(map(str, taken))} not assigned to this consumer any more, if ever (or the topic was deleted "
+            "and created again), and nothing was committed: who reads them next gets these records again, where they "
+            "are still there; a member commits only what is assigned to it",
         )
-
-
-def _offsets(what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    """Raises ConfigError for what is no offset."""
-    if what is None:
-        return None
-    if isinstance(what, ConsumerRecords | RecordColumns):
-        return what.next_offsets
-    return checked_offsets(what)

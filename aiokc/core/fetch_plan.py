@@ -212,7 +212,9 @@ class FetchPlanner:
         home = self._home.get(tp)
         node_id: int | None = None
         target: FetchTarget | None = None
-        if position is not None and position.fetchable:
+        if position is not None and self._is_of_former_topic(tp, position, buffer):
+            self._recreated.append((tp, position.token))
+        elif position is not None and position.fetchable:
             node_id, target = self._target(tp, position, buffer, now)
         elif home is None:
             return
@@ -227,6 +229,15 @@ class FetchPlanner:
             if node is None:
                 node = self._nodes[node_id] = _Node(FetchSession(wished=self._sessions))
             node.put(target, is_ahead=buffer is not None and not buffer.empty)
+
+    def _is_of_former_topic(
+        self, tp: TopicPartition, position: PartitionPosition, buffer: PartitionBuffer | None
+    ) -> bool:
+        """Whether the position is one of a topic that was deleted and created again, and nothing tells that yet."""
+        if position.topic_id is None or (buffer is not None and buffer.error is not None):
+            return False
+        topic_id = self._cluster.topic_id(tp.topic)
+        return topic_id is not position.topic_id and topic_id not in (None, position.topic_id)
 
     def _target(
         self, tp: TopicPartition, position: PartitionPosition, buffer: PartitionBuffer | None, now: float
@@ -270,11 +281,8 @@ class FetchPlanner:
         last_epoch: int | None,
     ) -> bool:
         """Whether the log that the metadata speak of is known to be the one that was read so far."""
-        if position.topic_id is None:
-            position.topic_id = topic_id
-        elif topic_id is not position.topic_id and topic_id not in (None, position.topic_id):
-            self._recreated.append((tp, position.token))
-            return False
+        if topic_id is not None:
+            position.of_topic(topic_id)
         if position.checked_epoch == leader_epoch:
             return True
         if leader_epoch is None or last_epoch is None:
@@ -367,6 +375,11 @@ class FetchPlanner:
         """The dialogue with a broker that was planned for; a new one, if the broker is gone from the metadata."""
         node = self._nodes.get(node_id)
         return node.session if node is not None else FetchSession(wished=self._sessions)
+
+    def heard_at(self, tp: TopicPartition) -> float | None:
+        """When a broker that was asked for ``tp`` last answered, in seconds since the epoch; None: not lately."""
+        sessions = (node.session for node in self._nodes.values() if tp in node.session.known)
+        return max((session.heard_at for session in sessions if session.heard_at is not None), default=None)
 
     def closings(self) -> list[FetchPlan]:
         """Return the Fetch that ends the session, and asks for nothing, for each broker that gave one."""

@@ -121,7 +121,8 @@ class FetchSession:
 
     A broker that gives no session (id 0) gets full requests for ever; so does one that is asked for none (not
     ``wished``), since it has room for few, and keeps each for two minutes. ``known`` is what the broker was last asked
-    for, by partition, and ``marks`` what it last said of each.
+    for, by partition, and ``marks`` what it last said of each. ``heard_at`` is when an answer last counted, in
+    seconds since the epoch: of what is known and was left out of it, nothing had changed by then.
     """
 
     def __init__(self, *, wished: bool = True) -> None:
@@ -130,6 +131,7 @@ class FetchSession:
         self._session_id = NO_SESSION
         self._epoch = FIRST_EPOCH
         self.marks: dict[TopicPartition, Marks] = {}
+        self.heard_at: float | None = None
         self._by_id = True
         self._nameless = 0  # of the known partitions, those without a topic id
         self._names: dict[UUID, str] = {}

@@ -91,7 +91,9 @@ class ClassicGroup:
             return write_subscription(
                 MemberSubscription(effect.topics, effect.owned, effect.member.generation_id, user_data, self.rack_id)
             )
-        except Exception as error:  # an assignor may be anybody's code
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # an assignor may be anybody's code
             raise AssignmentFailed(f"assignor {assignor.name!r} has no user data: {error!r}") from error
 
     def sync_request(self, effect: SendSync) -> SyncGroupRequest:
@@ -193,7 +195,7 @@ class ClassicGroup:
         if code in _FATAL:
             return Fatal(sent, error)
         # Whatever else a SyncGroup is refused for (the broker cannot store it, ...): the next round may do.
-        if error.retriable or code == ErrorCode.UNKNOWN_SERVER_ERROR or isinstance(sent, SendSync):
+        if error.retriable or isinstance(sent, SendSync):
             return NotNow(sent, self._error(code, _said_by(node_id)))
         return Fatal(sent, error)
 
@@ -248,7 +250,9 @@ class ClassicGroup:
         assignor = self._named(effect.protocol_name)
         try:
             assignor.on_assignment(Assignment(effect.partitions, effect.user_data), effect.member.generation_id)
-        except Exception as error:  # an assignor may be anybody's code
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # an assignor may be anybody's code
             raise AssignmentFailed(f"group {self.group_id!r}: assignor {assignor.name!r} raised {error!r}") from error
 
     def _named(self, name: str) -> Assignor:

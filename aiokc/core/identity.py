@@ -25,6 +25,10 @@ class Identity:
         return self.member.generation_id >= 0
 
     @property
+    def is_static(self) -> bool:
+        return self.member.group_instance_id is not None
+
+    @property
     def says_goodbye(self) -> bool:
         """Whether there is a LeaveGroup to be sent for it."""
         return self.may_leave and bool(self.member.member_id)

@@ -41,6 +41,12 @@ class KeptBatches:
         assert isinstance(first, Unread)
         return first.header
 
+    @property
+    def open_bytes(self) -> int:
+        """What the first batch has in memory, if it is open."""
+        first = self.unread[0]
+        return first.size if isinstance(first, Unread) else 0
+
     def add(self, unread: Unread | Run) -> None:
         """It lies behind all others."""
         self.unread.append(unread)

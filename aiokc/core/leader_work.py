@@ -24,7 +24,9 @@ def assign_group(assignor: Assignor, group: Group, protocol: RebalanceProtocol) 
             _check_cooperative(group, assigned)
         nothing = Assignment()
         return {member_id: write_assignment(assigned.get(member_id, nothing)) for member_id in group.members}
-    except Exception as error:  # an assignor may be anybody's code
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # an assignor may be anybody's code, and GeneratorExit would end the background
         raise AssignmentFailed(f"assignor {assignor.name!r} failed: {error!r}") from error
 
 

@@ -156,6 +156,7 @@ class Membership(Standing):
     def _on_subscribed(self, topics: frozenset[str], now: float) -> list[Effect]:
         leaves_all = bool(self._wish.topics) and not topics
         self._wish.topics = topics
+        self._wish.had_left = self._wish.had_left or leaves_all
         if self.state is State.UNJOINED:
             self._join_reason = "the consumer subscribed"
             return self._proceed(now)
@@ -254,6 +255,7 @@ class Membership(Standing):
 
     def _proceed(self, now: float) -> list[Effect]:
         """What must go has gone: go where the user wants to be."""
+        had_left, self._wish.had_left = self._wish.had_left, False
         if self._wish.leaves:
             self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
             return self._goodbye("the consumer is being closed")
@@ -265,6 +267,10 @@ class Membership(Standing):
             return farewell
         if self.state is State.UNJOINED:
             self._wish.begins(now)
+        if had_left and self._identity.is_static and not self._wish.is_news:
+            # A static member that comes back to the same topics gets what it had, and nobody rebalances (KIP-345,
+            # KIP-814). Under its member id it would ask for a rebalance: as a leader always, else by its new metadata.
+            self._forget_identity("the consumer unsubscribed from all topics, and subscribed to the same again")
         return self._join_again(now)
 
     def _goodbye(self, reason: str) -> list[Effect]:

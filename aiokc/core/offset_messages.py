@@ -34,9 +34,12 @@ TopicIds: TypeAlias = Mapping[str, UUID]
 
 
 def commit_request(
-    group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: MemberToken | None, topic_ids: TopicIds
+    group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: MemberToken | None
 ) -> OffsetCommitRequest:
-    """``topic_ids`` are needed from version TOPIC_IDS on. Without ``member`` the group must have no members."""
+    """Name each offset's own topic: its id is needed from version TOPIC_IDS on.
+
+    Of one topic's offsets, all have the same id. Without ``member`` the group must have no members.
+    """
     token = member or MemberToken()
     return OffsetCommitRequest(
         group_id=group_id,
@@ -46,7 +49,7 @@ def commit_request(
         topics=[
             OffsetCommitRequestTopic(
                 name=topic,
-                topic_id=topic_ids.get(topic, NO_UUID),
+                topic_id=offsets[TopicPartition(topic, numbers[0])].topic_id or NO_UUID,
                 partitions=[_commit_partition(number, offsets[TopicPartition(topic, number)]) for number in numbers],
             )
             for topic, numbers in by_topic(offsets).items()
@@ -64,10 +67,10 @@ def _commit_partition(number: int, offset: OffsetAndMetadata) -> OffsetCommitReq
 
 
 def commit_codes(
-    response: OffsetCommitResponse, asked: Collection[TopicPartition], topic_ids: TopicIds
+    response: OffsetCommitResponse, asked: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, int]:
     """Return the error code of each partition asked for. Raises MalformedResponse where one is missing."""
-    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    names = {offset.topic_id: tp.topic for tp, offset in asked.items() if offset.topic_id is not None}
     codes = {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), partition.partition_index): partition.error_code
         for topic in response.topics
@@ -120,23 +123,26 @@ def fetch_code(response: OffsetFetchResponse) -> int:
 def fetched_offsets(
     response: OffsetFetchResponse, asked: Collection[TopicPartition], topic_ids: TopicIds
 ) -> dict[TopicPartition, FetchedOffset]:
-    """Return what is known of each partition asked for. Raises MalformedResponse where one is missing."""
+    """Return what is known of each partition asked for. Raises MalformedResponse where one is missing.
+
+    The offsets are those of the topics that were asked for, which ``topic_ids`` names: of no topic that came later.
+    """
     names = {topic_id: name for name, topic_id in topic_ids.items()}
-    return _complete(dict(_fetched(response, names)), asked, "OffsetFetch")
+    return _complete(dict(_fetched(response, names, topic_ids)), asked, "OffsetFetch")
 
 
 def _fetched(
-    response: OffsetFetchResponse, names: Mapping[UUID, str]
+    response: OffsetFetchResponse, names: Mapping[UUID, str], topic_ids: TopicIds
 ) -> Iterator[tuple[TopicPartition, FetchedOffset]]:
     for old in response.topics:
         for p in old.partitions:
-            offset = _offset(p.committed_offset, p.metadata, p.committed_leader_epoch)
+            offset = _offset(p.committed_offset, p.metadata, p.committed_leader_epoch, topic_ids.get(old.name))
             yield TopicPartition(old.name, p.partition_index), FetchedOffset(offset, p.error_code)
     for group in response.groups[:1]:
         for topic in group.topics:
             name = topic.name or names.get(topic.topic_id, "")
             for q in topic.partitions:
-                offset = _offset(q.committed_offset, q.metadata, q.committed_leader_epoch)
+                offset = _offset(q.committed_offset, q.metadata, q.committed_leader_epoch, topic_ids.get(name))
                 yield TopicPartition(name, q.partition_index), FetchedOffset(offset, q.error_code)
 
 
@@ -149,7 +155,7 @@ def _complete(
     return {tp: found[tp] for tp in asked}
 
 
-def _offset(offset: int, metadata: str | None, leader_epoch: int) -> OffsetAndMetadata | None:
+def _offset(offset: int, metadata: str | None, leader_epoch: int, topic_id: UUID | None) -> OffsetAndMetadata | None:
     if offset < 0:
         return None
-    return OffsetAndMetadata(offset, metadata or "", leader_epoch if leader_epoch >= 0 else None)
+    return OffsetAndMetadata(offset, metadata or "", leader_epoch if leader_epoch >= 0 else None, topic_id=topic_id)

@@ -26,6 +26,8 @@ from .kept_batches import KeptBatches, Opened
 
 # Of a batch that is decompressed where it holds the event loop: some 2 ms, with the slowest codec.
 _AT_ONCE_BYTES: Final = 512 << 10
+# A step makes no more of them, or one record: the memory of what is copied is new, at 1 ms for 1 MB and worse.
+_STEP_BYTES: Final = 1 << 20
 
 # To look at so many batches by themselves, each of which may be one record, takes less than a millisecond.
 _ADDED_AT_ONCE: Final = 64
@@ -274,8 +276,9 @@ class PartitionBuffer:
             self.next, self.next_epoch = after, epoch
 
     def _read(self, reader: RecordReader, count: int) -> None:
-        self._have_ready(reader.take(count, self.next))
         header = self._kept.header
+        average = self._kept.open_bytes // max(1, header.record_count)
+        self._have_ready(reader.take(min(count, max(1, _STEP_BYTES // max(1, average))), self.next))
         if self.ready:
             self.next = max(self.next, self.ready[-1].offset + 1)
             self.next_epoch = header.leader_epoch

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeAlias
 from uuid import UUID
 
-from ..types import OffsetAndMetadata
+from ..types import OffsetAndMetadata, TopicPartition
+
+#: Which offset the group has for each partition, and of which topic.
+Stored: TypeAlias = Mapping[TopicPartition, tuple[int, UUID | None]]
 
 
 class PositionState(Enum):
@@ -16,6 +21,12 @@ class PositionState(Enum):
     AWAIT_RESET = "looks up an offset by reset_timestamp"
     AWAIT_VALIDATION = "has a position, and asks the new leader whether its log holds what was read (KIP-320)"
     FETCHING = "has a position"
+
+
+def is_of_another_topic(offset: OffsetAndMetadata, topic_id: UUID | None) -> bool:
+    """Whether that is an offset of another topic than the one of this id; no, where one of the two is not known."""
+    known = offset.topic_id
+    return known is not None and topic_id is not None and known is not topic_id and known != topic_id
 
 
 @dataclass(slots=True, eq=False)
@@ -32,10 +43,12 @@ class PartitionPosition:
 
     ``leader_epoch`` is that of the last record before ``position``, if that was read (``epoch_is_read``); else what
     ListOffsets, a commit or the user said, and that record may be older: a leader that never wrote has an epoch, too.
-    ``checked_epoch`` is that of the leader whose log is known to hold that record, ``topic_id`` the topic that the
-    position is one of (KIP-516): None where not known.
+    ``checked_epoch`` is that of the leader whose log is known to hold that record. ``topic_id`` is the topic that the
+    position is one of, ``released_id`` the one of ``released``, ``held_id`` of what was handed out last (KIP-516): None
+    where not known. An offset means nothing in a topic that was created anew by the same name: that has another id.
     ``lost`` says of a reset that the log did not hold the position, and nobody asked for it. ``read_replica`` is the
-    broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392).
+    broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392). ``heard_at`` is when an answer
+    to a Fetch last spoke of it, in seconds since the epoch.
     """
 
     token: int
@@ -49,7 +62,9 @@ class PartitionPosition:
     read_replica_until: float = 0.0
     released: int = -1
     released_epoch: int | None = None
+    released_id: UUID | None = None
     held: bool = False
+    held_id: UUID | None = None
     reset_timestamp: int | None = None
     lost: bool = False
     until: int | None = None
@@ -59,6 +74,7 @@ class PartitionPosition:
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     log_start_offset: int | None = None
+    heard_at: float | None = None
     claim: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,15 +89,18 @@ class PartitionPosition:
     def has_position(self) -> bool:
         return self.state in (PositionState.FETCHING, PositionState.AWAIT_VALIDATION)
 
-    def locate(self, token: int, position: int, leader_epoch: int | None = None) -> None:
-        """Go on at ``position``. What the user holds stays uncommitted until he comes back, wherever that is."""
+    def locate(self, token: int, position: int, leader_epoch: int | None = None, topic_id: UUID | None = None) -> None:
+        """Go on at ``position``. What the user holds stays uncommitted until he comes back, wherever that is.
+
+        ``topic_id``: the topic that this is a position of; None: the one that is fetched from next.
+        """
         self.token = token
         self.state = PositionState.FETCHING
         self.position = position
         self.leader_epoch = leader_epoch
         self.epoch_is_read = False
         self.checked_epoch = None
-        self.topic_id = None
+        self.topic_id = topic_id
         self.reset_timestamp = None
         self.lost = False
         self.retry_at = 0.0
@@ -89,8 +108,13 @@ class PartitionPosition:
             self.release()
 
     def await_reset(self, token: int, timestamp: int, *, lost: bool = False) -> None:
-        """Lose the position; the one that ListOffsets gives for ``timestamp`` takes its place."""
+        """Lose the position; the one that ListOffsets gives for ``timestamp`` takes its place.
+
+        One that was asked for is of whichever topic is there then; ``lost``, of the one that has lost it.
+        """
         self.token = token
+        if not lost:
+            self.topic_id = None
         self.lost = lost
         self.state = PositionState.AWAIT_RESET
         self.reset_timestamp = timestamp
@@ -98,7 +122,7 @@ class PartitionPosition:
 
     def hand_out(self, position: int, leader_epoch: int | None) -> None:
         """Everything below ``position`` is in the user's hands. Subscription.hand_out calls it, and nobody else."""
-        self.held = True
+        self.held, self.held_id = True, self.topic_id
         self.position = position
         if leader_epoch is not None:
             self.leader_epoch, self.epoch_is_read = leader_epoch, True
@@ -128,18 +152,25 @@ class PartitionPosition:
         self.held = False
         self.released = self.position
         self.released_epoch = self.leader_epoch
+        self.released_id = self.topic_id
+
+    def of_topic(self, topic_id: UUID | None) -> None:
+        """The position is found to be one of this topic. What is released with it is, too."""
+        if self.released_id is None and not self.held:
+            self.released_id = topic_id
+        self.topic_id = topic_id
 
     def committable(self) -> OffsetAndMetadata | None:
         """What auto-commit may store: what earlier calls handed out. None without a position."""
         if not self.has_position:
             return None
-        return OffsetAndMetadata(self.released, "", self.released_epoch)
+        return OffsetAndMetadata(self.released, "", self.released_epoch, topic_id=self.released_id)
 
     def consumed(self) -> OffsetAndMetadata | None:
         """What commit() without arguments stores: all that was handed out. None without a position."""
         if not self.has_position:
             return None
-        return OffsetAndMetadata(self.position, "", self.leader_epoch)
+        return OffsetAndMetadata(self.position, "", self.leader_epoch, topic_id=self.topic_id)
 
     def lag(self, read_committed: bool) -> int | None:
         """How many offsets lie before the end that this isolation level can see; None before the first fetch."""

@@ -6,14 +6,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import count
 from types import MappingProxyType
+from uuid import UUID
 
 from ..errors import UsageError
 from ..types import OffsetAndMetadata, TopicPartition
-from .positions import PartitionPosition, PositionState
+from .positions import PartitionPosition, PositionState, Stored, is_of_another_topic
 from .topic_pattern import TopicPattern
 from .waiting import Waiting
 
-_NOTHING: Mapping[TopicPartition, int] = MappingProxyType({})
+_NOTHING: Stored = MappingProxyType({})
 
 
 class Mode(Enum):
@@ -42,6 +43,7 @@ class Subscription:
         self._tokens = count(1)
         self._held: set[TopicPartition] = set()
         self._taken: set[TopicPartition] = set()
+        self._former_ids: dict[TopicPartition, UUID | None] = {}  # of topics that are gone, and whose records he holds
         self._left: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_held: set[TopicPartition] = set()
@@ -110,7 +112,7 @@ class Subscription:
         self.topics = frozenset()
         self.pattern, self.is_matched = None, False
         self._assigned, self._waiting, self._touched = {}, Waiting(), {}
-        for kept in (self._held, self._taken, self._left, self._left_consumed, self._left_held):
+        for kept in (self._held, self._taken, self._former_ids, self._left, self._left_consumed, self._left_held):
             kept.clear()
         self.assignment_id += 1
         self.touches += 1
@@ -218,18 +220,24 @@ class Subscription:
 
     # Positions
 
-    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
-        """Stand at ``offset``; whatever was asked or buffered for another position is stale from here on."""
-        self[tp].locate(next(self._tokens), offset, leader_epoch)
+    def seek(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        leader_epoch: int | None = None,
+        *,
+        topic_id: UUID | None = None,
+        checked_epoch: int | None = None,
+    ) -> None:
+        """Stand at ``offset``; whatever was asked or buffered for another position is stale from here on.
+
+        ``topic_id``: the topic that this is an offset of, where known. Of one that is created anew, it means nothing.
+        ``checked_epoch``: it comes from the leader of that epoch, which need not be asked again.
+        """
+        self[tp].locate(next(self._tokens), offset, leader_epoch, topic_id)
+        self._assigned[tp].checked_epoch = checked_epoch
         self._waiting.remove(tp)
         self.touch(tp)
-
-    def found(
-        self, tp: TopicPartition, offset: int, leader_epoch: int | None = None, *, checked_epoch: int | None = None
-    ) -> None:
-        """Stand at ``offset``, which the leader of ``checked_epoch`` gave: there is no need to ask it again."""
-        self.seek(tp, offset, leader_epoch)
-        self._assigned[tp].checked_epoch = checked_epoch
 
     def await_validation(self, tp: TopicPartition) -> None:
         """Hand out and fetch nothing of ``tp`` until its leader's log is known to hold what was read (KIP-320)."""
@@ -266,12 +274,19 @@ class Subscription:
         self._waiting.put(tp, PositionState.AWAIT_RESET)
         self.touch(tp)
 
-    def await_committed(self, tp: TopicPartition) -> None:
-        """Find the position of ``tp`` anew, from the committed offset on."""
-        self[tp].token = next(self._tokens)
-        self[tp].state = PositionState.INITIALIZING
-        self._waiting.put(tp, PositionState.INITIALIZING)
-        self.touch(tp)
+    def begin_anew(self, tp: TopicPartition, timestamp: int) -> None:
+        """Its topic was deleted and created again: find the position in the new one, by timestamp.
+
+        Records of the old one that the user holds count as taken from him: nothing can be committed for them.
+        """
+        position = self[tp]
+        if position.held:
+            self._taken.add(tp)
+            self._held.discard(tp)
+            self._former_ids[tp] = position.held_id
+            position.release()
+        position.topic_id = None
+        self.await_reset(tp, timestamp, lost=True)
 
     def in_state(self, state: PositionState, now: float, most: int | None = None) -> dict[TopicPartition, int]:
         """The partitions in ``state``, not FETCHING, that may be worked on now, with their tokens; ``most`` of them."""
@@ -333,10 +348,18 @@ class Subscription:
     def release(self) -> None:
         """The user came back for more: all that he holds counts as processed."""
         self._taken.clear()
+        self._former_ids.clear()
         self._left_held.clear()
         for tp in self._held:
             self._assigned[tp].release()
         self._held.clear()
+
+    def topic_id(self, tp: TopicPartition) -> UUID | None:
+        """The topic that the user means by ``tp`` as long as he holds records of it; None where that is not known."""
+        position = self._assigned.get(tp)
+        if position is None or tp in self._former_ids:
+            return self._former_ids.get(tp)
+        return position.held_id if position.held else position.topic_id
 
     def holds_records(self, partitions: Collection[TopicPartition] | None = None) -> bool:
         """Whether the user holds records (of these partitions) which he has not come back from."""
@@ -346,19 +369,20 @@ class Subscription:
         """A commit of ``offsets`` succeeded: what lies below them is processed, whoever still holds it."""
         for tp, offset in offsets.items():
             self._left.pop(tp, None)
-            if self._left_consumed.get(tp) == offset:
+            left = self._left_consumed.get(tp)
+            if left == offset and not is_of_another_topic(offset, left.topic_id):
                 del self._left_consumed[tp]
                 self._left_held.discard(tp)
             position = self._assigned.get(tp)
-            if position is None:
+            if position is None or is_of_another_topic(offset, position.topic_id):
                 continue
             if offset.offset == position.position:
                 position.release()
             elif position.released < offset.offset < position.position:
-                position.released = offset.offset
-                position.released_epoch = offset.leader_epoch
+                position.released, position.released_epoch = offset.offset, offset.leader_epoch
+                position.released_id = position.topic_id
 
-    def committable(self, stored: Mapping[TopicPartition, int] = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
+    def committable(self, stored: Stored = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
         """What auto-commit may store: what *earlier* calls handed out, never what the user holds now.
 
         That includes what he has left by assign() or unsubscribe(), until it is committed or ``forget``. Partitions
@@ -366,13 +390,14 @@ class Subscription:
         """
         return dict(self.uncommitted(stored))
 
-    def uncommitted(self, stored: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
+    def uncommitted(self, stored: Stored) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
         """Yield what ``committable`` returns: to know that there is something, it need not all be looked at."""
         for tp, offset in self._left.items():
-            if tp not in self._assigned and stored.get(tp) != offset.offset:
+            if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
                 yield tp, offset
         for tp, position in self._assigned.items():
-            if stored.get(tp) != position.released and (now := position.committable()) is not None:
+            is_stored = stored.get(tp) == (position.released, position.released_id)
+            if not is_stored and (now := position.committable()) is not None:
                 yield tp, now
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:

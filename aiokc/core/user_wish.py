@@ -12,6 +12,7 @@ from .group_protocol import PollClock
 class UserWish:
     """``topics`` are those that he subscribes to, ``told`` those that the newest JoinGroup named.
 
+    ``had_left``: he has unsubscribed from all topics, and the member has not got there yet.
     Who does not come back for ``max_poll_interval`` seconds has stopped polling, until he does: he is in no group then.
     """
 
@@ -19,6 +20,7 @@ class UserWish:
         self.topics: frozenset[str] = frozenset()
         self.told: frozenset[str] = frozenset()
         self.leaves = False
+        self.had_left = False
         self.has_stopped_polling = False
         self.max_poll_interval = max_poll_interval
         self._polls = polls

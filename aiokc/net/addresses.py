@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import ipaddress
 import socket
 from collections.abc import Sequence
-from typing import TypeAlias
+from operator import index
+from typing import Any, TypeAlias
 
 from ..config import Resolve
-from ..errors import ConnectionFailed
+from ..errors import ConfigError, ConnectionFailed
+from .users_code import USERS_ERRORS, ends_us, is_being_cancelled
 
 Address: TypeAlias = tuple[str, int]
 
@@ -22,29 +25,75 @@ def address_text(host: str, port: int) -> str:
 async def resolved(host: str, port: int, resolve: Resolve | None) -> Sequence[Address]:
     """Return the addresses of ``host``, in the order in which to try them, each once; at least one.
 
-    ``resolve`` takes the place of DNS. Raises ConnectionFailed where there is no address.
+    ``resolve`` takes the place of DNS. Raises ConnectionFailed where there is no address now, and ConfigError where
+    ``resolve`` returns what are no addresses.
     """
     name = address_text(host, port)
     if resolve is not None:
-        try:
-            answer = await resolve(host, port)
-        except Exception as error:  # a function of the user: whatever it raises, this address cannot be used now
-            raise ConnectionFailed(f"{name}: the configured resolve() raised {error!r}") from error
-        found = [(str(address[0]), int(address[1])) for address in answer]
+        found = await _configured(resolve, host, port)
     elif not 0 < port < 65_536:
         raise ConnectionFailed(f"{name}: {port} is no port; look at the broker's advertised.listeners")
     elif _is_numeric(host):
         return [(host, port)]
     else:
-        try:
-            infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, ValueError) as error:  # UnicodeError, for a name with an empty label say, is no OSError
-            why = (error.strerror if isinstance(error, OSError) else None) or error
-            raise ConnectionFailed(f"{name}: the name cannot be resolved ({why})") from error
-        found = [(str(info[4][0]), port) for info in infos]
+        found = [(str(info[4][0]), port) for info in await _looked_up(host, port)]
     if not found:
         raise ConnectionFailed(f"{name}: the name resolves to no address")
     return list(dict.fromkeys(found))
+
+
+async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
+    """Return what the user's function says. Whatever it raises, this address can't be used now: that may pass."""
+    name, task = address_text(host, port), asyncio.current_task()
+    try:
+        answer: Any = resolve(host, port)
+        is_async = inspect.isawaitable(answer)
+        if is_async:
+            answer = await answer
+    except USERS_ERRORS as error:
+        if ends_us(error, task):
+            raise
+        raise ConnectionFailed(f"{name}: the configured resolve() raised {error!r}") from error
+    if not is_async:
+        raise ConfigError(f"{name}: resolve must be an async function: it returned {answer!r}, which is not awaitable")
+    try:
+        return [_address(given) for given in answer]
+    except (TypeError, ValueError, LookupError) as error:
+        raise ConfigError(
+            f"{name}: the configured resolve() returned {answer!r}: it must return the addresses to try, "
+            "[(host, port), ...], each host a string and each port an int from 1 to 65535"
+        ) from error
+
+
+def _address(given: Any) -> Address:
+    """Raises TypeError, ValueError, LookupError."""
+    host, port = given[:2]  # getaddrinfo() has more in those of IPv6
+    if not isinstance(host, str) or not host or isinstance(port, bool):
+        raise TypeError
+    number = index(port)
+    if not 0 < number < 65_536:
+        raise ValueError
+    return host, number
+
+
+async def _looked_up(host: str, port: int) -> list[Any]:
+    """Return what DNS says. A thread of the loop's default executor asks it, and that is the application's.
+
+    Where it shuts that down with ``cancel_futures=True``, the look-up ends by a CancelledError that nobody has
+    cancelled this task with; and until it has set another one, nothing can be asked.
+    """
+    name = address_text(host, port)
+    try:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except asyncio.CancelledError as error:
+        if is_being_cancelled():
+            raise
+        why: object = "the loop's default executor was shut down meanwhile"
+        raise ConnectionFailed(f"{name}: the name cannot be resolved ({why})") from error
+    except (OSError, ValueError, RuntimeError) as error:
+        # UnicodeError, for a name with an empty label say, is a ValueError; RuntimeError is the executor's.
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ConnectionFailed(f"{name}: the name cannot be resolved ({why})") from error
 
 
 def _is_numeric(host: str) -> bool:

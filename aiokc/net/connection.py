@@ -18,6 +18,7 @@ from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
 from .addresses import Address
 from .reply import Reply
 from .transport import FrameTransport
+from .users_code import is_being_cancelled
 
 R = TypeVar("R", bound=Response)
 
@@ -144,6 +145,11 @@ class Connection:
             raise ConnectionFailed(f"{self.name}: no {missing} within {timeout:.3g} s") from error
         except OSError as error:
             raise ConnectionFailed(f"{self.name}: cannot connect ({error.strerror or error})") from error
+        except (asyncio.CancelledError, RuntimeError) as error:
+            # Where resolve() returns a name, asyncio looks that up, in the application's executor: see addresses.py.
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+                raise
+            raise ConnectionFailed(f"{self.name}: cannot connect ({error!r})") from error
 
     async def _greet(self, options: ConnectionOptions) -> None:
         software, version = SOFTWARE

@@ -32,6 +32,32 @@ static void record_dealloc(Record *self) {
     Py_DECREF(type);
 }
 
+/* Bytes that take longer to copy are copied without the GIL: most of that time the kernel finds memory for them. */
+#define LONG_COPY (1 << 20)
+
+/* Whoever calls must keep `bytes` alive by a reference of its own: other threads run meanwhile. */
+static PyObject *copy_of(const char *bytes, Py_ssize_t size) {
+    if (size < LONG_COPY)
+        return PyBytes_FromStringAndSize(bytes, size);
+    PyObject *copy = PyBytes_FromStringAndSize(NULL, size);
+    if (copy != NULL) {
+        char *target = PyBytes_AS_STRING(copy);
+        Py_BEGIN_ALLOW_THREADS
+        memcpy(target, bytes, (size_t)size);
+        Py_END_ALLOW_THREADS
+    }
+    return copy;
+}
+
+static PyObject *copied(PyObject *Py_UNUSED(module), PyObject *data) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *copy = copy_of(view.buf, view.len);
+    PyBuffer_Release(&view);
+    return copy;
+}
+
 static int build_start(Cursor *cursor, const char **bytes, Py_ssize_t *size) {
     int64_t length;
     if (!read_content(cursor, bytes, &length)) {
@@ -47,7 +73,7 @@ static PyObject *build_content(Cursor *cursor) {
     Py_ssize_t size;
     if (!build_start(cursor, &bytes, &size))
         return NULL;
-    return bytes == NULL ? Py_NewRef(Py_None) : PyBytes_FromStringAndSize(bytes, size);
+    return bytes == NULL ? Py_NewRef(Py_None) : copy_of(bytes, size);
 }
 
 static PyObject *build_header(Cursor *cursor) {
@@ -365,6 +391,12 @@ static PyType_Spec reader_spec = {
     .slots = reader_slots,
 };
 
+static PyMethodDef functions[] = {
+    {"copied", copied, METH_O,
+     PyDoc_STR("copied(data) -> bytes\n\nThe same bytes, copied while other threads run if they are many.")},
+    {0},
+};
+
 int add_records(PyObject *module, State *state) {
     PyObject *types = PyImport_ImportModule("aiokc.types");
     PyObject *public_record = types == NULL ? NULL : PyObject_GetAttrString(types, "ConsumerRecord");
@@ -375,6 +407,8 @@ int add_records(PyObject *module, State *state) {
     Py_DECREF(public_record);
     state->no_headers = PyTuple_New(0);
     if (state->record_type == NULL || state->no_headers == NULL || PyModule_AddType(module, state->record_type) < 0)
+        return -1;
+    if (PyModule_AddFunctions(module, functions) < 0)
         return -1;
     state->reader_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &reader_spec, NULL);
     return state->reader_type == NULL ? -1 : PyModule_AddType(module, state->reader_type);

@@ -20,7 +20,8 @@ from ..errors import CorruptRecord, RecordError, RecordTooLarge
 from ..types import RawRecord
 from . import _pure
 from .batch import CRC_START, HEADER, MAGIC, BatchHeader
-from .compression import decompress
+from .compression import Codec, decompress
+from .lone_record import LONG_BYTES, LoneRecord
 from .message_set import open_messages
 
 logger = logging.getLogger("aiokc.records")
@@ -107,7 +108,10 @@ def open_measured(
         raise
     if header.is_control:
         header = header._replace(record_count=0)
-    return new_reader(header, payload, topic=topic, partition=partition), len(payload)
+    reader = new_reader(header, payload, topic=topic, partition=partition)
+    if header.record_count == 1 and len(payload) >= LONG_BYTES:
+        return LoneRecord(header, reader.take(1)[0]), len(payload)
+    return reader, len(payload)
 
 
 def check_crc(header: BatchHeader, view: memoryview) -> None:
@@ -124,6 +128,9 @@ def check_crc(header: BatchHeader, view: memoryview) -> None:
 def read_payload(header: BatchHeader, view: memoryview, limit: int) -> bytes:
     """Return the batch's records, decompressed, as bytes of their own. Raises RecordError without a location."""
     payload = view[HEADER.size :]
+    if header.codec == Codec.NONE and NATIVE:
+        copy: bytes = extension.copied(payload)  # by a thread, if it is long: bytes() would keep all others waiting
+        return copy
     return decompress(header.codec, payload, limit) if payload else b""
 
 

@@ -59,6 +59,7 @@ class GroupMember:
         random = Random(7)
         self.pool = Pool(self.config, random=random)
         self.metadata = Metadata(self.config, self.pool, random)
+        self._interest = self.metadata.interest()
         self.subscription = Subscription()
         self.changed = _Recorder(self.subscription)
         self.listener = ListenerCalls(self.changed.notify)
@@ -116,7 +117,7 @@ class GroupMember:
         self._wish_changed()
 
     def _wish_changed(self) -> None:
-        self.metadata.follow(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
+        self._interest.set(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
         self.coordinator.subscription_changed()
 
     def poll(self) -> None:

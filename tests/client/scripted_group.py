@@ -72,6 +72,7 @@ class ScriptedGroup:
     def __init__(self, versions: dict[type[Request[Any]], tuple[int, int]]) -> None:
         self.coordinator = 1
         self.hidden: set[int] = set()  # nodes that the metadata does not show
+        self.elsewhere: dict[int, int] = {}  # ports that the metadata shows in place of those of these nodes
         self.bootstrap = ""
         self.asked: list[Asked] = []
         self.arrived = Signal()
@@ -182,7 +183,7 @@ class ScriptedGroup:
 
     def _metadata(self, request: discovery.MetadataRequest) -> Response:
         brokers = [
-            discovery.MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=port)
+            discovery.MetadataResponseBroker(node_id=node_id, host="127.0.0.1", port=self.elsewhere.get(node_id, port))
             for node_id, port in self._ports.items()
             if node_id not in self.hidden
         ]
@@ -293,6 +294,8 @@ async def scripted_group(
     script.bootstrap = f"127.0.0.1:{script._ports[1]}"
     try:
         yield script
+        unused = {kind.__name__: len(answers) for kind, answers in script._instead.items() if answers}
+        assert not unused, f"answers that were to be given instead, and that nothing has asked for: {unused}"
     finally:
         await ticks(5)  # what was accepted last has not begun to be served, and is not closed if it never does
         for server in servers:

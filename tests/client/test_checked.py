@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,7 +23,7 @@ T0 = TopicPartition("t", 0)
 
 @pytest.mark.parametrize(
     "given",
-    [("t", -1), ("t", 1 << 31), ("t", "0"), ("t", 0.5), ("t",), "t", (1, 0), ("", 0), ("\ud800", 0), 5],
+    [("t", -1), ("t", 1 << 31), ("t", "0"), ("t", 0.5), ("t", True), ("t",), "t", (1, 0), ("", 0), ("\ud800", 0), 5],
     ids=repr,
 )
 def test_what_is_no_partition_is_not_assigned(given: Any) -> None:
@@ -40,7 +42,7 @@ def test_what_is_no_topic_is_not_subscribed_to(topic: Any) -> None:
 @pytest.mark.parametrize(
     "where",
     [
-        *(-1, 1 << 63, 1.5, "1", None),
+        *(-1, 1 << 63, 1.5, "1", None, True),
         *(OffsetAndMetadata(0, "", epoch) for epoch in (1 << 31, -2, "1")),  # type: ignore[arg-type]
         *(OffsetAndMetadata(0, note) for note in (b"note", "\ud800", "x" * 32_768)),  # type: ignore[arg-type]
     ],
@@ -69,7 +71,15 @@ async def test_what_is_no_partition_is_told_so_by_whatever_takes_one(given: Any)
     async with Cluster(topics={"t": 1}) as cluster, listening(cluster) as consumer:
         cluster.append("t", b"0")
         consumer.assign([T0])
-        for plain in (consumer.pause, consumer.resume, consumer.current_lag, lambda tp: consumer.seek(tp, 0)):
+        for plain in (
+            consumer.pause,
+            consumer.resume,
+            consumer.current_lag,
+            consumer.highwater,
+            consumer.last_stable_offset,
+            consumer.last_poll_timestamp,
+            lambda tp: consumer.seek(tp, 0),
+        ):
             with pytest.raises(ConfigError, match="is no partition"):
                 plain(given)
         for waiting in (
@@ -131,7 +141,9 @@ async def test_what_is_no_topic_or_group_is_not_asked_for(given: Any) -> None:
                 await client.commit(given, {T0: 1})
 
 
-@pytest.mark.parametrize("bounds", [5, (0,), (0, 1.5), ("0", "1"), (2, 1), (-1, 1), (0, 1 << 63), None], ids=repr)
+@pytest.mark.parametrize(
+    "bounds", [5, (0,), (0, 1.5), ("0", "1"), (2, 1), (-1, 1), (0, 1 << 63), (0, True), None], ids=repr
+)
 async def test_what_is_no_range_is_not_read(bounds: Any) -> None:
     async with Cluster(topics={"t": 1}) as cluster, Client(bootstrap_servers=cluster.bootstrap) as client:
         for read in (client.read, client.read_columns):
@@ -153,3 +165,76 @@ async def test_what_is_no_reason_ends_no_membership() -> None:
 def test_a_listener_is_an_instance() -> None:
     with pytest.raises(ConfigError, match="must be a RebalanceListener: give an instance of RebalanceListener"):
         Consumer("t", listener=RebalanceListener)  # type: ignore[arg-type]
+
+
+NO_TIMES = [math.nan, math.inf, -1, -0.5, True, "10", 1 << 70, [5]]
+
+
+@pytest.mark.parametrize("timeout_ms", NO_TIMES, ids=repr)
+async def test_what_is_no_time_to_wait_is_refused_by_whatever_takes_one(timeout_ms: Any) -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        listening(cluster, "t") as consumer,
+        Client(bootstrap_servers=cluster.bootstrap) as client,
+    ):
+        cluster.append("t", b"0")
+        await consumer.getone()
+        calls: list[Callable[..., Any]] = [
+            consumer.stop,
+            consumer.getmany,
+            consumer.getmany_columns,
+            partial(consumer.position, T0),
+            consumer.seek_to_beginning,
+            consumer.seek_to_end,
+            consumer.seek_to_committed,
+            consumer.commit,
+            consumer.committed,
+            partial(consumer.beginning_offsets, [T0]),
+            partial(consumer.end_offsets, [T0]),
+            partial(consumer.offsets_for_times, {T0: 0}),
+            partial(consumer.partitions_for_topic, "t"),
+            consumer.list_topics,
+            Consumer(bootstrap_servers=cluster.bootstrap).start,
+            Client(bootstrap_servers=cluster.bootstrap).start,
+            client.topics,
+            partial(client.list_offsets, {T0: 0}),
+            partial(client.committed, "g", [T0]),
+            partial(client.commit, "g", {T0: 0}),
+            lambda timeout_ms: anext(client.read({T0: (0, 1)}, timeout_ms=timeout_ms)),
+            lambda timeout_ms: anext(client.read_columns({T0: (0, 1)}, timeout_ms=timeout_ms)),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigError, match=r"^timeout_ms="):
+                await call(timeout_ms=timeout_ms)
+        assert consumer.health().running
+        cluster.append("t", b"1")
+        assert (await consumer.getone()).value == b"1"
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, 3.0, True, "3", math.nan, 1 << 70], ids=repr)
+async def test_what_counts_nothing_is_refused_by_whatever_takes_a_count(count: Any) -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        listening(cluster, "t") as consumer,
+        Client(bootstrap_servers=cluster.bootstrap) as client,
+    ):
+        with pytest.raises(ConfigError, match=r"^max_records="):
+            await consumer.getmany(max_records=count)
+        with pytest.raises(ConfigError, match=r"^max_records="):
+            await consumer.getmany_columns(max_records=count)
+        with pytest.raises(ConfigError, match=r"^max_bytes="):
+            await consumer.getmany_columns(max_bytes=count)
+        with pytest.raises(ConfigError, match=r"^batch_bytes="):
+            client.read_columns({T0: (0, 1)}, batch_bytes=count)
+        with pytest.raises(ConfigError, match=r"^max_poll_records"):
+            Consumer(max_poll_records=count)
+
+
+@pytest.mark.parametrize("on_done", [5, "print", [print]], ids=repr)
+async def test_what_is_no_callback_is_refused_at_the_call(on_done: Any) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, listening(cluster, "t") as consumer:
+        cluster.append("t", b"0")
+        await consumer.getone()
+        with pytest.raises(ConfigError, match="on_done must be a function"):
+            consumer.commit_soon(on_done=on_done)
+        await consumer.commit()

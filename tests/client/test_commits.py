@@ -17,8 +17,10 @@ from aiokc.errors import CommitFailed, ConfigError, ConsumerClosed, KafkaError, 
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold, drop
+from aiokc.types import BatchEnd
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest
+from tests.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -63,7 +65,7 @@ def sent_commits(cluster: Cluster) -> list[dict[int, int]]:
         parts = [part for topic in exchange.request.topics for part in topic.partitions]
         commits.append({part.partition_index: part.committed_offset for part in parts})
 
-    cluster.intercept(OffsetCommitRequest, note)
+    may_be_unused(cluster.intercept(OffsetCommitRequest, note))
     return commits
 
 
@@ -259,7 +261,7 @@ def test_a_batch_can_be_pickled_and_an_empty_one_made() -> None:
     assert ConsumerRecords().next_offsets == {}
     batch: ConsumerRecords[bytes, bytes] = ConsumerRecords()
     batch[ZERO] = []
-    batch.end_at({ZERO: (5, 1, 7), ONE: (6, None, 8)})
+    batch.end_at({ZERO: BatchEnd(5, 1, 7), ONE: BatchEnd(6, None, 8)})
     again = pickle.loads(pickle.dumps(batch))
     assert again == {ZERO: []}
     assert again.next_offsets == {ZERO: OffsetAndMetadata(5, "", 1)}
@@ -406,6 +408,26 @@ async def test_what_a_callback_raises_is_raised_by_the_call_that_runs_it_and_los
             await reader.commit({})
         assert (await reader.getone()).offset == 0
         assert outcomes.seen == [("2", None)]
+
+
+@pytest.mark.parametrize("raised", [StopAsyncIteration(), StopIteration(), GeneratorExit(), asyncio.CancelledError()])
+async def test_what_would_end_an_iteration_in_silence_is_an_error_of_the_callback(
+    cluster: Cluster, raised: BaseException
+) -> None:
+    def fail(offsets: Any, error: KafkaError | None) -> None:
+        raise raised
+
+    async with consumer(cluster) as reader:
+        reader.assign([ZERO])
+        reader.commit_soon({ZERO: 1}, fail)
+        with pytest.raises(UsageError, match=r"on_done of commit_soon\(\) .*" + type(raised).__name__):
+            await read_all(reader)
+        assert reader.health().running
+
+
+async def read_all(reader: Consumer) -> None:
+    async for _ in reader:
+        pass
 
 
 async def test_a_callback_may_call_for_the_next_commit(cluster: Cluster) -> None:

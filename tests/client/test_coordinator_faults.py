@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from aiokc.core.group_messages import ClassicGroup
 from aiokc.core.group_protocol import ComputeAssignment, Computed, JoinedMember, MemberToken, SendJoin
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AssignmentFailed, AuthorizationFailed, BrokerError, CommitFailed, UnsupportedVersion
+from aiokc.testing.virtual_loop import VirtualLoop
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire import Request
 from aiokc.wire.messages.discovery import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
@@ -401,28 +404,43 @@ async def test_a_join_that_nobody_waits_for_any_more_does_not_hold_up_the_next_o
         await member.assigned(2)
 
 
-async def test_leaving_ends_in_time_when_nobody_answers() -> None:
-    async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
-        member.poll()
-        await member.assigned(2)
-        member.take(T0, 5)
-        member.poll()
-        script.instead(OffsetCommitRequest, Silence())
-        script.instead(LeaveGroupRequest, Silence())
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        await member.leave(0.4)
-        assert 0.35 < loop.time() - start < 2.0
-        assert len(script.of(LeaveGroupRequest)) == 1  # the commit did not take all of the time
+def test_leaving_ends_in_time_when_nobody_answers() -> None:
+    async def story() -> None:
+        async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
+            member.poll()
+            await member.assigned(2)
+            member.take(T0, 5)
+            member.poll()
+            script.instead(OffsetCommitRequest, Silence())
+            script.instead(LeaveGroupRequest, Silence())
+            loop = asyncio.get_running_loop()
+            start = loop.time()
+            await member.leave(0.4)
+            assert 0.35 < loop.time() - start < 0.45
+            assert len(script.of(LeaveGroupRequest)) == 1  # the commit did not take all of the time
+
+    on_a_virtual_clock(story)
 
 
-async def test_leaving_ends_in_time_without_any_broker() -> None:
-    async with scripted_group() as script:
-        bootstrap = script.bootstrap
-    async with GroupMember(bootstrap, "g", "t") as member:
-        member.poll()
-        loop = asyncio.get_running_loop()
-        start = loop.time()
-        await member.leave(5.0)
-        assert loop.time() - start < 2.0  # it was never a member: there is nobody to tell
-        assert member.coordinator.error is None
+def test_leaving_ends_in_time_without_any_broker() -> None:
+    async def story() -> None:
+        async with scripted_group() as script:
+            bootstrap = script.bootstrap
+        async with GroupMember(bootstrap, "g", "t") as member:
+            member.poll()
+            loop = asyncio.get_running_loop()
+            start = loop.time()
+            await member.leave(5.0)
+            assert loop.time() - start < 2.0  # it was never a member: there is nobody to tell
+            assert member.coordinator.error is None
+
+    on_a_virtual_clock(story)
+
+
+def on_a_virtual_clock(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop = VirtualLoop(Random(1))
+    try:
+        loop.run_until_complete(story())
+        assert loop.errors == []
+    finally:
+        loop.end()

@@ -286,6 +286,27 @@ def test_a_cancellation_that_nobody_asked_for_is_an_error_of_the_deserializer() 
     play(story)
 
 
+@pytest.mark.parametrize("raised", [StopAsyncIteration(), StopIteration(), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("is_async", [True, False])
+def test_what_would_end_an_iteration_in_silence_is_an_error_of_the_deserializer(
+    raised: BaseException, is_async: bool
+) -> None:
+    def failing(data: bytes) -> Any:
+        raise raised
+
+    async def failing_later(data: bytes) -> None:
+        await asyncio.sleep(1)
+        raise raised
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"1")
+        async with consumer(cluster, "t", value_deserializer=failing_later if is_async else failing) as reader:
+            with pytest.raises(DeserializationFailed):
+                [record async for record in reader]
+
+    play(story)
+
+
 # Time
 
 

@@ -279,9 +279,9 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"columns": ["body"]}, "'body' is no column; there are topic, partition, offset"
     yield {"columns": "value"}, "not the string 'value'"
     yield {"columns": ()}, "at least one column"
-    yield {"max_records": 0}, "max_records=0 must be at least 1"
-    yield {"max_bytes": 0}, "max_bytes=0 must be between 1 and 1 GiB"
-    yield {"max_bytes": (1 << 30) + 1}, "must be between 1 and 1 GiB"
+    yield {"max_records": 0}, "max_records=0 must be a whole number of at least 1"
+    yield {"max_bytes": 0}, "max_bytes=0 must be a whole number between 1 and 1073741824"
+    yield {"max_bytes": (1 << 30) + 1}, "must be a whole number between 1 and 1073741824"
     yield {"timestamp_unit": "ns"}, "timestamp_unit='ns' must be 'ms' or 'us'"
 
 

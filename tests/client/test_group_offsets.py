@@ -22,7 +22,7 @@ from aiokc.errors import AuthorizationFailed, BrokerError, CommitFailed, Malform
 from aiokc.net.pool import Pool
 from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire import Request
-from aiokc.wire.messages.discovery import FindCoordinatorRequest
+from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -30,6 +30,7 @@ from aiokc.wire.messages.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from tests.net.scripted import dead_port
 
 from .scripted_group import TOPIC_ID, Cut, Park, ScriptedGroup, Silence, scripted_group
 
@@ -87,14 +88,27 @@ async def test_who_gives_up_waiting_does_not_end_the_lookup_for_others() -> None
         assert await offsets.lookup.coordinator(0.0) == 1
 
 
-async def test_a_coordinator_that_the_metadata_does_not_know_yet_makes_it_look_again() -> None:
+async def test_a_coordinator_that_the_metadata_does_not_know_yet_is_asked_where_the_lookup_says_that_it_is() -> None:
     async with scripted_group() as script:
         script.hidden = {2}
+        script.coordinator = 2
         async with offsets_of(script) as offsets:
-            script.coordinator = 2
-            script.hidden = set()
             await offsets.commit({T0: at(5)}, member=None, timeout=10.0)
         assert script.committed == {T0: 5}
+        assert len(script.of(MetadataRequest)) == 1
+        assert [asked.node_id for asked in script.asked if isinstance(asked.request, OffsetCommitRequest)] == [2]
+
+
+async def test_a_coordinator_that_is_not_where_the_metadata_has_it_makes_it_look_again() -> None:
+    """It has moved. What the lookup says of its address counts for a broker only that the metadata does not name."""
+    async with scripted_group() as script:
+        script.coordinator = 2
+        script.elsewhere = {2: dead_port()}
+        async with offsets_of(script) as offsets:
+            script.elsewhere = {}
+            await offsets.commit({T0: at(5)}, member=None, timeout=10.0)
+        assert script.committed == {T0: 5}
+        assert len(script.of(MetadataRequest)) == 2
 
 
 async def test_offsets_that_are_asked_for_late_are_never_older_than_what_was_stored_before_them() -> None:
@@ -136,8 +150,8 @@ async def test_every_version_of_find_coordinator(versions: tuple[int, int]) -> N
 async def test_every_version_of_a_commit(version: int) -> None:
     versions: dict[type[Request[Any]], tuple[int, int]] = {OffsetCommitRequest: (version, version)}
     async with scripted_group(versions) as script, offsets_of(script) as offsets:
-        wanted = {T0: OffsetAndMetadata(5, "note", 3), T1: at(7)}
-        await offsets.commit(wanted, member=MEMBER, timeout=10.0, topic_ids=topic_id)
+        wanted = {T0: OffsetAndMetadata(5, "note", 3, topic_id=TOPIC_ID), T1: OffsetAndMetadata(7, topic_id=TOPIC_ID)}
+        await offsets.commit(wanted, member=MEMBER, timeout=10.0)
         [request] = script.of(OffsetCommitRequest)
         assert script.committed == {T0: 5, T1: 7}
         assert (request.generation_id_or_member_epoch, request.member_id) == (4, "m-1")
@@ -150,7 +164,7 @@ async def test_every_version_of_a_commit(version: int) -> None:
 async def test_a_commit_of_a_static_member_names_its_instance() -> None:
     """KIP-345: so that one which was fenced and does not know it yet cannot commit."""
     async with scripted_group() as script, offsets_of(script) as offsets:
-        await offsets.commit({T0: at(5)}, member=MemberToken(4, "m-1", "i"), timeout=10.0, topic_ids=topic_id)
+        await offsets.commit({T0: at(5)}, member=MemberToken(4, "m-1", "i"), timeout=10.0)
         [request] = script.of(OffsetCommitRequest)
         assert (request.generation_id_or_member_epoch, request.member_id, request.group_instance_id) == (4, "m-1", "i")
 
@@ -177,7 +191,7 @@ async def test_topics_without_a_known_id_are_named() -> None:
 async def test_a_commit_is_repeated_where_that_can_help(code: ErrorCode) -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, code)
-        await offsets.commit({T0: at(5)}, member=MEMBER, timeout=10.0, topic_ids=topic_id)
+        await offsets.commit({T0: at(5)}, member=MEMBER, timeout=10.0)
         assert script.committed == {T0: 5}
         moved = code not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *_TOPIC_CODES)
         assert len(script.of(FindCoordinatorRequest)) == 1 + moved
@@ -207,6 +221,7 @@ async def test_a_commit_that_is_refused_to_the_end_tells_the_last_reason_and_the
         script.instead(OffsetCommitRequest, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000)
         with pytest.raises(RequestTimedOut, match=r"UNKNOWN_TOPIC_OR_PARTITION: group 'g', t-0"):
             await offsets.commit({T0: at(5)}, member=MEMBER, timeout=0.1)
+        script.as_usual(OffsetCommitRequest)  # there is no end to the refusals
 
 
 async def test_a_silent_coordinator_does_not_hold_a_commit_beyond_its_timeout() -> None:
@@ -278,6 +293,7 @@ async def test_a_check_before_each_attempt_ends_the_retries() -> None:
         with pytest.raises(CommitFailed, match="over"):
             await offsets.commit({T0: at(1)}, member=MEMBER, timeout=10.0, before_each_attempt=check)
         assert len(script.of(OffsetCommitRequest)) == 3
+        script.as_usual(OffsetCommitRequest)
 
 
 async def test_many_partitions_are_committed_in_portions_and_only_a_refused_one_again() -> None:
@@ -285,7 +301,7 @@ async def test_many_partitions_are_committed_in_portions_and_only_a_refused_one_
     wanted = {TopicPartition("t", number): at(number) for number in range(2_500)}
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        assert await offsets.commit(wanted, member=MEMBER, timeout=10.0, topic_ids=topic_id) == wanted
+        assert await offsets.commit(wanted, member=MEMBER, timeout=10.0) == wanted
         assert script.committed == {tp: tp.partition for tp in wanted}
         sent = [[part.partition_index for part in r.topics[0].partitions] for r in script.of(OffsetCommitRequest)]
         assert [len(numbers) for numbers in sent] == [1_000, 1_000, 1_000, 500]

@@ -9,7 +9,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import KafkaError
+from aiokc.errors import CommitFailed, KafkaError
 from aiokc.testing import Cluster
 from aiokc.testing.exchange import Exchange
 from aiokc.testing.faults import Hold
@@ -161,7 +161,10 @@ def test_what_commit_soon_was_called_for_before_a_revocation_is_stored_before_it
     virtually(story, topics={"t": 1}, brokers=1)
 
 
-def test_a_commit_that_nobody_answers_holds_up_a_revocation_for_its_own_time_only() -> None:
+@pytest.mark.parametrize(("waited", "held_up"), [(False, 1.0), (True, 3.0)], ids=["commit_soon", "commit"])
+def test_a_commit_that_nobody_answers_holds_up_a_revocation_for_its_own_time_only(waited: bool, held_up: float) -> None:
+    """That of commit_soon() is request_timeout_ms, of which 1 s is left. commit() has more; the revocation has not."""
+
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
         listener = Noting()
@@ -170,14 +173,21 @@ def test_a_commit_that_nobody_answers_holds_up_a_revocation_for_its_own_time_onl
             await user.has(10)
             hold = Hold()
             cluster.intercept(OffsetCommitRequest, hold)
-            consumer.commit_soon({ZERO: 1})
+            committing = asyncio.ensure_future(consumer.commit({ZERO: 1})) if waited else None
+            if committing is None:
+                consumer.commit_soon({ZERO: 1})
             await hold.arrived()
+            await asyncio.sleep(2)
             loop = asyncio.get_running_loop()
             began = loop.time()
             consumer.enforce_rebalance()
+            await listener.heard("assigned", "revoked")
+            assert loop.time() - began == pytest.approx(held_up, abs=0.1)
             await listener.heard("assigned", "revoked", "assigned")
-            assert loop.time() - began < 5
             hold.release()
+            if committing is not None:
+                with pytest.raises(CommitFailed):  # its generation is over
+                    await committing
 
     virtually(story, topics={"t": 1}, brokers=1)
 

@@ -112,6 +112,10 @@ def cancelled(records: object) -> None:
     raise asyncio.CancelledError
 
 
+def closed(records: object) -> None:
+    raise GeneratorExit
+
+
 # on_consume
 
 
@@ -136,6 +140,7 @@ def test_each_sees_what_those_before_it_left() -> None:
     [
         (raising, "OSError('the tracing backend is away')"),
         (cancelled, "CancelledError()"),
+        (closed, "GeneratorExit()"),
         (lambda records: None, "returned NoneType: it must return the records that go on"),
         (lambda records: {tp: some * 2 for tp, some in records.items()}, "returned 4 records, more than it was given"),
         (lambda records: {"t": 5}, "TypeError"),

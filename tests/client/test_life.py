@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import Client, Consumer, TopicPartition
 from aiokc.errors import ConsumerClosed, NoBrokersAvailable, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import drop
@@ -32,6 +32,18 @@ def test_another_event_loop_is_an_error_and_no_hang() -> None:
 
         asyncio.run(consumer.start())
         asyncio.run(read())
+
+
+@pytest.mark.parametrize("kind", [Consumer, Client])
+async def test_stop_belongs_to_the_loop_of_start(kind: type[Consumer | Client]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        client = kind(bootstrap_servers=cluster.bootstrap)
+        await client.start()
+        with pytest.raises(UsageError, match="another event loop: stop it there"):
+            await asyncio.to_thread(asyncio.run, client.stop())
+        await (client.list_topics() if isinstance(client, Consumer) else client.topics())
+        await client.stop()
+        await asyncio.to_thread(asyncio.run, client.stop())  # nothing is left to do
 
 
 async def test_a_background_that_somebody_cancelled_is_an_error_and_no_hang() -> None:

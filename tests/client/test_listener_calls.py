@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -448,6 +448,31 @@ async def test_a_callback_that_awaits_what_was_cancelled_ends_nothing_but_itself
             assert (await consumer.getone()).value == b"0"
             consumer.unsubscribe()
             await listener.heard("assigned", "revoked")
+
+
+@pytest.mark.parametrize("raised", [StopAsyncIteration("stop"), StopIteration("stop"), GeneratorExit("stop")], ids=repr)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_what_would_end_an_iteration_in_silence_is_an_error_of_the_callback(
+    raised: BaseException, is_async: bool
+) -> None:
+    class Raising(RebalanceListener):
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> Awaitable[None] | None:
+            if is_async and not isinstance(raised, StopIteration):  # which a coroutine makes a RuntimeError of
+                return self.later()
+            raise raised
+
+        async def later(self) -> None:
+            await asyncio.sleep(0)
+            raise raised
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with asyncio.timeout(20), listening(cluster, "t", listener=Raising()) as consumer:
+            with pytest.raises(UsageError, match=r"Raising\.on_partitions_assigned\(\) raised .*\('stop'\)") as got:
+                [record async for record in consumer]
+            assert got.value.__cause__ is raised
+            assert (await anext(aiter(consumer))).value == b"0"
+            assert consumer.health().running
 
 
 # Its time

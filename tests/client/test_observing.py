@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from types import NoneType
 from typing import Any
 
 import pytest
@@ -21,6 +20,8 @@ from aiokc.wire.messages.discovery import FindCoordinatorRequest
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 from tests.equal_errors import assert_equal_errors
+
+from .virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -327,15 +328,22 @@ def test_health_and_metrics_ask_for_no_loop() -> None:
     assert reader.metrics().polls == 0
 
 
-async def test_health_tells_of_a_broker_that_is_not_reached(cluster: Cluster) -> None:
-    async with consumer(cluster) as reader:
-        reader.assign([ZERO])
-        await reader.getmany()
-        cluster.take_down(1)
-        while isinstance(reader.health().last_error, NoneType):
+def test_health_tells_of_a_broker_that_is_not_reached() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        async with consumer(cluster, request_timeout_ms=1_000) as reader:
+            reader.assign([ZERO])
+            await reader.getmany()
+            assert reader.health().last_error is None
+            cluster.take_down(1)
             with pytest.raises(KafkaError):
-                await reader.end_offsets([ZERO], timeout_ms=50)
-        assert "broker 1" in str(reader.health().last_error)
-        cluster.bring_up(1)
-        await reader.end_offsets([ZERO])
-        assert reader.health().last_error is None
+                await reader.end_offsets([ZERO], timeout_ms=500)
+            assert "broker 1" in str(reader.health().last_error)
+            await asyncio.sleep(3)  # the metadata can't be refreshed either
+            assert reader._reading.link.metadata.error is not None
+            cluster.bring_up(1)
+            await reader.end_offsets([ZERO])
+            await asyncio.sleep(2)  # the metadata are refreshed too, after the longest pause between two attempts
+            assert reader.health().last_error is None
+
+    virtually(story, topics={"t": 2}, brokers=1)

@@ -22,6 +22,7 @@ from aiokc.testing.kafka import LocalKafka
 from aiokc.types import EARLIEST, LATEST
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
 from tests.producing import Message, produce
+from tests.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -193,7 +194,7 @@ async def test_trouble_with_the_coordinator_never_becomes_a_reset(trouble: Any) 
             assert await values(first, 1) == [b"0"]
             await first.commit()
         failing = cluster.intercept(OffsetFetchRequest, trouble, times=2)
-        listed = cluster.intercept(ListOffsetsRequest, lambda exchange: None)
+        listed = may_be_unused(cluster.intercept(ListOffsetsRequest, lambda exchange: None))
         async with reading(cluster, group_id="g", auto_offset_reset="earliest") as consumer:
             assert await values(consumer, 1) == [b"1"]
             assert (failing.hits, listed.hits) == (2, 0)

@@ -95,13 +95,13 @@ class Broken(ByWeight):
 
     name = "broken"
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, kind: type[BaseException] = LookupError) -> None:
         super().__init__(1)
-        self._where = where
+        self._where, self._kind = where, kind
 
     def _fail(self, where: str) -> None:
         if where == self._where:
-            raise LookupError(f"no idea in {where}")
+            raise self._kind(f"no idea in {where}")
 
     def user_data(self, topics: frozenset[str], last: Claim) -> bytes | None:
         self._fail("user_data")
@@ -115,14 +115,18 @@ class Broken(ByWeight):
         self._fail("on_assignment")
 
 
-@pytest.mark.parametrize("where", ["user_data", "assign"])
-async def test_an_assignor_that_raises_ends_the_membership_and_is_named(where: str) -> None:
-    async with Cluster(topics={TOPIC: 6}) as cluster, member(cluster, Broken(where)) as one:
+@pytest.mark.parametrize("kind", [LookupError, GeneratorExit, StopIteration, asyncio.CancelledError])
+@pytest.mark.parametrize(("where", "partitions"), [("user_data", 6), ("assign", 6), ("assign", 200)])
+async def test_an_assignor_that_raises_ends_the_membership_and_is_named(
+    where: str, partitions: int, kind: type[BaseException]
+) -> None:
+    """On the loop, and in a thread where the group is large."""
+    async with Cluster(topics={TOPIC: partitions}) as cluster, member(cluster, Broken(where, kind)) as one:
         error = await one.failed()
         assert isinstance(error, AssignmentFailed)
         assert "assignor 'broken'" in str(error)
         assert f"no idea in {where}" in str(error)
-        assert isinstance(error.__cause__, LookupError)
+        assert isinstance(error.__cause__, kind)
 
 
 class Wordy(ByWeight):
@@ -149,11 +153,12 @@ async def test_user_data_that_is_no_bytes_is_the_assignors_failure_and_not_the_c
         assert "assignor 'wordy'" in str(error)
 
 
-async def test_what_on_assignment_raises_is_raised_once_and_the_member_goes_on() -> None:
-    async with Cluster(topics={TOPIC: 6}) as cluster, member(cluster, Broken("on_assignment")) as one:
+@pytest.mark.parametrize("kind", [LookupError, GeneratorExit])
+async def test_what_on_assignment_raises_is_raised_once_and_the_member_goes_on(kind: type[BaseException]) -> None:
+    async with Cluster(topics={TOPIC: 6}) as cluster, member(cluster, Broken("on_assignment", kind)) as one:
         await one.assigned(6)
         await one.until(lambda: bool(one.coordinator._listener._errors))
-        with pytest.raises(AssignmentFailed, match="assignor 'broken' raised LookupError"):
+        with pytest.raises(AssignmentFailed, match=f"assignor 'broken' raised {kind.__name__}"):
             one.coordinator._listener.raise_error()
         one.coordinator._listener.raise_error()
         assert one.coordinator.error is None

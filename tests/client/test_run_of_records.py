@@ -8,8 +8,11 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.client import polling
+from aiokc.client.run_of_records import LEAST_AHEAD
 from aiokc.errors import ConcurrentCall
 from aiokc.testing import Cluster
+
+from .virtually import virtually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -142,23 +145,30 @@ async def test_others_have_their_turn_within_milliseconds(way: str) -> None:
         assert 0 < longest <= 21, "there were no runs, or nobody else has had a turn"
 
 
-async def test_no_more_is_decoded_ahead_than_a_slow_user_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """He comes to another partition with each record; what is ahead of that stays decoded."""
-    async with Cluster(topics={"t": 2}) as cluster:
+def test_no_more_is_decoded_ahead_than_a_slow_user_takes() -> None:
+    """The turn of a slow user is over with its first record, and the next record is another partition's.
+
+    What is decoded ahead of that stays decoded. On a virtual clock only this user takes time, and not the machine.
+    """
+
+    async def story(cluster: Cluster) -> None:
         for partition in (0, 1):
             cluster.append("t", *[b"v"] * 5000, partition=partition)
         async with await reading(cluster, 0) as consumer:
 
-            async def ahead_after(records: int) -> int:
+            async def ahead_after(records: int, *, seconds: float) -> int:
                 for _ in range(records):
                     await consumer.getone()
+                    await asyncio.sleep(seconds)
                 buffers = [consumer._reading.fetcher._buffer.of(tp) for tp in (ZERO, ONE)]
                 return max(len(buffer.ready) for buffer in buffers if buffer is not None)
 
-            assert max([await ahead_after(1) for _ in range(1_000)]) > 100
-            monkeypatch.setattr(polling, "_TURN_SECONDS", -1.0)  # each of his turns is over with its first record
-            await ahead_after(4_000)  # the last turn of before, and what is ahead from then, which go by and by
-            assert await ahead_after(1) <= 16
+            assert max([await ahead_after(1, seconds=0.0) for _ in range(1_000)]) > 100
+            slow = 2 * polling._TURN_SECONDS
+            await ahead_after(4_000, seconds=slow)  # what was ahead by then goes by and by
+            assert await ahead_after(1, seconds=slow) <= LEAST_AHEAD
+
+    virtually(story, topics={"t": 2}, brokers=1)
 
 
 async def test_stop_ends_the_iteration_at_once() -> None:

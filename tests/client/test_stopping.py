@@ -22,6 +22,7 @@ from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 from tests.net.scripted import ticks
+from tests.unused_faults import may_be_unused
 
 from .virtually import virtually
 
@@ -61,7 +62,7 @@ def noted(cluster: Cluster) -> list[str]:
         seen.append(type(exchange.request).__name__.removesuffix("Request"))
 
     for api in (OffsetCommitRequest, LeaveGroupRequest):
-        cluster.intercept(api, note)
+        may_be_unused(cluster.intercept(api, note))
     return seen
 
 
@@ -210,8 +211,11 @@ def test_a_member_that_fails_while_it_leaves_stops_soon(where: str, instance_id:
         consumer = await reading(cluster, "t", **options)
         async with contextlib.AsyncExitStack() as later:
             if instance_id is None:
-                cluster.intercept(HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-                cluster.intercept(OffsetCommitRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                first = HeartbeatRequest if where == "heartbeat" else OffsetCommitRequest
+                for api in (HeartbeatRequest, OffsetCommitRequest):
+                    refused = cluster.intercept(api, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                    if api is not first:
+                        may_be_unused(refused)
             elif where == "heartbeat":
                 cluster.intercept(HeartbeatRequest, ErrorCode.FENCED_INSTANCE_ID)
             else:
@@ -257,8 +261,8 @@ async def test_stop_ends_within_its_timeout_with_every_broker_dead_or_silent(
         cluster.take_down(1)
         cluster.take_down(2)
     else:
-        for api in REQUESTS:
-            cluster.intercept(api, drop())
+        for api in REQUESTS:  # whatever it asks
+            may_be_unused(cluster.intercept(api, drop()))
     if options["group_id"] is not None:
         consumer.commit_soon()
     loop = asyncio.get_running_loop()
@@ -271,11 +275,60 @@ async def test_stop_ends_within_its_timeout_with_every_broker_dead_or_silent(
 
 async def test_a_timeout_of_nothing_waits_for_nobody(cluster: Cluster) -> None:
     consumer = await reading(cluster, "t")
-    for api in REQUESTS:
-        cluster.intercept(api, drop())
+    for api in REQUESTS:  # whatever it asks
+        may_be_unused(cluster.intercept(api, drop()))
     async with asyncio.timeout(5):
         await consumer.stop(timeout_ms=0)
     assert consumer.assignment() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("silent", "options", "least", "most"),
+    [
+        pytest.param(REQUESTS, {}, 0, 3, id="nothing to commit, every broker silent"),
+        pytest.param([LeaveGroupRequest], {}, 0, 3, id="nothing to commit, LeaveGroup unanswered"),
+        pytest.param(REQUESTS, {"group_instance_id": "i"}, 0, 1, id="nothing to tell the group either"),
+        pytest.param([FetchRequest], {}, 0, 1, id="fetch sessions that nobody closes"),
+        pytest.param(REQUESTS, {"group_id": None}, 0, 1, id="no group"),
+        pytest.param(REQUESTS, {"enable_auto_commit": True}, 25, 30, id="something to commit, every broker silent"),
+        pytest.param([OffsetCommitRequest], {"enable_auto_commit": True}, 25, 30, id="something to commit, unanswered"),
+    ],
+)
+def test_each_step_of_stop_waits_for_what_it_can_still_bring(
+    silent: list[Any], options: dict[str, Any], least: float, most: float
+) -> None:
+    """The brokers take connections and requests, and say nothing: that can last, say behind a firewall."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+        consumer = await reading(cluster, "t", **{"enable_auto_commit": False, **options})
+        if consumer.config.group_id is not None and not consumer.config.enable_auto_commit:
+            await consumer.commit()
+        for api in silent:
+            cluster.intercept(api, drop())
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await consumer.stop()
+        assert least <= round(loop.time() - began, 1) <= most
+
+    virtually(story)
+
+
+def test_a_listener_has_its_share_of_a_stop_whose_commit_is_not_answered() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *(b"%d" % number for number in range(10)))
+
+        async def at_once() -> None: ...
+
+        listener = Told(at_once)
+        consumer = await reading(cluster, "t", listener=listener)
+        cluster.intercept(OffsetCommitRequest, drop())
+        began = asyncio.get_running_loop().time()
+        await consumer.stop()
+        assert listener.told == ["revoked"]
+        assert asyncio.get_running_loop().time() - began < 16
+
+    virtually(story, topics={"t": 2})
 
 
 # Whether the group is told

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import anyio
 import pytest
 
-from aiokc.client.supervisor import Supervisor
-from aiokc.errors import AuthenticationFailed
+from aiokc.client.supervisor import Driver, Supervisor
+from aiokc.errors import AuthenticationFailed, ConsumerClosed
 
 pytestmark = pytest.mark.any_loop
 
@@ -77,3 +78,32 @@ async def test_stop_from_another_task_than_start() -> None:
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(supervisor.stop())
     assert supervisor.error is None
+
+
+async def cancelled_by_nobody() -> None:
+    raise asyncio.CancelledError
+
+
+async def with_a_task_that_is() -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(cancelled_by_nobody)
+        await for_ever()
+
+
+async def returns() -> None:
+    pass
+
+
+async def closes() -> None:
+    raise GeneratorExit
+
+
+@pytest.mark.parametrize("driver", [cancelled_by_nobody, with_a_task_that_is, returns, closes])
+async def test_a_driver_that_ends_before_stop_ends_them_all_and_is_an_error(driver: Driver) -> None:
+    supervisor = Supervisor("test")
+    supervisor.start([for_ever, driver])
+    assert await supervisor.ended.wait(20)
+    assert not supervisor.alive
+    with pytest.raises(ConsumerClosed, match="the background task"):
+        supervisor.check()
+    await supervisor.stop()

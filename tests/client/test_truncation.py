@@ -21,6 +21,7 @@ from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
 from tests.producing import produce
+from tests.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -213,7 +214,8 @@ async def test_a_leader_from_before_a_commit_is_not_asked_about_it() -> None:
             return response
 
         old = cluster.intercept(MetadataRequest, yesterday)
-        cluster.intercept(OffsetForLeaderEpochRequest, deposed, where=lambda exchange: exchange.broker == leader)
+        trap = cluster.intercept(OffsetForLeaderEpochRequest, deposed, where=lambda exchange: exchange.broker == leader)
+        may_be_unused(trap)  # the consumer waits for newer metadata before it asks
         async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
             consumer.seek(ZERO, OffsetAndMetadata(3, leader_epoch=1))
             waiting = asyncio.create_task(values(consumer, 1))
@@ -221,6 +223,7 @@ async def test_a_leader_from_before_a_commit_is_not_asked_about_it() -> None:
                 await old.caught(3)
             old.cancel()
             assert await waiting == [b"3"]
+        assert trap.hits == 0
 
 
 async def test_an_epoch_that_no_leader_ever_had_holds_nothing_up_for_ever() -> None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any, assert_type
 
-from aiokc import AsyncDeserializer, Consumer, ConsumerConfig, ConsumerRecord, ConsumerRecords, Headers, RawRecords
+from aiokc import (
+    AsyncDeserializer,
+    Consumer,
+    ConsumerConfig,
+    ConsumerRecord,
+    ConsumerRecords,
+    Headers,
+    RawRecords,
+    TopicPartition,
+)
 
 
 class Order:
@@ -55,6 +64,10 @@ assert_type(Consumer("t", value_deserializer=AsyncDeserializer(FromRegistry())),
 async def raw(consumer: Consumer) -> None:
     assert_type(consumer, Consumer[bytes | None, bytes | None])
     assert_type(await consumer.getmany(), RawRecords)
+    assert_type(await consumer.wait_assigned(timeout_ms=1_000), frozenset[TopicPartition])
+    assert_type(consumer.highwater(TopicPartition("t", 0)), int | None)
+    assert_type(consumer.last_stable_offset(TopicPartition("t", 0)), int | None)
+    assert_type(consumer.last_poll_timestamp(TopicPartition("t", 0)), int | None)
 
 
 # Null is always possible.

@@ -795,6 +795,43 @@ def test_unsubscribing_while_a_join_is_parked_makes_its_answer_stale() -> None:
     assert member.machine.state is State.UNJOINED
 
 
+def back_at_once(member: Member, topics: frozenset[str]) -> SendJoin:
+    """Unsubscribe and subscribe in one step; return the JoinGroup that this leads to."""
+    [revoke] = member.feed(Subscribed(frozenset()))
+    assert isinstance(revoke, Revoke)
+    assert member.feed(Subscribed(topics)) == []
+    [join] = member.feed(Released(revoke.step))
+    assert isinstance(join, SendJoin)
+    return join
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("protocol", RebalanceProtocol)
+def test_a_static_member_that_is_back_at_once_joins_as_one_that_was_away(
+    leads: bool, protocol: RebalanceProtocol
+) -> None:
+    """So the coordinator gives it what it had, and nobody rebalances; its member id would ask for a rebalance."""
+    member = Member("instance", protocol)
+    member = member.leading() if leads else member.stable(T0)
+    join = back_at_once(member, TOPICS)
+    assert (join.member, join.owned) == (MemberToken(group_instance_id="instance"), ())
+    [sync] = member.feed(Joined(join.step, 1, "m-9", "leader", "range"))
+    assert isinstance(sync, SendSync)
+    [assign] = member.feed(Synced(sync.step, (T0,)))
+    assert isinstance(assign, Assign)
+    assert member.feed(Rebalancing(member.heartbeat())), "what came before is over"
+    assert member.token.member_id == "m-9"
+
+
+@pytest.mark.parametrize(("instance", "topics"), [("instance", frozenset({"u"})), (None, TOPICS), (None, {"u"})])
+def test_who_is_back_with_other_topics_or_is_dynamic_asks_for_one_rebalance(
+    instance: str | None, topics: frozenset[str]
+) -> None:
+    member = Member(instance).stable(T0)
+    before = member.token
+    assert back_at_once(member, frozenset(topics)).member == before
+
+
 # Commits
 
 

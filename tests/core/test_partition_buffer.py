@@ -218,3 +218,16 @@ def three_batches() -> list[tuple[int, int]]:
         found.append((at, size))
         at += size
     return found
+
+
+def test_a_step_makes_a_megabyte_of_records_or_one() -> None:
+    """Else two thousand records of 60 kB would be copied in one step, and hold the event loop for as long."""
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    values = [b"%04d" % number * 25_000 for number in range(40)]
+    data = encode_batch([NewRecord(value) for value in values])
+    buffer.add(Fetched(TP, 1, 0, memoryview(data)))
+    buffer.decode(2048)
+    assert 5 <= len(buffer.ready) <= 10
+    while buffer.undecoded:
+        buffer.decode(2048)
+    assert [record.value for record in buffer.ready] == values

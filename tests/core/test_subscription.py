@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable
 from itertools import permutations
+from uuid import UUID
 
 import pytest
 from hypothesis import strategies as st
@@ -380,7 +381,7 @@ def test_who_is_left_alone_is_not_looked_at_again_to_find_others() -> None:
     assert subscription.in_state(PositionState.AWAIT_RESET, 1.0) == {}
     assert looked_at == []
     for tp in partitions[1:]:
-        subscription.found(tp, 5)
+        subscription.seek(tp, 5)
     subscription.take_touched()
     assert subscription.next_retry(31.0) is None
     assert subscription.take_touched() == partitions[:1], "the others were answered: nothing happens to them then"
@@ -412,3 +413,44 @@ def test_at_the_end_nothing_is_held_or_kept_to_be_committed() -> None:
     assert (subscription.consumed(), subscription.committable(), subscription.holds_records()) == ({}, {}, False)
     assert not subscription.is_locating
     assert subscription.touches > before, "what hands out records without a poll notices"
+
+
+OLD_ID, NEW_ID = UUID(int=1), UUID(int=2)
+
+
+def test_what_is_released_and_held_of_a_former_topic_is_of_that_one_until_the_user_comes_back() -> None:
+    subscription = Subscription()
+    subscription.assign([A0])
+    subscription.seek(A0, 10, topic_id=OLD_ID)
+    subscription.hand_out(A0, 20, None)
+    assert subscription.topic_id(A0) == OLD_ID
+    subscription.await_reset(A0, EARLIEST)
+    subscription.seek(A0, 0, topic_id=NEW_ID)
+    assert (subscription.topic_id(A0), subscription.committable()[A0].topic_id) == (OLD_ID, OLD_ID)
+    subscription.committed({A0: OffsetAndMetadata(0, topic_id=OLD_ID)})
+    assert subscription.holds_records(), "the same number, of another topic"
+    subscription.release()
+    assert (subscription.topic_id(A0), subscription.committable()[A0].topic_id) == (NEW_ID, NEW_ID)
+
+
+def test_a_topic_that_is_created_again_takes_from_the_user_what_he_holds_of_the_old_one() -> None:
+    subscription = Subscription()
+    subscription.assign([A0])
+    subscription.seek(A0, 10, topic_id=OLD_ID)
+    subscription.hand_out(A0, 20, None)
+    subscription.begin_anew(A0, EARLIEST)
+    assert (subscription.taken_from_user, subscription.holds_records()) == (frozenset({A0}), False)
+    assert (subscription.consumed(), subscription.committable()) == ({}, {})
+    subscription.seek(A0, 0, topic_id=NEW_ID)
+    assert subscription.topic_id(A0) == OLD_ID, "he holds its records still"
+    assert subscription.committable()[A0].topic_id == NEW_ID
+    subscription.release()
+    assert (subscription.taken_from_user, subscription.topic_id(A0)) == (frozenset(), NEW_ID)
+
+
+def test_the_same_offset_of_another_topic_is_not_stored_yet() -> None:
+    subscription = Subscription()
+    subscription.assign([A0])
+    subscription.seek(A0, 20, topic_id=NEW_ID)
+    assert A0 in subscription.committable({A0: (20, OLD_ID)})
+    assert subscription.committable({A0: (20, NEW_ID)}) == {}

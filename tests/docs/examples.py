@@ -1,8 +1,8 @@
-"""The blocks of Python in README.md and the guide, as programs that run against a broker.
+"""The blocks of Python in README.md, the guide and Spark's page, as programs that run against a broker.
 
-Only this changes: ``localhost:9092`` becomes the broker's address, ``"events"`` the test's topic (``"events.*"`` a
-pattern for it), ``"billing"`` a group of the test's own (a member that an earlier example left behind would delay it),
-and a block that imports nothing is put into the consumer that the guide names at its beginning.
+Only this changes: ``localhost:9092`` becomes the broker's address, ``"events"`` or ``"rides"`` the test's topic
+(``"events.*"`` a pattern for it), ``"billing"`` a group of the test's own (a member that an earlier example left behind
+would delay it), and a block that imports nothing is put into the consumer that the guide names at its beginning.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Example:
         is_whole = re.search(r"^(import|from) ", self.code, re.MULTILINE) is not None
         code = self.code if is_whole else _CONSUMER.format(textwrap.indent(self.code, " " * 8))
         code = code.replace("localhost:9092", bootstrap).replace('"events"', f'"{topic}"')
-        code = code.replace('"events.*"', f'"{topic}.*"')
+        code = code.replace('"rides"', f'"{topic}"').replace('"events.*"', f'"{topic}.*"')
         return code.replace('"billing"', f'"billing-{topic}"')
 
 

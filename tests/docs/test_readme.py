@@ -1,4 +1,4 @@
-"""Each block of Python in README.md and docs/guide.md does, against a real broker, what a reader would expect."""
+"""Each block of Python in README.md, the guide and Spark's page does, against a real broker, what a reader expects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL_SPARK = (
     "--master local[2] --conf spark.ui.enabled=false --conf spark.driver.bindAddress=127.0.0.1 "
     "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
 )
-EXAMPLES = [*examples("README.md"), *examples("docs/guide.md")]
+EXAMPLES = [*examples("README.md"), *examples("docs/guide.md"), *examples("docs/spark.md")]
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ async def test_example(example: Example, kafka: LocalKafka, topic: str, tmp_path
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("example", cases(spark=True), ids=lambda example: example.name)
 async def test_spark_example(example: Example, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
-    """Each starts a Spark of its own; tests/spark runs that of the README on the Spark that is there."""
+    """Each starts a Spark of its own; tests/spark runs the same on the Spark that is there."""
     printed, _ = await run(example, kafka.bootstrap, topic, tmp_path, timeout=150)
     assert printed
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from aiokc.errors import ConnectionFailed
+from aiokc.errors import ConfigError, ConnectionFailed
 from aiokc.net.addresses import address_text, resolved
 
 
@@ -87,3 +89,98 @@ async def test_a_configured_function_that_raises_is_named_as_the_cause() -> None
     ) as got:
         await resolved("kafka", 9092, resolve)
     assert isinstance(got.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(
+    "raised", [asyncio.CancelledError(), GeneratorExit(), StopIteration(), StopAsyncIteration()], ids=repr
+)
+async def test_what_ends_others_in_silence_is_an_error_of_a_configured_function(raised: BaseException) -> None:
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        raise raised
+
+    with pytest.raises(ConnectionFailed, match=r"kafka:9092: the configured resolve\(\) raised"):
+        await resolved("kafka", 9092, resolve)
+
+
+async def test_who_is_cancelled_while_a_configured_function_runs_stays_cancelled() -> None:
+    begun = asyncio.Event()
+
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        begun.set()
+        await asyncio.Event().wait()
+        return []
+
+    task = asyncio.create_task(resolved("kafka", 9092, resolve))
+    await begun.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        7,
+        "10.0.0.1",
+        [None],
+        ["10.0.0.1"],
+        [{"host": "10.0.0.1", "port": 9092}],
+        [("10.0.0.1",)],
+        [("10.0.0.1", "9092")],
+        [("10.0.0.1", 9092.5)],
+        [("10.0.0.1", True)],
+        [("10.0.0.1", 70_000)],
+        [(b"10.0.0.1", 9092)],
+        [("", 9092)],
+    ],
+    ids=repr,
+)
+async def test_a_configured_function_that_returns_no_addresses_is_told_what_is_expected(answer: Any) -> None:
+    async def resolve(host: str, port: int) -> Any:
+        return answer
+
+    with pytest.raises(ConfigError) as got:
+        await resolved("kafka", 9092, resolve)
+    text = str(got.value)
+    assert text.startswith(f"kafka:9092: the configured resolve() returned {answer!r}: it must return")
+    assert "[(host, port), ...]" in text
+
+
+async def test_a_configured_function_that_is_not_async_is_told_so() -> None:
+    with pytest.raises(ConfigError, match=r"kafka:9092: resolve must be an async function: it returned \[\]"):
+        await resolved("kafka", 9092, lambda host, port: [])  # type: ignore[arg-type, return-value]
+
+
+async def test_addresses_as_getaddrinfo_returns_them() -> None:
+    async def resolve(host: str, port: int) -> Any:
+        return (("::1", port, 0, 0),)
+
+    assert await resolved("kafka", 9092, resolve) == [("::1", 9092)]
+
+
+async def test_a_look_up_that_the_application_cancels_with_its_executor_has_failed() -> None:
+    loop = asyncio.get_running_loop()
+    first, second, busy = ThreadPoolExecutor(1), ThreadPoolExecutor(1), threading.Event()
+    loop.set_default_executor(first)
+    first.submit(busy.wait)
+    looking = asyncio.create_task(resolved("localhost", 9092, None))
+    try:
+        await asyncio.sleep(0)  # it is in the executor's queue now
+        loop.set_default_executor(second)
+        first.shutdown(wait=False, cancel_futures=True)
+        with pytest.raises(ConnectionFailed, match=r"localhost:9092: the name cannot be resolved .*executor"):
+            await looking
+        assert await resolved("localhost", 9092, None)
+    finally:
+        busy.set()
+        first.shutdown()
+
+
+async def test_a_look_up_without_an_executor_has_failed() -> None:
+    loop = asyncio.get_running_loop()
+    first = ThreadPoolExecutor(1)
+    loop.set_default_executor(first)
+    first.shutdown()
+    with pytest.raises(ConnectionFailed, match=r"localhost:9092: the name cannot be resolved .*shutdown"):
+        await resolved("localhost", 9092, None)

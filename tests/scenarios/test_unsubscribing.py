@@ -183,3 +183,35 @@ async def test_nobody_waits_for_who_reads_by_hand_what_his_group_takes_from_him(
             await c2.has(1)
             assert c1.told == ["assigned", "revoked"]
             assert stage.names("c1", "LeaveGroup")
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
+def test_a_static_member_that_unsubscribes_and_subscribes_rebalances_nobody(
+    protocol: dict[str, Any], is_leader: bool
+) -> None:
+    """Given two static members, when one unsubscribes and subscribes to the same in one step, then it gives up what it
+    had and gets it back, and the other one hears of nothing.
+    """
+
+    @scenario(topics={"t": 4})
+    async def story(stage: Stage) -> None:
+        async with (
+            stage.member("c1", group_instance_id="one", **protocol).reads() as c1,
+            stage.member("c2", group_instance_id="two", **protocol).reads() as c2,
+        ):
+            await stage.until(lambda: len(c1.owned) == len(c2.owned) == 2)
+            await asyncio.sleep(10)
+            back, other = (c1, c2) if is_leader else (c2, c1)
+            held, told, generation = back.owned, list(other.told), other.generation
+            back.consumer.unsubscribe()
+            back.consumer.subscribe(["t"], listener=back)
+            assert back.consumer.assignment() == frozenset()
+            await stage.until(lambda: back.told[-2:] == ["revoked", "assigned"])
+            await asyncio.sleep(30)
+            assert (back.owned, back.generation) == (held, generation)
+            assert (other.told, other.generation) == (told, generation)
+            fill(stage, 5, 4)
+            await stage.until(lambda: len(c1.read) + len(c2.read) == 20)
+
+    story()

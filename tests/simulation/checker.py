@@ -13,14 +13,18 @@ over-commit     an offset was committed although a record before it was not hand
 regression      a committed offset fell, not by a commit that its member had given up
 zombie commit   a commit was accepted for a partition that the committing member did not own in its generation
 stuck, leak, error   reported by the world itself
+
+A topic that is created again begins anew: each record belongs to the incarnation whose log holds it, a new one is read
+from its beginning, and no offset of an older one counts for it. Nobody has to read what was deleted.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from aiokc.types import TopicPartition
@@ -37,6 +41,7 @@ from .history import (
     Handled,
     Joining,
     Opened,
+    Recreated,
     Settled,
     Sought,
     Uncertain,
@@ -82,7 +87,7 @@ class _Claim:
     fresh: bool = True  # nothing was delivered yet
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Partition:
     log: Log
     claims: dict[str, _Claim] = field(default_factory=dict)
@@ -93,7 +98,7 @@ class _Partition:
 
 
 class Checker:
-    """Goes through a history once.
+    """Goes through a history once. ``logs`` has those of all incarnations of each partition, in their order.
 
     ``cooperative``: members may keep what they have while they join. So one may read on between its JoinGroup and the
     answer that it is out of the group; and it may commit what its newest assignment has taken from it, until it has
@@ -102,7 +107,7 @@ class Checker:
 
     def __init__(
         self,
-        logs: Mapping[TopicPartition, Log],
+        logs: Mapping[TopicPartition, Sequence[Log]],
         *,
         group: bool,
         read_committed: bool = False,
@@ -112,7 +117,9 @@ class Checker:
         self._read_committed = read_committed
         self._group = group
         self._cooperative = cooperative
-        self._partitions = {tp: _Partition(log) for tp, log in logs.items()}
+        self._incarnations = {tp: [_Partition(log) for log in of_one] for tp, of_one in logs.items()}
+        self._partitions = {tp: of_one[0] for tp, of_one in self._incarnations.items()}  # those of now
+        self._read: dict[tuple[str, TopicPartition], _Partition] = {}  # of which each member got records last
         self._assigned: dict[tuple[str, int], frozenset[TopicPartition]] = {}
         self._generation: dict[str, int] = defaultdict(lambda: -1)  # the newest that each member was told
         self._joining: set[str] = set()
@@ -136,7 +143,8 @@ class Checker:
             case Claimed():
                 self._claim(event)
             case Unclaimed():
-                self._partitions[event.partition].claims.pop(event.member, None)
+                for partition in self._incarnations[event.partition]:
+                    partition.claims.pop(event.member, None)
             case Sought():
                 claim = self._partitions[event.partition].claims.get(event.member)
                 if claim is not None:
@@ -146,8 +154,10 @@ class Checker:
             case Handled():
                 self._handle(event)
             case Crashed():
-                for partition in self._partitions.values():
+                for partition in chain.from_iterable(self._incarnations.values()):
                     partition.claims.pop(event.member, None)
+            case Recreated():
+                self._begin_anew(event.topic)
             case Joining():
                 self._joining.add(event.member)
             case Assigned():
@@ -175,8 +185,26 @@ class Checker:
         start = partition.committed if self._group and partition.committed is not None else 0
         partition.claims[event.member] = _Claim(event.member, self._at, {start})
 
+    def _begin_anew(self, topic: str) -> None:
+        """Owners go on in the new log, from its beginning. What they still get of the old one is of the old one."""
+        for tp in [tp for tp in self._partitions if tp.topic == topic]:
+            old, incarnations = self._partitions[tp], self._incarnations[tp]
+            new = self._partitions[tp] = incarnations[incarnations.index(old) + 1]
+            new.claims = {member: _Claim(member, claim.since, {0}) for member, claim in old.claims.items()}
+
+    def _incarnation(self, event: Delivered) -> _Partition:
+        """The one that the records are of; that of now, where none has such a record."""
+        incarnations, (offset, value) = self._incarnations[event.partition], event.records[0]
+        known = incarnations[: incarnations.index(self._partitions[event.partition]) + 1]
+        found = next((one for one in reversed(known) if one.log.values.get(offset) == value), known[-1])
+        before = self._read.get((event.member, event.partition))
+        if before in known and known.index(before) > known.index(found):
+            self._found("non-monotonic", f"{event.member} got {event.partition} of a topic that was deleted before")
+        self._read[event.member, event.partition] = found
+        return found
+
     def _deliver(self, event: Delivered) -> None:
-        partition = self._partitions[event.partition]
+        partition = self._incarnation(event)
         claim = partition.claims.get(event.member)
         if claim is None:
             self._found("unowned", f"{event.member} got {event.partition} at {event.records[0][0]}")
@@ -214,7 +242,7 @@ class Checker:
                 self._found("zombie", f"{where} for {self._at - other.since:.1f} s")
 
     def _handle(self, event: Handled) -> None:
-        partition = self._partitions[event.partition]
+        partition = self._read.get((event.member, event.partition), self._partitions[event.partition])
         index = bisect_left(partition.log.offsets, event.until)
         for offset in reversed(partition.log.offsets[:index]):
             if offset in partition.handled:

@@ -16,6 +16,7 @@ from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataReques
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
+from tests.unused_faults import may_be_unused
 
 from .history import Fault, History
 from .plan import FaultPlan
@@ -164,14 +165,15 @@ async def _broker_restart(nemesis: Nemesis, random: Random, seconds: float) -> N
 
 async def _leader_move(nemesis: Nemesis, random: Random, seconds: float) -> None:
     topic, index = nemesis.partition(random)
-    if nemesis.cluster.leader(topic, index) is not None:
+    exists = topic in nemesis.cluster._state.topics.by_name
+    if exists and nemesis.cluster.leader(topic, index) is not None:
         nemesis.note(f"{topic}-{index} is led by broker {nemesis.cluster.move_leader(topic, index)}")
 
 
 async def _fetch_error(nemesis: Nemesis, random: Random, seconds: float) -> None:
     code = random.choice(_FETCH_ERRORS)
     nemesis.note(f"fetch error {code.name}")
-    nemesis.cluster.intercept(FetchRequest, code, times=random.randint(1, 4))
+    may_be_unused(nemesis.cluster.intercept(FetchRequest, code, times=random.randint(1, 4)))
 
 
 def _intercepting(name: str, fault: Callable[[Random], faults.Fault], *apis: type[Request[Any]]) -> Apply:
@@ -180,7 +182,7 @@ def _intercepting(name: str, fault: Callable[[Random], faults.Fault], *apis: typ
     async def apply(nemesis: Nemesis, random: Random, seconds: float) -> None:
         api = random.choice(apis or nemesis.apis)
         nemesis.note(f"{name} {api.__name__}")
-        nemesis.cluster.intercept(api, fault(random), times=random.randint(1, 3))
+        may_be_unused(nemesis.cluster.intercept(api, fault(random), times=random.randint(1, 3)))
 
     return apply
 

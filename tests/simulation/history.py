@@ -130,6 +130,13 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Recreated:
+    """The topic, which was deleted some time before, exists again: empty, and with another id."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """Something bad that was done to the world."""
 
@@ -167,6 +174,7 @@ Event: TypeAlias = (
     | Uncertain
     | Opened
     | Settled
+    | Recreated
     | Fault
     | Note
     | Failure

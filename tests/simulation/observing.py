@@ -89,7 +89,9 @@ def _committed(history: History, exchange: Exchange, response: Any) -> None:
     }
     generation = request.generation_id_or_member_epoch
     for topic in request.topics:
-        name = topic.name or call.cluster.topics.by_id[topic.topic_id].name
+        name = topic.name or call.cluster.topics.name_of(topic.topic_id)
+        if name is None:
+            continue  # deleted: what was stored has gone with it
         for partition in topic.partitions:
             if codes[topic.name or topic.topic_id, partition.partition_index] == ErrorCode.NONE:
                 tp = TopicPartition(name, partition.partition_index)

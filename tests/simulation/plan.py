@@ -76,6 +76,15 @@ class FaultPlan:
 
 
 @dataclass(frozen=True)
+class RecreationPlan:
+    """A topic is deleted, and created again after ``away`` seconds."""
+
+    at: float
+    topic: str
+    away: float
+
+
+@dataclass(frozen=True)
 class Plan:
     """One world. ``seconds`` is how long faults and producers go on; after that everything must be read."""
 
@@ -92,6 +101,7 @@ class Plan:
     read_committed: bool
     members: tuple[MemberPlan, ...]
     faults: tuple[FaultPlan, ...]
+    recreations: tuple[RecreationPlan, ...] = ()
 
     @property
     def cooperative(self) -> bool:
@@ -104,6 +114,7 @@ class Plan:
         lines = [f"seed {self.seed}: {self.brokers} brokers, topics {self.topics}, group {self.group}"]
         lines += [f"  {member}" for member in self.members]
         lines += [f"  {fault.at:6.2f} s: {fault.kind} ({fault.seconds:.2f} s)" for fault in self.faults]
+        lines += [f"  {one.at:6.2f} s: {one.topic} is deleted, for {one.away:.2f} s" for one in self.recreations]
         return "\n".join(lines)
 
 
@@ -171,6 +182,28 @@ def with_columns(plan: Plan) -> Plan:
         for member, by_columns in zip(plan.members, draws, strict=True)
     )
     return replace(plan, members=members)
+
+
+def with_recreations(plan: Plan, *, always: bool = False) -> Plan:
+    """The same world, in which topics are deleted and created again beside a group. Drawn apart as well.
+
+    Members create no topics then: by what they create, a topic had another number of partitions. ``always``: a
+    recreation befalls every group, not one in three.
+    """
+    random = Random(f"{plan.seed} recreations")
+    if not plan.group or (random.random() > 1 / 3 and not always):
+        return plan
+    recreations = []
+    for topic in plan.topics:
+        moment = 0.0
+        for _ in range(random.choice((0, 1, 1, 2))):
+            moment += random.uniform(0.1, plan.seconds / 2 - 4)
+            recreations.append(RecreationPlan(moment, topic, random.choice((0.0, 0.05, 0.5, 3.0))))
+            moment += 3.0
+    members = tuple(
+        replace(member, options={**member.options, "allow_auto_create_topics": False}) for member in plan.members
+    )
+    return replace(plan, members=members, recreations=tuple(recreations))
 
 
 def impatient(plan: Plan) -> Plan:

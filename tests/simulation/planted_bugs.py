@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -22,6 +23,7 @@ from aiokc.client.turns import Turn, Turns
 from aiokc.client.user_commits import UserCommits
 from aiokc.core import leader_work, sticky
 from aiokc.core.fetch_buffer import FetchBuffer
+from aiokc.core.fetch_plan import FetchPlanner
 from aiokc.core.group_protocol import IdentityLost, Rebalancing, Released, SendHeartbeat, SentCommit
 from aiokc.core.holdings import Holdings
 from aiokc.core.membership import Membership
@@ -40,8 +42,8 @@ from .history import replaced
 class PlantedBug:
     """What is replaced by what, and the anomalies of which one must be found.
 
-    ``group`` and ``cooperative`` say in which worlds. ``first`` is the seed to begin with: some bugs show in one world
-    of fifty only, and time is short.
+    ``group``, ``cooperative`` and ``recreated`` say in which worlds. ``first`` is the seed to begin with: some bugs
+    show in one world of fifty only, and time is short.
     """
 
     kinds: frozenset[str]
@@ -49,6 +51,7 @@ class PlantedBug:
     first: int
     replacements: tuple[tuple[Any, str, Any], ...]
     cooperative: bool = False
+    recreated: bool = False
 
 
 def _bug(
@@ -57,8 +60,9 @@ def _bug(
     group: bool | None = None,
     first: int = 0,
     cooperative: bool = False,
+    recreated: bool = False,
 ) -> PlantedBug:
-    return PlantedBug(frozenset(kinds.split(", ")), group, first, replacements, cooperative)
+    return PlantedBug(frozenset(kinds.split(", ")), group, first, replacements, cooperative, recreated)
 
 
 @contextmanager
@@ -251,6 +255,27 @@ async def _commit_anything(
     await self.coordinator.commit(dict(remembered), timeout=timeout)
 
 
+_send_commit = GroupOffsets._send_commit
+
+
+async def _commit_under_the_new_id(
+    self: GroupOffsets, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Any, timeout: float
+) -> dict[TopicPartition, int]:
+    """Topics are named by the ids that the metadata give for them now, whatever the offsets were read from."""
+    ids = {tp: self.__dict__["find_id"](tp.topic) for tp in offsets}
+    renamed = {tp: dataclasses.replace(offset, topic_id=ids[tp]) for tp, offset in offsets.items()}
+    return await _send_commit(self, renamed, member, timeout)
+
+
+_commit_offsets = GroupOffsets.commit
+
+
+async def _commit_what_is_of_no_topic(self: GroupOffsets, offsets: Any, *, current_id: Any, **options: Any) -> Any:
+    """Offsets are offsets."""
+    self.__dict__["find_id"] = current_id
+    return await _commit_offsets(self, offsets, current_id=lambda topic: None, **options)
+
+
 _commit = Coordinator.commit
 
 PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
@@ -300,6 +325,21 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         (Coordinator, "commit", _commit_under_the_newest_name),
         group=True,
         first=38,
+    ),
+    "commit under the new id": _bug(
+        "over-commit, skip, lost",
+        (GroupOffsets, "_send_commit", _commit_under_the_new_id),
+        (GroupOffsets, "commit", _commit_what_is_of_no_topic),
+        (Coordinator, "is_of_former_topic", lambda self, tp, offset: False),
+        group=True,
+        recreated=True,
+    ),
+    "keep the position in a topic that was created again": _bug(
+        "skip, lost, over-commit",
+        (FetchPlanner, "_is_of_former_topic", lambda self, tp, position, buffer: False),
+        group=True,
+        first=14,
+        recreated=True,
     ),
     # cooperative groups
     "hand over at once": _bug(

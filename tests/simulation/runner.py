@@ -17,7 +17,7 @@ from typing import Final
 from tests.hang_guard import HangGuard
 
 from .history import CutShort, replaced_item
-from .plan import deserializing, draw, impatient, with_columns
+from .plan import deserializing, draw, impatient, with_columns, with_recreations
 from .planted_bugs import PLANTED_BUGS, planted
 from .world import run
 
@@ -83,9 +83,11 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
     cooperative = False if twist.eager else None
     if twist.bug is None:
         plan = draw(seed, cooperative=cooperative)
+        plan = plan if twist.eager else with_recreations(plan)
     else:
         bug = PLANTED_BUGS[twist.bug]
         plan = draw(seed, group=bug.group, cooperative=bug.cooperative)
+        plan = with_recreations(plan, always=True) if bug.recreated else plan
     if not twist.eager:
         plan = with_columns(deserializing(plan))
     if twist.impatient:

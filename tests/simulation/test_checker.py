@@ -21,6 +21,7 @@ from .history import (
     Handled,
     Joining,
     Opened,
+    Recreated,
     Settled,
     Sought,
     Uncertain,
@@ -30,6 +31,7 @@ from .history import (
 T = TopicPartition("t", 0)
 MINE, NOTHING = frozenset({T}), frozenset[TopicPartition]()
 VALUES = {0: b"a", 1: b"b", 2: b"c", 5: b"f"}  # 3 and 4 are no records: control records, or compacted away
+ANEW = {0: b"A", 1: b"B", 2: b"C"}  # of the topic that was created again
 
 
 def owned(member: str, generation: int) -> list[Event]:
@@ -47,8 +49,9 @@ def kinds(
     at: Callable[[int], float] = float,
     cooperative: bool = False,
 ) -> list[str]:
+    logs = [Log(VALUES.items()), Log(ANEW.items())]
     history = [(at(index), event) for index, event in enumerate(events)]
-    checker = Checker({T: Log(VALUES.items())}, group=group, read_committed=True, cooperative=cooperative)
+    checker = Checker({T: logs}, group=group, read_committed=True, cooperative=cooperative)
     return [anomaly.kind for anomaly in checker.check(history, complete=complete)]
 
 
@@ -187,3 +190,24 @@ def test_a_cooperative_member_commits_what_was_taken_away_until_somebody_else_ha
     assert kinds(*begun, Claimed("n", T), committed, cooperative=True) == ["zombie commit"]
     never_had_it: list[Event] = [Claimed("m", T), got("m", 0), Handled("m", T, 1), Assigned("m", 2, NOTHING)]
     assert kinds(*never_had_it, committed, cooperative=True) == ["zombie commit"]
+
+
+def got_anew(member: str, *offsets: int) -> Delivered:
+    return Delivered(member, T, tuple((offset, ANEW[offset]) for offset in offsets))
+
+
+def test_a_topic_that_was_created_again_is_read_from_its_beginning() -> None:
+    begun = [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 2), Recreated("t")]
+    assert kinds(*begun, got_anew("m", 0, 1, 2), complete=True) == []
+    assert kinds(*begun, got("m", 2), got_anew("m", 0), Handled("m", T, 1), CommitStored("m", 1, T, 1)) == []
+    assert kinds(*begun, got_anew("m", 2)) == ["skip"]
+    assert kinds(*begun, Unclaimed("m", T), *owned("n", 2), got_anew("n", 0)) == []
+    assert kinds(*begun, Unclaimed("m", T), *owned("n", 2), got_anew("n", 2)) == ["skip"]
+    assert kinds(*begun, got_anew("m", 0), got("m", 2)) == ["non-monotonic"]
+    assert kinds(*begun, got_anew("m", 0, 1), complete=True) == ["lost"]
+
+
+def test_what_was_handled_of_a_deleted_topic_is_nothing_to_commit_for_the_new_one() -> None:
+    begun = [*owned("m", 1), got("m", 0, 1), Recreated("t")]
+    assert kinds(*begun, Handled("m", T, 2), CommitStored("m", 1, T, 2)) == ["over-commit"]
+    assert kinds(*begun, CommitStored("m", 1, T, 0)) == []

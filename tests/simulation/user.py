@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -96,11 +97,16 @@ class User:
         if self._values is not None:
             self._values.calm = True
 
-    def positions(self) -> dict[TopicPartition, int]:
-        """How far it has read what is its own."""
+    def positions(self, topic_ids: Mapping[str, UUID] | None = None) -> dict[TopicPartition, int]:
+        """How far it has read what is its own; with ``topic_ids``, only where it reads the topics of these ids."""
         if self.consumer is None or self.crashed:
             return {}
-        return {tp: one.position for tp, one in self.consumer._reading.subscription.assigned.items()}
+        assigned = self.consumer._reading.subscription.assigned
+        return {
+            tp: one.position
+            for tp, one in assigned.items()
+            if topic_ids is None or topic_ids.get(tp.topic) == one.topic_id
+        }
 
     async def live(self) -> None:
         """From start to stop. What must not happen is written down."""

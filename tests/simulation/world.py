@@ -17,9 +17,9 @@ from aiokc.types import TopicPartition
 from .checker import Anomaly, Checker, Log
 from .determinism import determined
 from .faults import Nemesis
-from .history import Crashed, Failure, History
+from .history import Crashed, Failure, History, Recreated
 from .observing import observed
-from .plan import MemberPlan, Plan
+from .plan import MemberPlan, Plan, RecreationPlan
 from .user import User
 from .writers import Writers
 
@@ -85,9 +85,9 @@ class World:
         )
         self._writers = Writers(plan, self._cluster, history, self._partitions, Random(plan.seed + 1))
 
-    def logs(self) -> dict[TopicPartition, Log]:
-        """What the members may see."""
-        return {tp: self._writers.log(tp) for tp in self._partitions}
+    def logs(self) -> dict[TopicPartition, list[Log]]:
+        """What the members may see, of each incarnation of a partition."""
+        return {tp: self._writers.logs(tp) for tp in self._partitions}
 
     async def happen(self) -> None:
         """Everything, from the first broker's start to the last one's end."""
@@ -97,7 +97,8 @@ class World:
             nemesis.frozen = self._frozen
             lives = [loop.create_task(self._life(member)) for member in plan.members]
             troubles = [loop.create_task(nemesis.inflict(fault)) for fault in plan.faults]
-            await asyncio.gather(asyncio.sleep(plan.seconds), self._writers.write())
+            recreations = [self._recreate(one) for one in plan.recreations]
+            await asyncio.gather(asyncio.sleep(plan.seconds), self._writers.write(), *recreations)
             for trouble in troubles:
                 trouble.cancel()
             await asyncio.wait([*troubles, loop.create_task(nemesis.heal())])
@@ -107,6 +108,16 @@ class World:
                 user.leave()
             await asyncio.wait(lives, timeout=_CATCH_UP_SECONDS)
             self._look_for_leaks()
+
+    async def _recreate(self, plan: RecreationPlan) -> None:
+        await asyncio.sleep(plan.at)
+        self._history.about(plan.topic, "deleted")
+        self._writers.leave(plan.topic)
+        self._cluster.delete_topic(plan.topic)
+        await asyncio.sleep(plan.away)
+        self._cluster.create_topic(plan.topic, self._plan.topics[plan.topic])
+        self._history.add(Recreated(plan.topic))
+        self._writers.come_back(plan.topic)
 
     # Members
 
@@ -157,7 +168,8 @@ class World:
 
     def _behind(self) -> list[str]:
         ends = {tp: self._cluster.end_offset(tp.topic, tp.partition) for tp in self._partitions}
-        positions = {name: self._users[name].positions() for name in self._hosts()}
+        ids = {name: topic.topic_id for name, topic in self._cluster._state.topics.by_name.items()}
+        positions = {name: self._users[name].positions(ids) for name in self._hosts()}
         if not self._plan.group:
             return [
                 f"{name}: {tp} at {held.get(tp)} of {end}"

@@ -9,6 +9,7 @@ from typing import Final
 
 from aiokc.records import ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import Cluster
+from aiokc.testing.topics import Partition
 from aiokc.types import TopicPartition
 
 from .checker import Log
@@ -30,7 +31,9 @@ class Writers:
         self._history = history
         self._partitions = partitions
         self._random = random
-        self._aborted: set[tuple[TopicPartition, int]] = set()
+        self._aborted: set[tuple[Partition, int]] = set()
+        self._away: dict[str, asyncio.Event] = {}  # topics that are deleted at the moment
+        self._left: dict[TopicPartition, list[Log]] = {tp: [] for tp in partitions}
 
     async def write(self) -> None:
         """Write everything; all transactions have ended on return."""
@@ -48,38 +51,70 @@ class Writers:
             await self._transaction(tp, values, _FIRST_PRODUCER + number, random)
             return
         holes = len(values) + random.choice((0, 0, 0, 3)) - 1
-        self._append(tp, encode_batch(_records(values), codec=random.choice((0, _GZIP)), last_offset_delta=holes))
+        batch = encode_batch(_records(values), codec=random.choice((0, _GZIP)), last_offset_delta=holes)
+        _append(await self._target(tp), batch)
 
     async def _transaction(self, tp: TopicPartition, values: list[bytes], producer_id: int, random: Random) -> None:
         """One batch, and some time later the marker that says what becomes of it."""
         batch = encode_batch(
             _records(values), transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=0
         )
-        first = self._append(tp, batch)
+        target = await self._target(tp)
+        first = _append(target, batch)
         until = first + len(values)
         self._history.add(Opened(tp, first, until))
         await asyncio.sleep(random.choice((0.0, random.uniform(0, 3))))
         commits = random.random() < 0.6
         if not commits:
-            self._aborted |= {(tp, offset) for offset in range(first, until)}
+            self._aborted |= {(target, offset) for offset in range(first, until)}
+        if target is not self._there(tp):
+            return  # deleted: nobody waits for its end
         self._history.add(Settled(tp, first, until))
         marker = ControlType.COMMIT if commits else ControlType.ABORT
-        self._append(tp, encode_control_batch(marker, producer_id=producer_id, producer_epoch=0))
+        _append(target, encode_control_batch(marker, producer_id=producer_id, producer_epoch=0))
 
-    def _append(self, tp: TopicPartition, batch: bytes) -> int:
-        target = self._cluster._partition(tp.topic, tp.partition)
-        offset = target.log.append(batch, target.leader_epoch)
-        target.wake()
-        return offset
+    def _there(self, tp: TopicPartition) -> Partition | None:
+        topic = self._cluster._state.topics.by_name.get(tp.topic)
+        return topic.partitions[tp.partition] if topic is not None else None
 
-    def log(self, tp: TopicPartition) -> Log:
-        """What a consumer may see of a partition."""
+    async def _target(self, tp: TopicPartition) -> Partition:
+        """The partition, once it is there again where its topic was deleted."""
+        if tp.topic in self._away:
+            await self._away[tp.topic].wait()
+        target = self._there(tp)
+        assert target is not None
+        return target
+
+    def leave(self, topic: str) -> None:
+        """It is deleted now: remember what it held."""
+        for tp, left in self._left.items():
+            if tp.topic == topic:
+                left.append(self._log(tp))
+        self._away[topic] = asyncio.Event()
+
+    def come_back(self, topic: str) -> None:
+        """It is there again."""
+        self._away.pop(topic).set()
+
+    def logs(self, tp: TopicPartition) -> list[Log]:
+        """What a consumer may see of a partition, and could of those that it has taken the place of."""
+        return [*self._left[tp], self._log(tp)]
+
+    def _log(self, tp: TopicPartition) -> Log:
         hidden = self._aborted if self._plan.read_committed else frozenset()
+        target = self._there(tp)
+        assert target is not None
         return Log(
             (record.offset, bytes(record.value or b""))
             for record in self._cluster.records(tp.topic, tp.partition)
-            if (tp, record.offset) not in hidden
+            if (target, record.offset) not in hidden
         )
+
+
+def _append(target: Partition, batch: bytes) -> int:
+    offset = target.log.append(batch, target.leader_epoch)
+    target.wake()
+    return offset
 
 
 def _records(values: list[bytes]) -> list[NewRecord]:

@@ -24,6 +24,7 @@ from spark_source.driver import DriverCluster
 from spark_source.options import SourceOptions
 from spark_source.stream_plan import StreamPlan
 from spark_source.topic_choice import subscribe
+from tests.unused_faults import may_be_unused
 
 
 class Clock:
@@ -42,7 +43,7 @@ class Driver:
     def __init__(self, cluster: Cluster, **options: object) -> None:
         self.seen: Counter[str] = Counter()
         for api in ApiKey:
-            cluster.intercept(api, ErrorCode.NONE, where=self._count)
+            may_be_unused(cluster.intercept(api, ErrorCode.NONE, where=self._count))
         config = ClientConfig(bootstrap_servers=cluster.bootstrap)
         self.options = SourceOptions(
             config,

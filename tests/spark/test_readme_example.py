@@ -1,8 +1,12 @@
-"""The README's Spark example, as it stands there, on the Spark of the other tests (on one of its own: tests/docs)."""
+"""The Spark examples of README.md and docs/spark.md, as they stand there, on the Spark of the other tests.
+
+On one of their own, from a shell as it were, they run in tests/docs.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -13,10 +17,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aiokc.testing.kafka import LocalKafka
-from tests.docs.examples import Example, examples
+from tests.docs.examples import ROOT, Example, examples
 from tests.producing import produce
 
 SECONDS = 90.0
+EXAMPLES = [example for page in ("README.md", "docs/spark.md") for example in examples(page) if example.needs_spark]
 
 
 class Program(threading.Thread):
@@ -37,11 +42,13 @@ class Program(threading.Thread):
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
-def test_it_reads_all_that_there_is(spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path) -> None:
-    (example,) = (one for one in examples("README.md") if one.needs_spark)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_it_reads_all_that_there_is(
+    example: Example, spark: SparkSession, kafka: LocalKafka, topic: str, tmp_path: Path
+) -> None:
     stored = produce(kafka.bootstrap, topic, [b"x"] * 12)
     code = example.program(kafka.bootstrap, topic)
-    assert code.count('"checkpoint"') == 1
+    assert topic in code
     before = {query.id for query in spark.streams.active}
     program = Program(example, code.replace('"checkpoint"', repr(str(tmp_path / "checkpoint"))))
     program.start()
@@ -69,3 +76,20 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not after {SECONDS:g} s"
         time.sleep(0.05)
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+def test_the_statement_of_the_quick_start(spark: SparkSession, kafka: LocalKafka, topic: str) -> None:
+    (statement,) = re.findall(r"`(CREATE TEMPORARY VIEW [^`]*\))`", (ROOT / "docs/spark.md").read_text())
+    stored = produce(kafka.bootstrap, topic, [b"x"] * 12)
+    spark.sql(statement.replace("localhost:9092", kafka.bootstrap).replace("'rides'", f"'{topic}'"))
+    try:
+        assert spark.sql("SELECT * FROM rides").count() == len(stored)
+    finally:
+        spark.catalog.dropTempView("rides")
+
+
+def test_both_pages_have_an_example() -> None:
+    assert [example.name.split(":")[0] for example in EXAMPLES] == ["README.md", "spark.md"]

@@ -21,6 +21,7 @@ from spark_source import AiokcDataSource, worker
 from spark_source.options import SourceOptions
 from spark_source.task_plan import OffsetRange, Task
 from spark_source.topic_choice import subscribe
+from tests.unused_faults import may_be_unused
 
 KB = 1000
 
@@ -55,7 +56,7 @@ class Asked:
         self.fetches: list[tuple[int, list[int]]] = []
         self.seen: Counter[str] = Counter()
         for api in ApiKey:
-            cluster.intercept(api, self._count)
+            may_be_unused(cluster.intercept(api, self._count))
 
     def _count(self, exchange: Exchange) -> None:
         self.seen[type(exchange.request).__name__.removesuffix("Request")] += 1

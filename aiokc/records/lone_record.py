@@ -1,0 +1,33 @@
+"""The reader of a batch that is one long record, which is copied where the batch is opened: in a thread."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..types import RawRecord
+from .batch import BatchHeader
+
+#: From so many bytes on a record is long: copying 60 MB takes 60 ms, most of which finding new memory for them does.
+LONG_BYTES: Final = 1 << 20
+
+
+class LoneRecord:
+    """What a RecordReader is, for a record that is built already."""
+
+    __slots__ = ("_before", "_record", "next_offset", "remaining")
+
+    def __init__(self, header: BatchHeader, record: RawRecord) -> None:
+        self._record = record
+        self._before = self.next_offset = header.base_offset
+        self.remaining = 1
+
+    def take(self, count: int, from_offset: int = 0) -> list[RawRecord]:
+        if count < 1 or not self.remaining:
+            return []
+        self.remaining = 0
+        self.next_offset = self._record.offset + 1
+        return [self._record] if self._record.offset >= from_offset else []
+
+    def rewind(self) -> None:
+        self.remaining = 1
+        self.next_offset = self._before

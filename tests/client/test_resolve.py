@@ -1,0 +1,175 @@
+"""resolve() and the application's threads while clients connect and read: what they do wrong is told, and no hang."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from aiokc import Client, Consumer, TopicPartition
+from aiokc.errors import ConfigError, ConsumerClosed, NoBrokersAvailable, UsageError
+from aiokc.testing import Cluster
+
+pytestmark = pytest.mark.timeout(30)
+
+ZERO = TopicPartition("t", 0)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"first")
+        yield cluster
+
+
+class Resolver:
+    """Answers rightly, but for what is in ``then``: one of those for each call."""
+
+    def __init__(self, *then: Any) -> None:
+        self.then = list(then)
+        self.calls = 0
+
+    async def __call__(self, host: str, port: int) -> Any:
+        self.calls += 1
+        answer = self.then.pop(0) if self.then else [(host, port)]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def reader(cluster: Cluster, resolve: Any, **options: Any) -> Consumer:
+    return Consumer("t", bootstrap_servers=cluster.bootstrap, resolve=resolve, auto_offset_reset="earliest", **options)
+
+
+@pytest.mark.parametrize("raised", [asyncio.CancelledError(), GeneratorExit(), StopAsyncIteration()], ids=repr)
+@pytest.mark.parametrize("calls_before", range(3))
+async def test_what_resolve_raises_once_is_one_failed_attempt(
+    cluster: Cluster, calls_before: int, raised: BaseException
+) -> None:
+    """In start(), for the first connection to the leader, for the coordinator's."""
+    resolve = Resolver(*([[("127.0.0.1", port_of(cluster))]] * calls_before), raised)
+    async with asyncio.timeout(20), reader(cluster, resolve, group_id="g") as consumer:
+        assert (await consumer.getone()).value == b"first"
+        cluster.disconnect(cluster.leader("t") or 0)
+        cluster.append("t", b"second")
+        assert (await consumer.getone()).value == b"second"
+        assert consumer.health().running
+
+
+def port_of(cluster: Cluster) -> int:
+    return int(cluster.bootstrap.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("answer", [None, "nonsense", [None]], ids=repr)
+async def test_start_raises_at_once_what_resolve_should_return(cluster: Cluster, answer: Any) -> None:
+    for client in (
+        reader(cluster, Resolver(answer)),
+        Client(bootstrap_servers=cluster.bootstrap, resolve=Resolver(answer)),
+    ):
+        with pytest.raises(ConfigError, match=r"127.0.0.1:\d+: the configured resolve\(\) returned .* it must return"):
+            async with asyncio.timeout(10):
+                await client.start()
+
+
+async def test_start_tries_again_where_resolve_returns_no_address(cluster: Cluster) -> None:
+    async with asyncio.timeout(20), reader(cluster, Resolver([], [])) as consumer:
+        assert (await consumer.getone()).value == b"first"
+    with pytest.raises(NoBrokersAvailable, match="resolves to no address"):
+        await reader(cluster, Resolver(*[[]] * 1000)).start(timeout_ms=200)
+
+
+async def test_a_reader_is_told_what_resolve_should_return_and_reads_on_where_it_does(cluster: Cluster) -> None:
+    resolve = Resolver()
+    async with asyncio.timeout(20), reader(cluster, resolve) as consumer:
+        assert (await consumer.getone()).value == b"first"
+        resolve.then = [None] * 3
+        cluster.disconnect(cluster.leader("t") or 0)
+        cluster.append("t", b"second")
+        with pytest.raises(ConfigError, match=r"resolve\(\) returned None"):
+            await read_on(consumer)
+        resolve.then = []
+        assert (await consumer.getone()).value == b"second"
+
+
+def background() -> dict[str, asyncio.Task[Any]]:
+    """The tasks of the running loop, by what they run."""
+    return {task.get_name(): task for task in asyncio.all_tasks() if "aiokc.testing" not in task.get_name()}
+
+
+@pytest.mark.parametrize("group_id", ["g", None])
+async def test_a_task_of_the_background_that_is_cancelled_alone_ends_it_and_the_user_is_told(
+    cluster: Cluster, group_id: str | None
+) -> None:
+    before = set(background())
+    async with reader(cluster, None, group_id="first") as consumer:
+        await consumer.getone()
+        names = sorted(set(background()) - before)
+    assert len(names) > 8
+    for name in names:
+        cluster.append("t", b"another")
+        consumer = reader(cluster, None, group_id=group_id and name)
+        async with asyncio.timeout(10), consumer:
+            await consumer.getone()
+            if name not in background():
+                continue  # one of the group's, or the last answer was the one that it had waited for
+            waiting = asyncio.ensure_future(read_on(consumer))
+            await asyncio.sleep(0)
+            background()[name].cancel()
+            with pytest.raises(ConsumerClosed, match="the background task was cancelled"):
+                await waiting
+            assert not consumer.health().running, name
+
+
+async def read_on(consumer: Consumer[Any, Any]) -> None:
+    while True:
+        await consumer.getmany()
+
+
+class Watched(ThreadPoolExecutor):
+    """``given`` is set when it gets work to do."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(threads)
+        self.given = asyncio.Event()
+
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        self.given.set()
+        return super().submit(*args, **kwargs)
+
+
+async def test_a_large_batch_whose_thread_the_application_cancels_is_opened_by_the_next(cluster: Cluster) -> None:
+    loop = asyncio.get_running_loop()
+    first, second, busy = Watched(1), ThreadPoolExecutor(1), threading.Event()
+    try:
+        async with asyncio.timeout(20), reader(cluster, None) as consumer:
+            assert (await consumer.getone()).value == b"first"
+            cluster.append("t", b"x" * 600_000)
+            loop.set_default_executor(first)
+            first.submit(busy.wait)
+            first.given.clear()
+            waiting = asyncio.ensure_future(consumer.getone())
+            await first.given.wait()
+            loop.set_default_executor(second)
+            first.shutdown(wait=False, cancel_futures=True)
+            assert len((await waiting).value or b"") == 600_000
+    finally:
+        busy.set()
+        first.shutdown()
+
+
+async def test_a_large_batch_that_no_thread_can_open_waits_for_one(cluster: Cluster) -> None:
+    loop = asyncio.get_running_loop()
+    gone = ThreadPoolExecutor(1)
+    gone.shutdown()
+    async with asyncio.timeout(20), reader(cluster, None) as consumer:
+        assert (await consumer.getone()).value == b"first"
+        cluster.append("t", b"x" * 600_000)
+        loop.set_default_executor(gone)
+        with pytest.raises(UsageError, match=r"t-0: .* offset 1, .*set_default_executor"):
+            await consumer.getone()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        assert len((await consumer.getone()).value or b"") == 600_000

@@ -1,0 +1,59 @@
+"""Which errors of the user's code are meant for whoever awaits it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anyio.lowlevel
+import pytest
+
+from aiokc.errors import UsageError
+from aiokc.net.users_code import as_error, ends_us
+
+
+async def test_a_closed_coroutine_is_ended_and_one_whose_code_raises_is_not() -> None:
+    ended: list[bool] = []
+
+    async def awaits(user: asyncio.Future[None] | None) -> None:
+        task = asyncio.current_task()
+        try:
+            if user is None:
+                raise GeneratorExit
+            await user
+        except GeneratorExit as error:
+            ended.append(ends_us(error, task))
+
+    await awaits(None)
+    coroutine = awaits(asyncio.get_running_loop().create_future())
+    await asyncio.create_task(begin(coroutine))
+    coroutine.close()
+    assert ended == [False, True]
+
+
+async def begin(coroutine: object) -> None:
+    coroutine.send(None)  # type: ignore[attr-defined]
+
+
+async def test_whoever_is_cancelled_is_ended_by_a_cancelled_error_and_nobody_else() -> None:
+    error = asyncio.CancelledError()
+    assert not ends_us(error, asyncio.current_task())
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        assert ends_us(error, asyncio.current_task())
+        await anyio.lowlevel.checkpoint()
+    assert not ends_us(LookupError(), asyncio.current_task())
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError(), GeneratorExit(), StopIteration(), StopAsyncIteration()], ids=repr
+)
+def test_what_ends_in_silence_is_the_cause_of_an_error(error: BaseException) -> None:
+    told = as_error(error, "resolve()")
+    assert isinstance(told, UsageError)
+    assert type(error).__name__ in str(told)
+    assert told.__cause__ is error
+
+
+def test_an_error_is_itself() -> None:
+    error = LookupError()
+    assert as_error(error, "resolve()") is error

@@ -1,0 +1,61 @@
+"""One long record is copied where its batch is opened, and then handed out as any other."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc.errors import CorruptRecord
+from aiokc.records import NewRecord, encode_batch
+from aiokc.records.batch import read_header
+from aiokc.records.decode import NATIVE, RecordReader, extension, open_measured
+from aiokc.records.lone_record import LONG_BYTES
+
+LONG = bytes(range(256)) * (LONG_BYTES // 256)
+
+
+def opened(*records: NewRecord) -> RecordReader:
+    data = memoryview(encode_batch(records, base_offset=7, leader_epoch=3))
+    reader, size = open_measured(read_header(data), data, topic="t", partition=1, max_decompressed_bytes=1 << 24)
+    assert size > sum(len(record.value or b"") for record in records)
+    return reader
+
+
+def test_a_long_record_is_built_when_its_batch_is_opened() -> None:
+    reader = opened(NewRecord(LONG, b"key", [("h", b"1")]))
+    assert (reader.remaining, reader.next_offset) == (1, 7)
+    assert reader.take(0) == []
+    [record] = reader.take(10)
+    assert (record.key, record.value, record.headers) == (b"key", LONG, (("h", b"1"),))
+    assert (record.topic, record.partition, record.offset, record.leader_epoch) == ("t", 1, 7, 3)
+    assert (reader.remaining, reader.next_offset, reader.take(1)) == (0, 8, [])
+    reader.rewind()
+    assert (reader.remaining, reader.next_offset) == (1, 7)
+    assert reader.take(1)[0] is record, "nothing is copied here, where the event loop may run"
+    reader.rewind()
+    assert reader.take(1, 8) == []
+    assert reader.remaining == 0
+
+
+def test_records_of_others_are_built_one_after_the_other() -> None:
+    reader = opened(NewRecord(LONG), NewRecord(LONG))
+    [record] = reader.take(1)
+    reader.rewind()
+    assert reader.take(1)[0] is not record
+
+
+def test_a_long_record_that_is_none_raises_when_its_batch_is_opened() -> None:
+    data = bytearray(encode_batch([NewRecord(LONG)]))
+    data[-len(LONG) - 10 :] = b"\xff" * (len(LONG) + 10)
+    view = memoryview(bytes(data))
+    with pytest.raises(CorruptRecord):
+        open_measured(read_header(view), view, topic="t", partition=1, check_crcs=False, max_decompressed_bytes=1 << 24)
+
+
+@pytest.mark.skipif(not NATIVE, reason="a function of the extension")
+@pytest.mark.parametrize("length", [0, 1, LONG_BYTES - 1, LONG_BYTES, 3 * LONG_BYTES + 1])
+def test_a_copy_has_the_same_bytes_however_many_they_are(length: int) -> None:
+    data = (LONG * 4)[:length]
+    for given in (bytearray(data), memoryview(b"x" + data)[1:]):
+        assert extension.copied(given) == data
+    with pytest.raises(TypeError):
+        extension.copied(5)
