@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from typing import Final
 
-from .covering import covering
+from .covering import TESTED_BY, covering
 from .explained import explanation
 from .mutant import Mutant, chosen, mutants
 from .trial import Outcome, Verdict, verdicts
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     wanted = _wanted(options)
     began = time.monotonic()
-    tests = covering()
+    tests = covering(options.tests)
     found: list[Verdict] = []
     unexplained: list[Verdict] = []
     trials = verdicts(
@@ -46,29 +46,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-n", type=int, default=150, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: %(default)s)")
     parser.add_argument("--mutant", help="only this one, by its key, with all that its tests say")
-    parser.add_argument("--of", default="", metavar="TEXT", help="only those whose path or function contains this")
+    parser.add_argument("--of", default="", metavar="TEXT", help="only in modules whose path contains this")
     parser.add_argument(
         "--seconds",
         type=float,
         default=60.0,
         help="so long the tests of one may take, the quickest first (default: %(default)s)",
     )
+    parser.add_argument("--tests", nargs="+", default=TESTED_BY, help="folders or files (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at once (default: %(default)s)")
     parser.add_argument("-v", "--verbose", action="store_true", help="name those that are caught, too")
     return parser
 
 
 def _wanted(options: argparse.Namespace) -> list[Mutant]:
-    everything = mutants()
+    everything = mutants(options.of)
     if options.mutant is not None:
         wanted = [mutant for mutant in everything if mutant.key == options.mutant]
         if not wanted:
-            raise SystemExit(
-                f"no mutant has the key {options.mutant!r}: its line or its function has changed"
-            )
+            raise SystemExit(f"no mutant has the key {options.mutant!r}: its line or its function has changed")
         print(wanted[0].diff, flush=True)
         return wanted
-    return chosen([one for one in everything if options.of in f"{one.path}:{one.function}"], options.seed, options.n)
+    return chosen(everything, options.seed, options.n)
 
 
 def _told(verdict: Verdict, reason: str | None) -> str:

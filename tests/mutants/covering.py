@@ -64,22 +64,30 @@ class Covering:
         return sorted(found, key=lambda test: (test.seconds, test.name))
 
 
-def covering() -> Covering:
-    """All of the fast tests that pass. Those that were never noted, or changed since, are run now."""
-    now = {file: digest for folder in TESTED_BY for file, digest in _digests(folder)}
+def covering(folders: Iterable[str] = TESTED_BY) -> Covering:
+    """All fast tests of these folders (or files) that pass. Those that are new, or changed since, are run now."""
+    now = {file: digest for folder in folders for file, digest in _digests(folder)}
     kept: dict[str, Any] = json.loads(_KEPT.read_text()) if _KEPT.is_file() else {}
     known = {file: entry for file, entry in kept.items() if now.get(file) == entry["digest"]}
     if missing := sorted(now.keys() - known.keys()):
         print(f"noting which functions the tests of {len(missing)} files call: once, some minutes", flush=True)
         noted = _noted(missing)
         known |= {file: {"digest": now[file], "tests": noted.get(file, {})} for file in missing}
-        _KEPT.parent.mkdir(exist_ok=True)
-        _KEPT.write_text(json.dumps(known))
+        _keep(kept | known)
     return Covering(
         CoveringTest(name, test["seconds"], frozenset(test["calls"]))
         for entry in known.values()
         for name, test in entry["tests"].items()
     )
+
+
+def _keep(entries: Mapping[str, Any]) -> None:
+    """In one step: another process may read it."""
+    _KEPT.parent.mkdir(exist_ok=True)
+    there = {file: entry for file, entry in entries.items() if (ROOT / file).is_file()}
+    unfinished = _KEPT.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps(there))
+    unfinished.replace(_KEPT)
 
 
 def _digests(folder: str) -> Iterable[tuple[str, str]]:
@@ -88,7 +96,8 @@ def _digests(folder: str) -> Iterable[tuple[str, str]]:
     for path in sorted(path for top in (*_CODE, "tests") for path in (ROOT / top).rglob("*.py")):
         if not path.name.startswith("test_") and path.parent != Path(__file__).parent:
             shared.update(path.read_bytes())
-    for path in sorted((ROOT / folder).rglob("test_*.py")):
+    named = ROOT / folder
+    for path in [named] if named.is_file() else sorted(named.rglob("test_*.py")):
         yield path.relative_to(ROOT).as_posix(), sha256(shared.digest() + path.read_bytes()).hexdigest()
 
 

@@ -6,6 +6,7 @@ import ast
 import difflib
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -52,10 +53,11 @@ class Mutant:
         return f"{self.key}  {self.path}: {self.function or 'the module'}: {self.operator}: {self.line}"
 
 
-def mutants() -> list[Mutant]:
-    """All there are."""
-    paths = sorted(path for folder in MUTATED for path in (ROOT / folder).rglob("*.py"))
-    return [mutant for path in paths for mutant in mutants_of(path.relative_to(ROOT).as_posix(), path.read_text())]
+def mutants(of: str = "") -> list[Mutant]:
+    """All there are of the modules whose paths contain ``of``."""
+    files = sorted(file for folder in MUTATED for file in (ROOT / folder).rglob("*.py"))
+    paths = [path for file in files if of in (path := file.relative_to(ROOT).as_posix())]
+    return [mutant for path in paths for mutant in mutants_of(path, (ROOT / path).read_text())]
 
 
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
@@ -84,11 +86,10 @@ class _Lines:
         self._begins = [0]
         for line in source.encode().splitlines(keepends=True):
             self._begins.append(self._begins[-1] + len(line))
-        self._statements: dict[int, str] = {}
+        self._statements: dict[int, ast.stmt] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.stmt):
-                for inner in _own(node):
-                    self._statements[id(inner)] = _head(node)
+                self._statements.update((id(inner), node) for inner in _own(node))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None
@@ -99,7 +100,7 @@ class _Lines:
         )
 
     def statement(self, edit: Edit) -> str:
-        return self._statements[id(edit.node)]
+        return _head(self._statements[id(edit.node)])
 
 
 def _own(statement: ast.stmt) -> Iterator[ast.AST]:
@@ -114,7 +115,11 @@ def _own(statement: ast.stmt) -> Iterator[ast.AST]:
 
 def _head(statement: ast.stmt) -> str:
     """Its text in one line; of one that has others inside, the first line."""
-    text = ast.unparse(statement)
+    alone = copy(statement)
+    for field in ("body", "orelse", "finalbody"):
+        if getattr(alone, field, None):
+            setattr(alone, field, [ast.Pass()])
+    lines = ast.unparse(alone).splitlines()
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-        return next(line for line in text.splitlines() if line.startswith(("def ", "async def ")))
-    return text.splitlines()[0]
+        return next(line for line in lines if line.startswith(("def ", "async def ")))
+    return lines[0]

@@ -46,7 +46,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``by`` is the test that failed; ``tests`` how many there are for it, ``left_out`` for how many there is no time."""
+    """``by`` is the test that failed; ``tests`` how many were to run, ``left_out`` for how many there is no time."""
 
     mutant: Mutant
     outcome: Outcome
