@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiokc import Consumer, TopicPartition
+from aiokc import Client, Consumer, TopicPartition
 from aiokc.errors import ConsumerClosed, NoBrokersAvailable, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import drop
@@ -112,3 +112,19 @@ async def test_what_the_user_assigns_right_after_unsubscribing_is_read_while_the
             await goodbye.caught()
             cluster.append("t", b"1")
             assert (await consumer.getone()).offset == 1
+
+
+async def test_after_stop_every_call_of_a_client_says_that_it_is_stopped() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            assert list(await client.topics()) == ["t"]
+        async with asyncio.timeout(5):
+            for call in (
+                lambda: client.topics(),
+                lambda: client.topics(["t"]),
+                lambda: client.list_offsets({ZERO: -1}),
+                lambda: client.committed("g", [ZERO]),
+                lambda: client.commit("g", {ZERO: 1}),
+            ):
+                with pytest.raises(ConsumerClosed, match="stopped: make a new one"):
+                    await call()

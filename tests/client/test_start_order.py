@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer
+from aiokc import Consumer, TopicPartition
 from aiokc.client.start_order import StartOrder, start_order
 from aiokc.errors import NoBrokersAvailable
 from aiokc.testing import Cluster
@@ -169,5 +169,21 @@ def test_brokers_that_are_silent_keep_no_other_client_from_starting() -> None:
                 with pytest.raises(NoBrokersAvailable):
                     await start
             assert loop.time() - begin < 3.1
+
+    virtually(story)
+
+
+def test_who_commits_for_a_group_without_being_in_it_is_not_waited_for() -> None:
+    """There will be no JoinGroup."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        consumers = [Consumer(bootstrap_servers=cluster.bootstrap, group_id="g") for _ in range(3)]
+        for consumer in consumers:
+            consumer.assign([TopicPartition("t", 0)])
+        begin = loop.time()
+        await asyncio.gather(*(consumer.start() for consumer in consumers))
+        assert loop.time() - begin < FIRST_HEAD_START
+        await asyncio.gather(*(consumer.stop() for consumer in consumers))
 
     virtually(story)

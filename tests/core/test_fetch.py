@@ -461,3 +461,11 @@ def test_crcs_are_checked_unless_told_not_to() -> None:
         subscription, buffer = reading(A0), FetchBuffer(Limits(check_crcs=check))
         add(buffer, subscription, A0, 0, bytes(broken))
         assert take(buffer, subscription) == expected
+
+
+def test_a_leader_whose_address_is_not_known_is_none_yet() -> None:
+    picture = cluster({A0: 1, A1: 2})
+    picture = replace(picture, brokers={1: picture.brokers[1]})
+    planned = plan(picture, reading(A0, A1))
+    assert asked(planned) == {1: [(A0, 0)]}
+    assert planned.without_leader == [A1]

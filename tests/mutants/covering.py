@@ -52,16 +52,28 @@ class Covering:
         return found
 
     def of(self, mutant: Mutant) -> list[CoveringTest]:
-        """Those that call the function, the quickest first; of what belongs to no function, those that use the module.
+        """Those that call the function; of what belongs to no function, those that use the class, or the module.
 
-        What is inside of a function is tested by whatever calls that one, too: not everything in it has a name.
+        First come those whose file is named like the module: the others came to it by the way. Then the quickest.
         """
-        if mutant.function:
-            name = f"{mutant.path}:{mutant.function}"
-            found = set(self._by_function.get(name, ()))
-        else:
-            found = {test for test in self._tests if any(call.startswith(f"{mutant.path}:") for call in test.calls)}
-        return sorted(found, key=lambda test: (test.seconds, test.name))
+        found: set[CoveringTest] = set()
+        for of in (f"{mutant.path}:{mutant.function}", f"{mutant.path}:{mutant.function}.", f"{mutant.path}:"):
+            found = found or {test for function in self._starting(of) for test in self._by_function[function]}
+            if mutant.is_in_function:
+                break
+        words = set(_words(mutant.path))
+        return sorted(found, key=lambda test: (words.isdisjoint(_words(test.name)), test.seconds, test.name))
+
+    def _starting(self, of: str) -> list[str]:
+        if of[-1] in ".:":
+            return [function for function in self._by_function if function.startswith(of)]
+        return [of] if of in self._by_function else []
+
+
+def _words(path: str) -> list[str]:
+    """Those of a file's name that say what it is about."""
+    name = path.partition("::")[0].rpartition("/")[2].removesuffix(".py").removeprefix("test_")
+    return [word for word in name.split("_") if len(word) > 2]
 
 
 def covering(folders: Iterable[str] = TESTED_BY) -> Covering:

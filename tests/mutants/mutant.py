@@ -36,6 +36,7 @@ class Mutant:
     begin: int
     end: int
     text: str
+    is_in_function: bool
 
     @property
     def source(self) -> str:
@@ -71,7 +72,9 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
         key = sha256(f"{name}\n{alike[name]}".encode()).hexdigest()[:8]
         alike[name] += 1
         text = edit.text.replace(AS_IT_IS, source.encode()[begin:end].decode())
-        yield Mutant(path, edit.function, edit.operator, lines.statement(edit), key, begin, end, text)
+        yield Mutant(
+            path, edit.function, edit.operator, lines.statement(edit), key, begin, end, text, edit.is_in_function
+        )
 
 
 def chosen(all_of_them: list[Mutant], seed: int, count: int) -> list[Mutant]:

@@ -14,13 +14,15 @@ from typing import Final, NamedTuple
 class Edit(NamedTuple):
     """``node`` is replaced by ``text``, in which AS_IT_IS stands for what is there now.
 
-    ``function`` is the qualified name of where it is, as code objects have it ("" outside of all).
+    ``function`` is the qualified name of where it is, as code objects have it: of a class, outside of its functions,
+    and "" outside of all.
     """
 
     function: str
     operator: str
     node: ast.expr | ast.stmt
     text: str
+    is_in_function: bool
 
 
 _BOUNDS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
@@ -44,29 +46,26 @@ AS_IT_IS: Final = "\0"
 
 def edits(tree: ast.Module) -> Iterator[Edit]:
     """All of a module, in the order of its text."""
-    yield from _Edits().of(tree, "")
-
-
-class _Edits:
-    def of(self, node: ast.AST, function: str) -> Iterator[Edit]:
-        """Those of everything below ``node``."""
-        for child in _children_that_matter(node):
-            match child:
-                case ast.FunctionDef() | ast.AsyncFunctionDef():
-                    inner = _inside(node, function) + child.name
-                    yield from (Edit(inner, *edit) for edit in _of_body(child))
-                    yield from self.of(child, inner)
-                case ast.ClassDef():
-                    yield from self.of(child, _inside(node, function) + child.name)
-                case _:
-                    is_code = isinstance(child, ast.stmt | ast.expr) and not _is_declaration(node, child)
-                    if is_code:
-                        yield from (Edit(function, *edit) for edit in _of_statement(node, child))
-                        yield from (Edit(function, *edit) for edit in _of_expression(child))
-                    yield from self.of(child, function)
+    yield from _below(tree, "", is_in_function=False)
 
 
 _Found = tuple[str, ast.expr | ast.stmt, str]
+
+
+def _below(node: ast.AST, function: str, *, is_in_function: bool) -> Iterator[Edit]:
+    for child in _children_that_matter(node):
+        match child:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                inner = _inside(node, function) + child.name
+                yield from (Edit(inner, *edit, True) for edit in _of_body(child))
+                yield from _below(child, inner, is_in_function=True)
+            case ast.ClassDef():
+                yield from _below(child, _inside(node, function) + child.name, is_in_function=False)
+            case _:
+                if not isinstance(node, ast.Module | ast.ClassDef):
+                    yield from (Edit(function, *edit, is_in_function) for edit in _of_statement(node, child))
+                yield from (Edit(function, *edit, is_in_function) for edit in _of_expression(child))
+                yield from _below(child, function, is_in_function=is_in_function)
 
 
 def _inside(node: ast.AST, function: str) -> str:
@@ -85,7 +84,7 @@ def _children_that_matter(node: ast.AST) -> Iterator[ast.AST]:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             yield from [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None), *node.body]
         case ast.AnnAssign():
-            if node.value is not None:
+            if node.value is not None and ast.unparse(node.annotation) != "TypeAlias":
                 yield node.value
         case ast.ClassDef():
             yield from node.body
@@ -94,11 +93,6 @@ def _children_that_matter(node: ast.AST) -> Iterator[ast.AST]:
             yield node.slice
         case _:
             yield from ast.iter_child_nodes(node)
-
-
-def _is_declaration(parent: ast.AST, node: ast.AST) -> bool:
-    """Aliases of types, and what stands in brackets behind them."""
-    return isinstance(parent, ast.Module | ast.ClassDef) and isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr)
 
 
 def _is_log(call: ast.Call) -> bool:
