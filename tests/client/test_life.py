@@ -128,3 +128,16 @@ async def test_after_stop_every_call_of_a_client_says_that_it_is_stopped() -> No
             ):
                 with pytest.raises(ConsumerClosed, match="stopped: make a new one"):
                     await call()
+
+
+async def test_a_poll_that_is_refused_is_no_sign_that_what_the_user_holds_is_processed() -> None:
+    """He asks for a partition that is not his, gets an error, and still works on his batch."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0", b"1")
+        async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([ZERO])
+            assert len(await consumer.getmany(timeout_ms=10_000)) == 1
+            for call in (consumer.getmany, consumer.getone, consumer.getmany_columns):
+                with pytest.raises(UsageError, match="t-7 is not assigned"):
+                    await call(TopicPartition("t", 7))
+                assert consumer._reading.subscription.holds_records()

@@ -27,10 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     tests = covering(options.tests)
     found: list[Verdict] = []
     unexplained: list[Verdict] = []
-    trials = verdicts(
-        wanted, tests, processes=options.processes, seconds=options.seconds, shown=options.mutant is not None
-    )
-    for verdict in trials:
+    shown = options.mutant is not None and len(wanted) == 1
+    for verdict in verdicts(wanted, tests, processes=options.processes, seconds=options.seconds, shown=shown):
         found.append(verdict)
         reason = None if verdict.is_caught else explanation(verdict.mutant)
         if not verdict.is_caught and reason is None:
@@ -45,12 +43,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=_DESCRIPTION)
     parser.add_argument("-n", type=int, default=150, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: %(default)s)")
-    parser.add_argument("--mutant", help="only this one, by its key, with all that its tests say")
+    parser.add_argument("--mutant", nargs="+", metavar="KEY", help="only these; of one, all that its tests say")
     parser.add_argument("--of", default="", metavar="TEXT", help="only in modules whose path contains this")
     parser.add_argument(
         "--seconds",
         type=float,
-        default=60.0,
+        default=90.0,
         help="so long the tests of one may take, the quickest first (default: %(default)s)",
     )
     parser.add_argument("--tests", nargs="+", default=TESTED_BY, help="folders or files (default: %(default)s)")
@@ -62,10 +60,9 @@ def _parser() -> argparse.ArgumentParser:
 def _wanted(options: argparse.Namespace) -> list[Mutant]:
     everything = mutants(options.of)
     if options.mutant is not None:
-        wanted = [mutant for mutant in everything if mutant.key == options.mutant]
-        if not wanted:
-            raise SystemExit(f"no mutant has the key {options.mutant!r}: its line or its function has changed")
-        print(wanted[0].diff, flush=True)
+        wanted = [mutant for mutant in everything if mutant.key in options.mutant]
+        if gone := set(options.mutant) - {mutant.key for mutant in wanted}:
+            raise SystemExit(f"no mutant has the key {', '.join(sorted(gone))}: its line or its function has changed")
         return wanted
     return chosen(everything, options.seed, options.n)
 

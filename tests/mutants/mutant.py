@@ -19,6 +19,8 @@ ROOT: Final = Path(__file__).parent.parent.parent
 #: What is changed: the folders in which a wrong change costs the user his records.
 MUTATED: Final = ("aiokc/core", "aiokc/client", "spark_source")
 
+_SHOWN: Final = 200  # characters of a line
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -72,9 +74,8 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
         key = sha256(f"{name}\n{alike[name]}".encode()).hexdigest()[:8]
         alike[name] += 1
         text = edit.text.replace(AS_IT_IS, source.encode()[begin:end].decode())
-        yield Mutant(
-            path, edit.function, edit.operator, lines.statement(edit), key, begin, end, text, edit.is_in_function
-        )
+        line = lines.statement(edit)[:_SHOWN]
+        yield Mutant(path, edit.function, edit.operator, line, key, begin, end, text, edit.is_in_function)
 
 
 def chosen(all_of_them: list[Mutant], seed: int, count: int) -> list[Mutant]:
