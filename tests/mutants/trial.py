@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
@@ -46,7 +46,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``by`` is the test that failed; ``tests`` how many were to run, ``left_out`` for how many there is no time."""
+    """``by``: the test that failed or hung. ``tests``: how many were to run; ``left_out``: for how many is no time."""
 
     mutant: Mutant
     outcome: Outcome
@@ -133,8 +133,8 @@ class _Trial:
             os.waitpid(self._process, 0)
 
 
-def _be_tried(mutant: Mutant, tests: list[str], says: Path, shown: bool) -> None:
-    """The life of the process. It ends with the exit code of pytest, and does not return."""
+def _be_tried(mutant: Mutant, tests: list[str], says: Path, shown: bool) -> NoReturn:
+    """The life of the process. It ends with the exit code of pytest, whatever happens."""
     try:
         os.setsid()
         os.chdir(ROOT)
@@ -152,24 +152,27 @@ def _be_tried(mutant: Mutant, tests: list[str], says: Path, shown: bool) -> None
         sys.stdout.flush()
         os._exit(code)
     except BaseException:
-        traceback.print_exc()
-        os._exit(2)
+        traceback.print_exc()  # where the caller looks on
     finally:
         os._exit(2)
 
 
 class _OnlyThese:
-    """A plugin of pytest: runs these tests, in this order, and writes down the first that fails."""
+    """A plugin of pytest: runs these tests, in this order, and writes down which one it is at, or has failed."""
 
     def __init__(self, tests: list[str], says: Path) -> None:
         self._places = {test: place for place, test in enumerate(tests)}
         self._says = says
+        self._has_failed = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         wanted = [item for item in items if item.nodeid in self._places]
         items[:] = sorted(wanted, key=lambda item: self._places[item.nodeid])
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if not self._has_failed:
+            self._says.write_text(nodeid)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and not self._says.exists():
-            self._says.write_text(report.nodeid)
+        self._has_failed = self._has_failed or report.failed
