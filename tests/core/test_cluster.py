@@ -231,3 +231,16 @@ def test_brokers_that_tell_no_rack_have_none(nowhere: str | None) -> None:
 
     assert racks(nowhere, nowhere) == {}
     assert racks("r1", nowhere) == {TopicPartition("a", 0): frozenset({"r1"})}
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_an_old_id_brings_no_topic_back(complete: bool) -> None:
+    """It was made again, and deleted; a broker that lags tells of its first life."""
+    cluster = Cluster()
+    for topic_id in (ID, OTHER_ID):
+        cluster = merged(cluster, response(topic("a", partition(0), topic_id=topic_id)), complete=complete)
+    gone = [] if complete else [topic("a", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    cluster = merged(cluster, response(*gone), complete=complete)
+    assert "a" not in cluster.topics
+    cluster = merged(cluster, response(topic("a", partition(0), topic_id=ID)), complete=complete)
+    assert "a" not in cluster.topics
