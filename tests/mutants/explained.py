@@ -54,6 +54,24 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "node.has_more = False",
         "the answer, before which this broker is asked for nothing, says it anew; until then it makes shares smaller",
     ),
+    Explained(
+        "Deserializing._fill",
+        "another comparison",
+        "if time() - since > SLICE_SECONDS:",
+        "when others get their turn, a moment earlier or later",
+    ),
+    Explained(
+        "_cancelled",
+        "",
+        "more = f' and {len(partitions) - _SHOWN} more'",
+        "the wording of an error about very many partitions",
+    ),
+    Explained(
+        "_cancelled",
+        "drop a condition",
+        "names = ', '.join(map(str, sorted(partitions)[:_SHOWN])) or 'no partition'",
+        "the wording of an error about no partitions",
+    ),
     Explained("Subscription.__init__", "one more", "self._tokens = count(1)", "tokens only have to differ"),
     Explained(
         "",
