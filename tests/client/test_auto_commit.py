@@ -106,7 +106,7 @@ async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
 
     subscription = Subscription()
     backoff = Backoff(0.1, 1.0, Random(1))
-    commits = AutoCommit("g", subscription, refuse, 5.0, 5.0, backoff, lambda topic: True)
+    commits = AutoCommit("g", subscription, refuse, 5.0, 5.0, backoff, lambda topic: True, lambda tp, offset: False)
     await commits.hand_over(5.0)
     subscription.assign([ZERO])
     await commits.hand_over(5.0)
