@@ -3,6 +3,8 @@
 #   make demo         see it work: a group, and a real Spark, on brokers in Python   (BROKER=kafka: on a real Kafka)
 #   make test         checks and tests; make test-long adds the long ones; make lint only checks
 #   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
+#   make mutants      change the code wrongly, one place at a time: which changes does no fast test see?   (N=500; SEED=5;
+#                     MUTANT=1a2b3c4d runs one of them again)
 #   make fuzz         look for batches that the C decoder can't stand, with sanitizers   (SECONDS=60; SEED=5)
 #   make bench        measure it beside other clients; make bench-rebalance: groups that rebalance; make bench-spark
 #   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6 --version 2.8.2")
@@ -34,6 +36,7 @@ ARGS ?=
 BROKER ?= cluster
 N ?= 1000
 SEED ?=
+MUTANT ?=
 SECONDS ?= 60
 
 # The tests of records once more, for whoever has no extension. Not where ARGS asked for some tests only.
@@ -57,7 +60,7 @@ ON_OLD_SPARKS = $(shell grep -ls every_spark tests/spark/test_*.py)
 OLDER_SPARKS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_SPARKS)'); do echo "== tests on PySpark $$version" && \
 	AIOKC_SPARK=$$version $(VENV_PYTHON) -m pytest -q $(ON_OLD_SPARKS) || exit 1; done)
 
-.PHONY: help setup jars demo lint test test-long simulate fuzz bench bench-rebalance bench-spark kafka clean
+.PHONY: help setup jars demo lint test test-long simulate mutants fuzz bench bench-rebalance bench-spark kafka clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -104,6 +107,10 @@ test-long: lint jars
 simulate: $(READY)
 	@$(VENV_PYTHON) -m tests.simulation $(if $(SEED),--seed $(SEED),-n $(N)) $(ARGS)
 
+mutants: $(READY)
+	@nice $(VENV_PYTHON) -m tests.mutants $(if $(MUTANT),--mutant $(MUTANT)) $(if $(filter-out file,$(origin N)),-n $(N)) \
+		$(if $(SEED),--seed $(SEED)) $(ARGS)
+
 fuzz: $(READY)
 	@$(VENV_PYTHON) -m tests.records.fuzz $(SECONDS) $(SEED)
 
@@ -121,5 +128,5 @@ kafka: jars
 
 clean:
 	rm -rf .venv .kafka build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf spark-warehouse aiokc/records/_native.*.so
+	rm -rf .mutants spark-warehouse aiokc/records/_native.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

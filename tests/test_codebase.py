@@ -62,6 +62,6 @@ def test_tests_lie_where_their_subject_does() -> None:
     """tests/net/test_pool.py tests aiokc/net; a folder of tests has the name of a package, or of another top folder."""
     packages = {path.parent.name for path in _files("aiokc")}
     known = packages | {path.parts[0] for path in _files("benchmarks", "docs", "spark_source")}
-    known |= {"spark", "simulation", "scenarios", "comparison"}
+    known |= {"spark", "simulation", "mutants", "scenarios", "comparison"}
     folders = {path.parts[1] for path in _files("tests") if len(path.parts) > 2}
     assert folders - known == set()

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from aiokc.types import TopicPartition
+from aiokc.client.auto_commit import AutoCommit
+from aiokc.client.group_offsets import Offsets
+from aiokc.core.backoff import Backoff
+from aiokc.core.subscription import Subscription
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import RebalanceInProgress
+from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire.messages.group import LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
@@ -86,3 +94,24 @@ async def test_another_assignment_by_hand_commits_the_former_one_at_once() -> No
         member.poll()
         member.unsubscribe()
         await brokers.until(lambda: brokers.committed == {ZERO: 5, ONE: 7})
+
+
+async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
+    """Not even whether this member may commit: it would be a warning every few seconds, and a rebalance would wait."""
+    calls: list[Offsets] = []
+
+    async def refuse(offsets: Offsets, *, timeout: float, retry: bool) -> None:
+        calls.append(offsets)
+        raise RebalanceInProgress(ErrorCode.REBALANCE_IN_PROGRESS, "the group assigns")
+
+    subscription = Subscription()
+    backoff = Backoff(0.1, 1.0, Random(1))
+    commits = AutoCommit("g", subscription, refuse, 5.0, 5.0, backoff, lambda topic: True, lambda tp, offset: False)
+    await commits.hand_over(5.0)
+    subscription.assign([ZERO])
+    await commits.hand_over(5.0)
+    subscription.seek(ZERO, 5)
+    commits.stored({ZERO: OffsetAndMetadata(5)})
+    await commits.hand_over(5.0)
+    assert calls == []
+    assert commits.error is None

@@ -214,3 +214,24 @@ async def test_with_kafka(racked: LocalKafka, topic_name: str) -> None:
         assert got == [b"%d" % number for number in range(60)]
         assert consumer._reading.subscription[tp].read_replica is None
         await consumer.stop()
+
+
+async def test_a_leader_that_names_itself_is_read_as_the_leader() -> None:
+    """It is no replica to stay with: once another one leads, that one is to be asked."""
+
+    async def name_itself(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.responses:
+            for partition in topic.partitions:
+                partition.preferred_read_replica = exchange.broker
+        return response
+
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        cluster.append("t", b"first")
+        named = cluster.intercept(FetchRequest, name_itself)
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50)
+        consumer.assign([T0])
+        async with consumer:
+            assert await values(consumer, 1) == [b"first"]
+            await caught(named, named.hits + 1)
+            assert consumer._reading.subscription[T0].read_replica is None

@@ -31,3 +31,15 @@ async def test_a_broker_that_only_garbles_is_a_clear_error_and_the_consumer_surv
                 await consumer.getmany(timeout_ms=20_000)
             garbled.cancel()
             assert (await consumer.getone()).value == b"0"
+
+
+async def test_each_garbled_fetch_that_is_tried_again_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever looks after the broker has to hear of it, even where the user never does."""
+    async with Cluster(topics={"events": 1}) as cluster:
+        cluster.append("events", b"0")
+        cluster.intercept(FetchRequest, garble(), times=1)
+        async with Consumer("events", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            assert (await consumer.getone()).value == b"0"
+    told = [record.getMessage() for record in caplog.records if record.name == "aiokc.fetch"]
+    assert len(told) == 1
+    assert "Fetch" in told[0]

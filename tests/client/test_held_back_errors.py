@@ -182,3 +182,19 @@ async def test_an_error_of_the_listener_comes_before_records_that_were_decoded_m
             while got != {T0, T1}:
                 got |= (await consumer.getmany()).keys()
             assert await consumer.position(T0) == 1
+
+
+async def test_an_error_of_a_partition_that_is_given_up_since_is_nobodys() -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", *(b"%d" % number for number in range(MANY)))
+        cluster.append("t", b"x", partition=1)
+        cluster.intercept(FetchRequest, refuse_the_second)
+        async with reading(cluster, T0, T1) as consumer:
+            collector = consumer._reading.fetcher.collector
+            async with asyncio.timeout(20):
+                while not collector._held_back:
+                    await some(consumer)
+            consumer.assign([T0])
+            before = await consumer.position(T0)
+            assert await some(consumer) == list(range(before, before + 10))
+            assert collector._held_back == {}

@@ -124,3 +124,32 @@ async def test_what_the_user_assigns_right_after_unsubscribing_is_read_while_the
             await goodbye.caught()
             cluster.append("t", b"1")
             assert (await consumer.getone()).offset == 1
+
+
+async def test_after_stop_every_call_of_a_client_says_that_it_is_stopped() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            assert list(await client.topics()) == ["t"]
+        async with asyncio.timeout(5):
+            for call in (
+                lambda: client.topics(),
+                lambda: client.topics(["t"]),
+                lambda: client.list_offsets({ZERO: -1}),
+                lambda: client.committed("g", [ZERO]),
+                lambda: client.commit("g", {ZERO: 1}),
+            ):
+                with pytest.raises(ConsumerClosed, match="stopped: make a new one"):
+                    await call()
+
+
+async def test_a_poll_that_is_refused_is_no_sign_that_what_the_user_holds_is_processed() -> None:
+    """He asks for a partition that is not his, gets an error, and still works on his batch."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0", b"1")
+        async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([ZERO])
+            assert len(await consumer.getmany(timeout_ms=10_000)) == 1
+            for call in (consumer.getmany, consumer.getone, consumer.getmany_columns):
+                with pytest.raises(UsageError, match="t-7 is not assigned"):
+                    await call(TopicPartition("t", 7))
+                assert consumer._reading.subscription.holds_records()

@@ -19,6 +19,7 @@ from aiokc.wire.messages.group import JoinGroupRequest
 from tests.unused_faults import may_be_unused
 
 from .listening import Noting, Polling, listening, partitions
+from .virtually import virtually
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -428,3 +429,22 @@ async def test_without_a_group_a_broker_that_does_not_know_a_topic_for_a_moment_
             cluster.append("events-1", b"1")
             assert (await consumer.getone()).value == b"1"
             assert listener.calls == ["assigned"]
+
+
+def test_a_pattern_that_is_replaced_while_it_is_matched_matches_nothing_any_more() -> None:
+    """So many topics are matched in several steps. What the old pattern finds is not what the new one asked for."""
+
+    async def story(cluster: Cluster) -> None:
+        async with listening(cluster, re.compile("a-.*")) as consumer:
+            reading = consumer._reading
+            while reading.link.metadata.cluster.version == 0:
+                await reading.link.metadata.changed.wait()
+            reading._pattern._seen = None
+            looking = asyncio.ensure_future(reading._pattern._look())
+            await asyncio.sleep(0)  # it has begun
+            assert not looking.done()
+            consumer.subscribe(re.compile("b-.*"))
+            await looking
+            assert not any(topic.startswith("a-") for topic in consumer.subscription())
+
+    virtually(story, topics={f"{letter}-{number}": 1 for letter in "ab" for number in range(600)}, brokers=1)

@@ -13,7 +13,7 @@ from weakref import ref
 import pytest
 import uvloop
 
-from aiokc import Client, Consumer
+from aiokc import Client, Consumer, TopicPartition
 from aiokc.client.start_order import StartOrder, start_order
 from aiokc.errors import NoBrokersAvailable
 from aiokc.testing import Cluster
@@ -207,3 +207,19 @@ def test_a_closed_loop_is_freed_however_many_have_started_in_it(
             thread.join(20)  # it was told to end, and knows the loop until it has
     gc.collect()
     assert freed() is None
+
+
+def test_who_commits_for_a_group_without_being_in_it_is_not_waited_for() -> None:
+    """There will be no JoinGroup."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        consumers = [Consumer(bootstrap_servers=cluster.bootstrap, group_id="g") for _ in range(3)]
+        for consumer in consumers:
+            consumer.assign([TopicPartition("t", 0)])
+        begin = loop.time()
+        await asyncio.gather(*(consumer.start() for consumer in consumers))
+        assert loop.time() - begin < FIRST_HEAD_START
+        await asyncio.gather(*(consumer.stop() for consumer in consumers))
+
+    virtually(story)

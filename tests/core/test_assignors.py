@@ -133,3 +133,10 @@ def test_each_partition_has_exactly_one_owner_and_the_owner_wants_it(
 def test_roundrobin_is_balanced_where_all_subscribe_alike(counts: dict[str, int], names: set[str]) -> None:
     sizes = [len(tps) for tps in assign_roundrobin(counts, members(**dict.fromkeys(names, "A B C D"))).values()]
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_range_lets_a_member_without_a_rack_read_anywhere() -> None:
+    """It stands in line with those that have one, and has no need to wait for what they leave."""
+    group = {name: MemberSubscription(frozenset({"t"}), rack_id=rack) for name, rack in (("c0", None), ("c1", "r1"))}
+    racks = {TopicPartition("t", number): frozenset({rack}) for number, rack in enumerate(("r1", "r2", "r1", "r2"))}
+    assert short(assign_range({"t": 4}, group, racks)) == {"c0": "t0 t1", "c1": "t2 t3"}

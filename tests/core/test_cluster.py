@@ -207,3 +207,40 @@ def test_a_leader_that_a_broker_names_counts_for_the_topic_that_it_spoke_of(
     assert moved == ({zero} if counts else set())
     assert new.leader(zero) == Broker(2 if counts else 1, "h2" if counts else "h1", 9092)
     assert (new.leader_epoch(zero), old.leader_epoch(zero)) == (2 if counts else 1, 1)
+
+
+def test_a_broker_and_an_epoch_may_have_the_number_zero() -> None:
+    cluster = merged(
+        Cluster(),
+        MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=0, host="h0", port=9092)],
+            topics=[topic("a", partition(0, leader=0, epoch=0), partition(1, leader=0, epoch=-1))],
+        ),
+    )
+    assert cluster.leader(TopicPartition("a", 0)) == Broker(0, "h0", 9092)
+    assert [cluster.leader_epoch(TopicPartition("a", number)) for number in (0, 1)] == [0, -1]
+
+
+@pytest.mark.parametrize("nowhere", [None, ""])
+def test_brokers_that_tell_no_rack_have_none(nowhere: str | None) -> None:
+    def racks(*racks: str | None) -> dict[TopicPartition, frozenset[str]]:
+        told = response(topic("a", partition(0)))
+        for broker, rack in zip(told.brokers, racks, strict=True):
+            broker.rack = rack
+        return merged(Cluster(), told).replica_racks(["a"])
+
+    assert racks(nowhere, nowhere) == {}
+    assert racks("r1", nowhere) == {TopicPartition("a", 0): frozenset({"r1"})}
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_an_old_id_brings_no_topic_back(complete: bool) -> None:
+    """It was made again, and deleted; a broker that lags tells of its first life."""
+    cluster = Cluster()
+    for topic_id in (ID, OTHER_ID):
+        cluster = merged(cluster, response(topic("a", partition(0), topic_id=topic_id)), complete=complete)
+    gone = [] if complete else [topic("a", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    cluster = merged(cluster, response(*gone), complete=complete)
+    assert "a" not in cluster.topics
+    cluster = merged(cluster, response(topic("a", partition(0), topic_id=ID)), complete=complete)
+    assert "a" not in cluster.topics

@@ -465,3 +465,26 @@ def test_crcs_are_checked_unless_told_not_to() -> None:
         subscription, buffer = reading(A0), FetchBuffer(Limits(check_crcs=check))
         add(buffer, subscription, A0, 0, bytes(broken))
         assert take(buffer, subscription) == expected
+
+
+def test_a_leader_whose_address_is_not_known_is_none_yet() -> None:
+    picture = cluster({A0: 1, A1: 2})
+    picture = replace(picture, brokers={1: picture.brokers[1]})
+    planned = plan(picture, reading(A0, A1))
+    assert asked(planned) == {1: [(A0, 0)]}
+    assert planned.without_leader == [A1]
+
+
+def test_a_partition_that_goes_on_is_asked_for_after_those_that_wait() -> None:
+    """A broker without sessions serves in the order of the request: who was served comes last."""
+    subscription, buffer = reading(A0, A1), FetchBuffer()
+    planner = FetchPlanner(subscription, buffer, ClientConfig())
+    planner.user_waits = True
+    picture = cluster({A0: 1, A1: 1})
+    while planner.look(picture, 0.0, 10):
+        pass
+    assert list(planner._nodes[1].hungry) == [A0, A1]
+    subscription.seek(A0, 5)
+    while planner.look(picture, 0.0, 10):
+        pass
+    assert [(tp, target.offset) for tp, target in planner._nodes[1].hungry.items()] == [(A1, 0), (A0, 5)]

@@ -382,3 +382,22 @@ def test_the_epoch_begins_again_at_one() -> None:
     assert session.request(wanted(target(A0))).epoch == 0x7FFF_FFFF
     session.answered(answer())
     assert session.request(wanted(target(A0))).epoch == 1
+
+
+def test_what_was_given_up_before_its_turn_to_be_asked_for_is_never_asked_for() -> None:
+    """Of many partitions a session asks for some at a time: the others wait for the next requests."""
+    many = [target(TopicPartition("a", number)) for number in range(600)]
+    session = FetchSession()
+    first = session.request(wanted(*many))
+    assert first.more
+    assert session.answered(answer(*((one.tp, ID_A) for one in first.asked))) is not None
+    for one in many[300:]:
+        session.change(one.tp)
+    told: list[TopicPartition] = [one.tp for one in first.asked]
+    while True:
+        request = session.request(wanted(*many[:300]))
+        told += [one.tp for one in request.asked]
+        if not request.more:
+            break
+        assert session.answered(answer(*((one.tp, ID_A) for one in request.asked))) is not None
+    assert told == [one.tp for one in many[:300]]

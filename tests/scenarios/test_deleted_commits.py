@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from aiokc import TopicPartition
@@ -51,3 +53,23 @@ async def test_a_topic_that_is_new_to_the_coordinator_is_waited_for(stage: Stage
         stage.loop.call_later(1.0, stage.cluster.create_topic, "u", 1)
         await consumer.commit({U0: 1})
         assert stage.cluster.committed("g")[U0] == 1
+
+
+@scenario(topics={"t": 1, "u": 1})
+async def test_a_commit_of_a_deleted_topic_of_a_pattern_says_so_soon_too(stage: Stage) -> None:
+    """Given a subscription by pattern, then the metadata are of all topics, and have no word for those that are gone:
+    that they do not name it says enough.
+    """
+    fill(stage, 5, 1)
+    stage.cluster.append("u", b"0")
+    async with stage.member("c1", allow_auto_create_topics=False, **EAGER) as c1:
+        c1.consumer.unsubscribe()
+        c1.consumer.subscribe(re.compile("[tu]"))
+        while len(c1.read) < 6:
+            c1.took(await c1.consumer.getmany())
+        stage.cluster.delete_topic("u")
+        began = stage.loop.time()
+        with pytest.raises(BrokerError, match="UNKNOWN_TOPIC"):
+            await c1.consumer.commit()
+        assert stage.loop.time() - began < 5
+        assert stage.cluster.committed("g")[T0] == 5

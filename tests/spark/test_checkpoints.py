@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from aiokc.errors import UsageError
 from aiokc.testing.kafka import LocalKafka
-from spark_source.checkpoint import take_back
+from spark_source.checkpoint import main, take_back
 from spark_source.offsets import ANCHOR
 from tests.producing import Message, Stored, add_partitions, produce
 
@@ -149,3 +149,28 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     entry(tmp_path, 0, "{}").write_text("v7\n{}")
     with pytest.raises(UsageError, match=r"offsets/0 is of version 'v7'; this knows 'v1' only"):
         take_back(tmp_path)
+
+
+def test_the_start_of_batch_0_is_written_where_spark_had_written_none(tmp_path: Path) -> None:
+    entry(tmp_path, 0, json.dumps({"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}}))
+    assert len(take_back(tmp_path)) == 2
+    assert (tmp_path / "sources" / "0" / "0").read_bytes() == b'\0v1\n{"a":{"0":1}}'
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In this process: what it prints, and its exit code."""
+    entry(tmp_path, 0, json.dumps({"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}}))
+    for arguments, code, printed, said in (
+        ([str(tmp_path)], 0, "batch 0, source 0: anchor taken out", ""),
+        ([str(tmp_path / "nothing")], 1, "", "error: "),
+        ([], 2, "", "usage: "),
+        (["--help"], 2, "", "usage: "),
+        ([str(tmp_path), str(tmp_path)], 2, "", "usage: "),
+    ):
+        monkeypatch.setattr(sys, "argv", ["checkpoint", *arguments])
+        assert main() == code
+        out, err = capsys.readouterr()
+        assert out.startswith(printed)
+        assert err.startswith(said)
+        assert bool(out) == bool(printed)
+        assert bool(err) == bool(said)

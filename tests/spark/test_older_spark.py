@@ -158,3 +158,14 @@ def test_the_group_follows_finished_batches(cluster: Cluster) -> None:
 
     assert list(cluster.committed("lag").values()) == [2]
     reader.stop()
+
+
+def test_a_batch_that_was_not_finished_is_planned_again_first_of_all(cluster: Cluster) -> None:
+    """Its records would be skipped if what Spark plans first were always "so that sources know"."""
+    cluster.append("events", b"x", b"x", b"x")
+    first: OffsetJson = {"events": {"0": 1}}
+
+    again = started(cluster)
+
+    assert ranges(again.partitions(first, {"events": {"0": 3}})) == [(1, 3)]
+    again.stop()

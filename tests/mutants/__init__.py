@@ -1,0 +1,1 @@
+"""Small wrong changes to the code, one at a time: do the fast tests see them?"""

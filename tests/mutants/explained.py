@@ -1,0 +1,90 @@
+"""Mutants that no test has to catch, each with its reason: they change nothing that anybody could see."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from .mutant import Mutant
+
+
+class Explained(NamedTuple):
+    """A mutant by its function, its line, and what is done to it; ``reason``: why that is no wrong change.
+
+    ``line`` may be the beginning of the line; where ``operator`` is "", whatever is done to it is meant.
+    """
+
+    function: str
+    operator: str
+    line: str
+    reason: str
+
+    def is_of(self, mutant: Mutant) -> bool:
+        is_there = self.function == mutant.function and mutant.line.startswith(self.line)
+        return is_there and self.operator in ("", mutant.operator)
+
+
+EXPLAINED: Final[tuple[Explained, ...]] = (
+    Explained(
+        "checked_partitions",
+        "never",
+        "if type(one) is TopicPartition and one[0] is topic and (type(one[1]) is int) and (0 <= one[1] <= _MOST_32):",
+        "a shorter way for thousands of partitions: the other branch says the same of each",
+    ),
+    Explained(
+        "RunOfRecords.close",
+        "one more",
+        "self.ahead = min(max(2 * self._count, LEAST_AHEAD), _MOST_AHEAD)",
+        "how many records are made ahead is a guess, and any one is right",
+    ),
+    Explained(
+        "Coordinator.__init__",
+        "drop a condition",
+        "self._listener = listener or ListenerCalls(changed.notify)",
+        "a default: all there are give a listener",
+    ),
+    Explained(
+        "PositionValidator._may_be_old",
+        "another comparison",
+        "return now - self._behind[tp][1] < self._timeout",
+        "a moment in time more or less",
+    ),
+    Explained(
+        "FetchPlanner.plan",
+        "the other constant",
+        "node.has_more = False",
+        "the answer, before which this broker is asked for nothing, says it anew; until then it makes shares smaller",
+    ),
+    Explained(
+        "Deserializing._fill",
+        "another comparison",
+        "if time() - since > SLICE_SECONDS:",
+        "when others get their turn, a moment earlier or later",
+    ),
+    Explained(
+        "_cancelled",
+        "",
+        "more = f' and {len(partitions) - _SHOWN} more'",
+        "the wording of an error about very many partitions",
+    ),
+    Explained(
+        "_cancelled",
+        "drop a condition",
+        "names = ', '.join(map(str, sorted(partitions)[:_SHOWN])) or 'no partition'",
+        "the wording of an error about no partitions",
+    ),
+    Explained("Subscription.__init__", "one more", "self._tokens = count(1)", "tokens only have to differ"),
+    Explained(
+        "",
+        "drop an operand",
+        "NEXT: Final[Mapping[State, Mapping[type[Event], State]]] =",
+        "where an event may lead is what tests hold the machine against, which itself asks only whether it may come",
+    ),
+)
+
+
+def explanation(mutant: Mutant) -> str | None:
+    """Why it need not be caught; None where it must be."""
+    for one in EXPLAINED:
+        if one.is_of(mutant):
+            return one.reason
+    return None
