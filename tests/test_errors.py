@@ -66,6 +66,10 @@ MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
         BrokerError(30_000, "of a newer broker"),
         *(broker_error(code, "why") for code in ErrorCode),
     ],
+    CommitFailed: lambda: [
+        CommitFailed(ErrorCode.ILLEGAL_GENERATION, "group 'g'"),
+        CommitFailed(ErrorCode.UNKNOWN_TOPIC_ID, "t-0"),
+    ],
     OffsetOutOfRange: lambda: [OffsetOutOfRange({T0: 3}, "said broker 1"), _found()],
     LogTruncated: lambda: [LogTruncated({T0: 3, T1: 4}, {T0: 2}), LogTruncated({T0: 3}, {}, "another log")],
     IllegalTransition: lambda: [IllegalTransition("stable", T0)],

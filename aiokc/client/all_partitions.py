@@ -82,7 +82,7 @@ class AllPartitions:
 
     async def _run(self) -> None:
         """Follow the metadata until ``leave``, and then do nothing more: only a driver that has failed ends."""
-        self._running = True
+        self._running, has_left = True, False
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._changes.run, self._released)
@@ -94,11 +94,13 @@ class AllPartitions:
                         self._changed.notify()
                     if not await self._wake.wait(self._patience if self._vanished else None):
                         self._metadata.request_update()
+                has_left = True
                 tasks.cancel_scope.cancel()
         finally:
             self._running = False
             self._wake.notify()
-        await anyio.sleep_forever()
+        if has_left:
+            await anyio.sleep_forever()
 
     @property
     def has_assigned(self) -> bool:

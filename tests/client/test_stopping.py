@@ -305,7 +305,7 @@ def test_each_step_of_stop_waits_for_what_it_can_still_bring(
         if consumer.config.group_id is not None and not consumer.config.enable_auto_commit:
             await consumer.commit()
         for api in silent:
-            cluster.intercept(api, drop())
+            may_be_unused(cluster.intercept(api, drop()))
         loop = asyncio.get_running_loop()
         began = loop.time()
         await consumer.stop()

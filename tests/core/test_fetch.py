@@ -479,12 +479,11 @@ def test_a_partition_that_goes_on_is_asked_for_after_those_that_wait() -> None:
     """A broker without sessions serves in the order of the request: who was served comes last."""
     subscription, buffer = reading(A0, A1), FetchBuffer()
     planner = FetchPlanner(subscription, buffer, ClientConfig())
-    planner.user_waits = True
     picture = cluster({A0: 1, A1: 1})
-    while planner.look(picture, 0.0, 10):
+    while planner.look(picture, 0.0, 10).more:
         pass
     assert list(planner._nodes[1].hungry) == [A0, A1]
     subscription.seek(A0, 5)
-    while planner.look(picture, 0.0, 10):
+    while planner.look(picture, 0.0, 10).more:
         pass
     assert [(tp, target.offset) for tp, target in planner._nodes[1].hungry.items()] == [(A1, 0), (A0, 5)]
