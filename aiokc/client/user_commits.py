@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
@@ -63,7 +64,7 @@ class UserCommits:
     def commit_soon(self, what: Committable, on_done: OnCommitted | None) -> None:
         """It is sent after all commits before, once. Errors of Kafka's are the callback's, or the log's."""
         wanted = _offsets(what)
-        if asyncio.iscoroutinefunction(on_done):
+        if inspect.iscoroutinefunction(on_done):
             raise ConfigError("on_done must be a plain function: nobody would await a coroutine")
         self.unwaited.run_callbacks()
         try:
