@@ -26,6 +26,8 @@ from tests.child_process import run_to_end
 
 from .wire_client import connected
 
+pytestmark = pytest.mark.any_loop
+
 
 async def _topic(bootstrap: str, name: str, broker: int = 1) -> MetadataResponseTopic:
     async with connected(bootstrap, broker) as client:

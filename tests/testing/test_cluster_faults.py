@@ -32,6 +32,8 @@ from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest
 
 from .wire_client import WireClient, connected
 
+pytestmark = pytest.mark.any_loop
+
 BROKEN = (asyncio.IncompleteReadError, ConnectionError)
 
 
