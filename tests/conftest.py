@@ -81,8 +81,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     loop = config.getoption("--loop") or "asyncio, any_loop tests on uvloop too"
     decoder = "native" if NATIVE else "pure Python"
     return (
-        f"aiokc: Python {platform.python_version()}, loop {loop} (uvloop {_UVLOOP}), "
-        f"decoder {decoder}, Kafka {kafka}"
+        f"aiokc: Python {platform.python_version()}, loop {loop} (uvloop {_UVLOOP}), decoder {decoder}, Kafka {kafka}"
     )
 
 

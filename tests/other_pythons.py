@@ -122,7 +122,7 @@ def _install(python: Path, folder: Path, requirements: str) -> str:
     wanted = folder / "requirements.txt"
     wanted.write_text(requirements)
     options = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", wanted)
-    command = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", *options]
+    command: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check", "install", "-q", *options]
     done = subprocess.run(command, capture_output=True, text=True)
     return (done.stderr.strip() or "pip failed") if done.returncode else ""
 

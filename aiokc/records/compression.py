@@ -30,8 +30,8 @@ def decompress(codec: int, data: memoryview, limit: int) -> bytes:
     """Return the bytes that ``data`` decompresses to.
 
     Raises RecordTooLarge where they are more than ``limit``, CorruptRecord where ``data`` is not one complete stream of
-    the codec, UnsupportedCodec. None of them says where. At no time does it hold more than ``limit`` and a few MiB; with
-    zstd also the window that the frame asks for, as far as output fills it (at most 128 MiB, usually 8 MiB or less).
+    the codec, UnsupportedCodec. None of them says where. At no time does it hold more than ``limit`` and a few MiB;
+    with zstd also the frame's window, as far as output fills it (at most 128 MiB, usually 8 MiB or less).
     """
     if codec not in _DECOMPRESS:
         raise UnsupportedCodec(f"Kafka has no codec {codec}, or aiokc is older than it")
@@ -49,9 +49,9 @@ def _too_large(limit: int) -> RecordTooLarge:
     return RecordTooLarge(f"decompresses to more than {limit} bytes")
 
 
-# What grows to its size does so in a BytesIO: that grows where it is (a large block of memory moves without a copy), and
-# gives its bytes away without one. The blocks that a decompressor collects itself, it has twice when it joins them.
-# Nothing here holds the interpreter lock for longer than it takes to write one step: this runs in threads, beside a loop.
+# What grows to its size does so in a BytesIO: it grows in place (a large block of memory moves without a copy), and gives
+# its bytes away without one. The blocks that a decompressor collects itself, it has twice when it joins them.
+# All this runs in threads beside an event loop: what holds the interpreter lock comes in steps that are soon done.
 
 
 def _stream(codec: str, stream: Any, data: memoryview, limit: int, rest: Callable[[], bytes]) -> bytes:

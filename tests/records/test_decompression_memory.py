@@ -28,7 +28,9 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process since its start")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux tells the peak of a process since its start"
+)
 
 MIB: Final = 1 << 20
 LIMIT: Final = 32
