@@ -2,7 +2,7 @@
 #
 #   make demo         see it work: a group, and a real Spark, on brokers in Python   (BROKER=kafka: on a real Kafka)
 #   make test         checks and tests; make test-long adds the long ones; make lint only checks
-#   make test-pythons what needs neither Kafka nor Spark, on each other Python that is on PATH or pyenv has (3.11 or newer)
+#   make test-pythons what needs no broker and no Spark, on each other Python that is on PATH or pyenv has (3.11 or newer)
 #   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
 #   make fuzz         look for batches that the C decoder can't stand, with sanitizers   (SECONDS=60; SEED=5)
 #   make bench        measure it beside other clients; make bench-rebalance: groups that rebalance; make bench-spark
@@ -106,7 +106,7 @@ test-long: lint jars
 	@$(OTHER_DECODER)
 	@$(OTHER_PYTHONS)
 
-test-pythons: $(READY)
+test-pythons: jars
 	@$(VENV_PYTHON) -m tests.other_pythons $(ARGS)
 
 simulate: $(READY)

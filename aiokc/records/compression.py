@@ -49,8 +49,8 @@ def _too_large(limit: int) -> RecordTooLarge:
     return RecordTooLarge(f"decompresses to more than {limit} bytes")
 
 
-# What grows to its size does so in a BytesIO: it grows in place (a large block of memory moves without a copy), and gives
-# its bytes away without one. The blocks that a decompressor collects itself, it has twice when it joins them.
+# What grows to its size does so in a BytesIO: it grows in place (a large block of memory moves without a copy), and it
+# gives its bytes away without one. The blocks that a decompressor collects itself, it has twice when it joins them.
 # All this runs in threads beside an event loop: what holds the interpreter lock comes in steps that are soon done.
 
 
