@@ -2,6 +2,7 @@
 #
 #   make demo         see it work: a group, and a real Spark, on brokers in Python   (BROKER=kafka: on a real Kafka)
 #   make test         checks and tests; make test-long adds the long ones; make lint only checks
+#   make test-pythons what needs no broker and no Spark, on each other Python that is on PATH or pyenv has (3.11 or newer)
 #   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
 #   make mutants      change the code wrongly, one place at a time: which changes does no fast test see?   (N=500; SEED=5;
 #                     MUTANT=1a2b3c4d runs one of them again)
@@ -16,7 +17,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for name in python3 python3.15 python3.14 python3.13 python3.12 python3.11; do \
 	$$name -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$name && break; done)
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
 
@@ -60,7 +61,10 @@ ON_OLD_SPARKS = $(shell grep -ls every_spark tests/spark/test_*.py)
 OLDER_SPARKS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_SPARKS)'); do echo "== tests on PySpark $$version" && \
 	AIOKC_SPARK=$$version $(VENV_PYTHON) -m pytest -q $(ON_OLD_SPARKS) || exit 1; done)
 
-.PHONY: help setup jars demo lint test test-long simulate mutants fuzz bench bench-rebalance bench-spark kafka clean
+# And on other Pythons, as far as nothing but Python is wanted.
+OTHER_PYTHONS = $(if $(ARGS),:,$(VENV_PYTHON) -m tests.other_pythons)
+
+.PHONY: help setup jars demo lint test test-long test-pythons simulate mutants fuzz bench bench-rebalance bench-spark kafka clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -103,6 +107,10 @@ test-long: lint jars
 	@$(OLD_KAFKAS)
 	@$(OLDER_SPARKS)
 	@$(OTHER_DECODER)
+	@$(OTHER_PYTHONS)
+
+test-pythons: jars
+	@$(VENV_PYTHON) -m tests.other_pythons $(ARGS)
 
 simulate: $(READY)
 	@$(VENV_PYTHON) -m tests.simulation $(if $(SEED),--seed $(SEED),-n $(N)) $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,38 @@ FILE_LINES = 500
 FUNCTION_LINES = 70
 # Names that say nothing about the one idea of a file.
 VAGUE = {"base", "common", "core_utils", "helper", "helpers", "manager", "misc", "shared", "util", "utils"}
+
+# What warns or is gone in one of the Pythons up to 3.15, and what stands in for it. Most tests run on one of them only.
+OUTDATED = {
+    "ast.Bytes": "ast.Constant",
+    "ast.NameConstant": "ast.Constant",
+    "ast.Num": "ast.Constant",
+    "ast.Str": "ast.Constant",
+    "asyncio.AbstractEventLoopPolicy": "asyncio.Runner(loop_factory=...)",
+    "asyncio.DefaultEventLoopPolicy": "asyncio.Runner(loop_factory=...)",
+    "asyncio.get_child_watcher": "nothing",
+    "asyncio.get_event_loop": "asyncio.get_running_loop",
+    "asyncio.get_event_loop_policy": "asyncio.Runner(loop_factory=...)",
+    "asyncio.iscoroutinefunction": "inspect.iscoroutinefunction",
+    "asyncio.set_child_watcher": "nothing",
+    "asyncio.set_event_loop_policy": "asyncio.Runner(loop_factory=...)",
+    "codecs.open": "open",
+    "abc.ByteString": "collections.abc.Buffer, or bytes | bytearray | memoryview",
+    "collections.abc.ByteString": "collections.abc.Buffer, or bytes | bytearray | memoryview",
+    "datetime.utcfromtimestamp": "datetime.fromtimestamp(..., UTC)",
+    "datetime.utcnow": "datetime.now(UTC)",
+    "importlib.abc.ResourceReader": "importlib.resources.abc",
+    "importlib.abc.Traversable": "importlib.resources.abc",
+    "locale.getdefaultlocale": "locale.getlocale",
+    "logging.warn": "logging.warning",
+    "logger.warn": "logger.warning",
+    "pkgutil.find_loader": "importlib.util.find_spec",
+    "pkgutil.get_loader": "importlib.util.find_spec",
+    "typing.ByteString": "collections.abc.Buffer, or bytes | bytearray | memoryview",
+    "typing.no_type_check_decorator": "nothing",
+    "uvloop.EventLoopPolicy": "uvloop.new_event_loop",
+    "uvloop.install": "uvloop.run",
+}
 
 
 def _files(*folders: str) -> list[Path]:
@@ -40,6 +73,33 @@ def test_a_file_is_one_idea(path: Path) -> None:
     for function in _functions(ast.parse(text)):
         where = f"{path}:{function.lineno}: {function.name}"
         assert _statements(function) <= FUNCTION_LINES, f"{where} has more than {FUNCTION_LINES} lines"
+
+
+def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The dotted names that a file uses, as it writes them, with the line; a name out of a module with that."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield node.lineno, f"{node.value.id}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+@pytest.mark.parametrize(
+    "text", ["import asyncio\nasyncio.iscoroutinefunction(print)", "from asyncio import iscoroutinefunction"]
+)
+def test_an_outdated_name_is_found(text: str) -> None:
+    assert OUTDATED.keys() & {name for _, name in _names(ast.parse(text))} == {"asyncio.iscoroutinefunction"}
+
+
+def test_nothing_is_used_that_a_newer_python_warns_of() -> None:
+    found = []
+    last_names = re.compile("|".join({rf"\b{name.rpartition('.')[2]}\b" for name in OUTDATED}))
+    for path in _files(*LIBRARIES, "tests", "benchmarks", "docs"):
+        text = (ROOT / path).read_text()
+        if last_names.search(text):  # most are not worth parsing
+            names = ((line, name) for line, name in _names(ast.parse(text)) if name in OUTDATED)
+            found += [f"{path}:{line}: {name}: use {OUTDATED[name]}" for line, name in names]
+    assert found == []
 
 
 def test_a_module_is_known_by_its_last_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -67,7 +68,7 @@ class UserCommits:
         wanted = self._offsets(what)
         if on_done is not None and not callable(on_done):
             raise ConfigError(f"on_done must be a function of (offsets, error), or None, not {type(on_done).__name__}")
-        if asyncio.iscoroutinefunction(on_done):
+        if inspect.iscoroutinefunction(on_done):
             raise ConfigError("on_done must be a plain function: nobody would await a coroutine")
         self.unwaited.run_callbacks()
         try:

@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from io import BytesIO
 from typing import Any, Final
 
 from ..errors import CorruptRecord, RecordTooLarge, UnsupportedCodec
@@ -28,8 +29,9 @@ class Codec(IntEnum):
 def decompress(codec: int, data: memoryview, limit: int) -> bytes:
     """Return the bytes that ``data`` decompresses to.
 
-    Raises RecordTooLarge where they are more than ``limit`` (without having allocated more than about twice that),
-    CorruptRecord where ``data`` is not one complete stream of the codec, UnsupportedCodec. None of them says where.
+    Raises RecordTooLarge where they are more than ``limit``, CorruptRecord where ``data`` is not one complete stream of
+    the codec, UnsupportedCodec. None of them says where. At no time does it hold more than ``limit`` and a few MiB;
+    with zstd also the frame's window, as far as output fills it (at most 128 MiB, usually 8 MiB or less).
     """
     if codec not in _DECOMPRESS:
         raise UnsupportedCodec(f"Kafka has no codec {codec}, or aiokc is older than it")
@@ -47,15 +49,46 @@ def _too_large(limit: int) -> RecordTooLarge:
     return RecordTooLarge(f"decompresses to more than {limit} bytes")
 
 
-def _complete(codec: str, stream: Any, output: bytes, limit: int) -> bytes:
-    """Return the ``output`` of a decompressor that was allowed one byte more than ``limit``."""
-    if len(output) > limit:
-        raise _too_large(limit)
+# What grows to its size does so in a BytesIO: it grows in place (a large block of memory moves without a copy), and it
+# gives its bytes away without one. The blocks that a decompressor collects itself, it has twice when it joins them.
+# All this runs in threads beside an event loop: what holds the interpreter lock comes in steps that are soon done.
+
+
+def _stream(codec: str, stream: Any, data: memoryview, limit: int, rest: Callable[[], bytes]) -> bytes:
+    """Return all that a decompressor of the standard library's kind makes of ``data``, a step at a time.
+
+    ``rest`` returns what is to be given to it once more when a step was not enough for all that it was given.
+    """
+    output = BytesIO()
+    for start in range(0, len(data), _STEP):
+        if stream.eof:
+            raise CorruptRecord(f"bytes follow the {codec} stream")
+        given: memoryview | bytes = data[start : start + _STEP]
+        while True:
+            chunk: bytes = stream.decompress(given, _STEP)
+            if output.tell() + len(chunk) > limit:
+                raise _too_large(limit)
+            if stream.eof or len(chunk) < _STEP:
+                break
+            output.write(chunk)
+            given = rest()
+        if not stream.eof or output.tell():
+            output.write(chunk)
     if not stream.eof:
         raise CorruptRecord(f"the {codec} stream breaks off")
     if stream.unused_data:
         raise CorruptRecord(f"bytes follow the {codec} stream")
-    return output
+    return output.getvalue() or chunk
+
+
+def _make_room(output: BytesIO, size: int) -> None:
+    """Let so many bytes follow what is there, for a codec that decompresses into them."""
+    for start in range(0, size, _STEP):
+        output.write(_ZEROS[: size - start])
+
+
+_STEP: Final = 256 << 10
+_ZEROS: Final = memoryview(bytes(_STEP))
 
 
 # gzip
@@ -64,10 +97,9 @@ def _complete(codec: str, stream: Any, output: bytes, limit: int) -> bytes:
 def _gunzip(data: memoryview, limit: int) -> bytes:
     stream = zlib.decompressobj(_GZIP_WBITS)
     try:
-        output = stream.decompress(data, limit + 1)
+        return _stream("gzip", stream, data, limit, lambda: stream.unconsumed_tail)
     except zlib.error as error:
         raise CorruptRecord(f"not a gzip stream: {error}") from error
-    return _complete("gzip", stream, output, limit)
 
 
 def _gzip(data: bytes) -> bytes:
@@ -84,21 +116,21 @@ _GZIP_WBITS: Final = 31  # the largest window, with gzip's header and trailer
 def _unsnappy(data: memoryview, limit: int) -> bytes:
     cramjam = _import_cramjam("snappy")
     framed = bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
-    output = bytearray()
+    output = BytesIO()
     try:
         for block in _xerial_blocks(data) if framed else (data,):
             size = cramjam.snappy.decompress_raw_len(block)
             if size > len(block) * _SNAPPY_BEST_RATIO:
                 raise CorruptRecord(f"{len(block)} bytes of snappy cannot hold the {size} that they claim to")
-            if len(output) + size > limit:
+            start = output.tell()
+            if start + size > limit:
                 raise _too_large(limit)
-            start = len(output)
-            output += bytes(size)
-            with memoryview(output) as view:
+            _make_room(output, size)
+            with output.getbuffer() as view:
                 cramjam.snappy.decompress_raw_into(block, view[start:])
     except (cramjam.DecompressionError, struct.error) as error:
         raise CorruptRecord(f"not a snappy stream: {error}") from error
-    return bytes(output)
+    return output.getvalue()
 
 
 def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
@@ -137,15 +169,17 @@ def _unlz4(data: memoryview, limit: int) -> bytes:
         most = _lz4_bound(data, limit)
     except (struct.error, IndexError) as error:
         raise CorruptRecord("the lz4 frame breaks off") from error
-    output = bytearray(min(most, limit))
+    output = BytesIO()
+    _make_room(output, min(most, limit))
     try:
-        size = cramjam.lz4.decompress_into(data, output)
+        with output.getbuffer() as view:
+            size = cramjam.lz4.decompress_into(data, view)
     except cramjam.DecompressionError as error:
         if most > limit:  # what did not fit was cut at the limit
             raise _too_large(limit) from error
         raise CorruptRecord(f"not an lz4 frame: {error}") from error
-    with memoryview(output) as view:
-        return bytes(view[:size])
+    output.truncate(size)
+    return output.getvalue()
 
 
 def _lz4_bound(data: memoryview, limit: int) -> int:
@@ -212,10 +246,9 @@ def _unzstd(data: memoryview, limit: int) -> bytes:
         stated = zstd.get_frame_info(data).decompressed_size
         if stated is not None and stated > limit:
             raise _too_large(limit)
-        output: bytes = stream.decompress(data, max_length=limit + 1)
+        output = _stream("zstd", stream, data, limit, lambda: b"")
     except zstd.ZstdError as error:
         raise CorruptRecord(f"not a zstd frame: {error}") from error
-    output = _complete("zstd", stream, output, limit)
     if stated is not None and stated != len(output):
         raise CorruptRecord(f"the zstd frame holds {len(output)} bytes and not the {stated} that it states")
     return output

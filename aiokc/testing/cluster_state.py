@@ -79,7 +79,8 @@ class ClusterState:
         self._clock = clock
         self._loading: dict[str, float] = {}  # until when, by group
         self._orphans: set[str] = set()  # groups that wait for a broker to live
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_deadline: float | None = None  # kept here: uvloop has no timer, which could tell, for what is due
 
     def now_ms(self) -> int:
         """Wall-clock time, for the timestamps that a broker writes."""
@@ -95,19 +96,20 @@ class ClusterState:
         """Set the alarm to the next deadline of the coordinators."""
         deadlines = [self.transactions.deadline, self.groups.deadline, *self._loading.values()]
         deadline = min((one for one in deadlines if one is not None), default=None)
-        if self._timer is not None and self._timer.when() == deadline:
+        if self._timer is not None and self._timer_deadline == deadline:
             return
         self.stop_timers()
         if deadline is not None:
             self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
+            self._timer_deadline = deadline
 
     def stop_timers(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer = self._timer_deadline = None
 
     def _tick(self) -> None:
-        self._timer = None
+        self._timer = self._timer_deadline = None
         now = self.now()
         for group_id in [group_id for group_id, until in self._loading.items() if until <= now]:
             del self._loading[group_id]

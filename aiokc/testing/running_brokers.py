@@ -191,7 +191,7 @@ class RunningBrokers:
 
     @on_loop
     def bring_up(self, node_id: int) -> None:
-        """Let a broker come back, at the same port. It takes part again as soon as the loop has run.
+        """Let a broker come back, at the same port. It takes part again once it listens, a few turns of the loop later.
 
         cluster.take_down(1)
         cluster.bring_up(1)  # a restart: positions, commits and memberships must survive it

@@ -16,7 +16,7 @@ from aiokc.testing.faults import delay
 from .group_member import GroupMember, settled
 from .listening import listening
 
-pytestmark = pytest.mark.timeout(30)
+pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(30)]
 
 TOPIC, GROUP = "events", "readers"
 PARTITIONS = [TopicPartition(TOPIC, number) for number in range(6)]

@@ -26,6 +26,8 @@ from aiokc.wire.messages.fetch import (
 from .wire_client import WireClient, connected
 
 V12 = 12  # the last version that names topics
+pytestmark = pytest.mark.any_loop
+
 LONG = 60_000  # ms: a test that waits so long has failed
 
 
