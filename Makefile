@@ -23,7 +23,7 @@ VENV_PYTHON := $(CURDIR)/.venv/bin/python
 
 # The environment is made once, and again when the locked packages, the project's own, its extension, or the interpreter
 # change. Without a C compiler it has no extension, and records are decoded in Python.
-KEY := $(shell cat dev.lock pyproject.toml aiokc/records/_*.[ch] | $(PYTHON) -c \
+KEY := $(shell cat dev.lock pyproject.toml aiokc/_native/*.[ch] | $(PYTHON) -c \
 	'import hashlib, sys; print(hashlib.sha256((sys.stdin.read() + sys.version).encode()).hexdigest()[:12])' 2>/dev/null)
 READY := .venv/ready-$(KEY)
 PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check
@@ -42,16 +42,16 @@ SECONDS ?= 60
 
 # The tests of records once more, for whoever has no extension. Not where ARGS asked for some tests only.
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
-	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/test_record_contract.py)
+	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/_native tests/test_record_contract.py)
 
 # Where all is tested, that runs beside the other tests, which leave a core free, and with it the slowest of those that
 # need nothing but a core: the C decoder under sanitizers. What they have said comes at the end.
-SANITIZED := tests/records/test_native_sanitized.py
+SANITIZED := tests/_native/test_sanitized.py
 BESIDE = { $(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
 	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED); }
 
 # The promise to speak with old brokers, on real ones.
-OLD_VERSIONS = from aiokc.testing.kafka_jars import OLD_VERSIONS; print(*OLD_VERSIONS)
+OLD_VERSIONS = from aiokc.testing.kafka.jars import OLD_VERSIONS; print(*OLD_VERSIONS)
 OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)'); do echo "== tests on Kafka $$version" && \
 	$(VENV_PYTHON) -m pytest -q --kafka $$version || exit 1; done)
 
@@ -120,7 +120,7 @@ mutants: $(READY)
 		$(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(READY)
-	@$(VENV_PYTHON) -m tests.records.fuzz $(SECONDS) $(SEED)
+	@$(VENV_PYTHON) -m tests._native.fuzz $(SECONDS) $(SEED)
 
 bench: jars
 	@$(VENV_PYTHON) -m benchmarks $(ARGS)
@@ -136,5 +136,5 @@ kafka: jars
 
 clean:
 	rm -rf .venv .kafka build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf .mutants spark-warehouse aiokc/records/_native.*.so
+	rm -rf .mutants spark-warehouse aiokc/_native/extension.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .assignor import Assignment, Assignor, Claim, Group, MemberSubscription, RebalanceProtocol
 from .client.client import Client
-from .client.consumer import Consumer
-from .client.rebalance_listener import RebalanceListener
+from .client.consumer.consumer import Consumer
+from .client.group.rebalance_listener import RebalanceListener
 from .config import ClientConfig, ConsumerConfig
 from .deserializer import AsyncDeserializer, Deserializer
 from .error_codes import ErrorCode

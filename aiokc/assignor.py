@@ -33,6 +33,9 @@ class Claim:
     generation_id: int = -1
 
 
+NO_CLAIM: Final = Claim()
+
+
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
     """What one member told the group when it joined (Kafka's ConsumerProtocolSubscription).

@@ -168,7 +168,7 @@ class ConsumerRecord(Generic[K_co, V_co]):
     Records are equal when all fields are, can be hashed when key and value can, pickled, and matched by position
     (topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch). Nothing else is promised,
     not even ``type(record)``: this class says what a record is and holds no fields, its subclasses do. One is below,
-    the other one is written in C (records/_records.c).
+    the other one is written in C (_native/records.c).
     """
 
     __slots__ = ()

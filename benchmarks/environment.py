@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from aiokc.testing.kafka_jars import KAFKA_VERSION, java_command
+from aiokc.testing.kafka.jars import KAFKA_VERSION, java_command
 
 from .clients import Client
 from .clients.franz_go import find_go

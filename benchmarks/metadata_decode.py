@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator
 from typing import TypeVar
 
-from aiokc.core.cluster import Cluster, merge
+from aiokc.core.cluster.snapshot import Cluster, merge
 from aiokc.wire import decode, decode_in_slices, encode
 from aiokc.wire.messages.discovery import (
     MetadataResponse,

@@ -29,7 +29,7 @@ _RECORDS: Final = 500  # in a batch
 _ROUNDS: Final = 15
 _ROUND_NS: Final = 5_000_000  # at least: so many batches are decoded in one round
 
-NATIVE_IS_BUILT: Final = importlib.util.find_spec("aiokc.records._native") is not None
+NATIVE_IS_BUILT: Final = importlib.util.find_spec("aiokc._native.extension") is not None
 
 
 def _aiokc(setting: str) -> Decoder:

@@ -17,7 +17,7 @@ import pyarrow
 import pyspark
 
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError
-from aiokc.testing.spark_kafka_jars import spark_kafka_jars
+from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
 from .cases import Case
 from .clients import CLIENTS

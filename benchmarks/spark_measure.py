@@ -21,17 +21,7 @@ from pyspark.sql.functions import sum as total
 from pyspark.sql.streaming.query import StreamingQuery
 
 from .cases import Case
-from .spark_cases import (
-    ALL,
-    LEAST_RECORDS,
-    READS,
-    SOURCES,
-    STREAM,
-    TWO,
-    VARIANTS,
-    Read,
-    Variant,
-)
+from .spark_cases import ALL, LEAST_RECORDS, READS, SOURCES, STREAM, TWO, VARIANTS, Read, Variant
 from .spark_cpu import seconds_between, usages
 from .spark_session import load, options, start
 

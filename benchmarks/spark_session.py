@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from aiokc.testing.spark_kafka_jars import spark_kafka_jars
+from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
 from .cases import PARTITIONS, Case
 from .spark_cases import TWO

@@ -18,8 +18,8 @@ from hypothesis import settings
 
 from aiokc.records import NATIVE
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs
-from aiokc.testing.kafka_jars import KAFKA_VERSION, OLD_VERSIONS, home, release
-from aiokc.testing.spark_kafka_jars import spark_kafka_jars
+from aiokc.testing.kafka.jars import KAFKA_VERSION, OLD_VERSIONS, home, release
+from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
 from . import examples, spark_releases, unused_faults
 from .hang_guard import HangGuard, insist

@@ -34,7 +34,7 @@ TESTS: Final = (
 )
 MARKED: Final = "not kafka and not spark and not long"
 #: The slowest by far, and about C that is the same for all of them; and what only mypy has to say.
-LEFT_OUT: Final = ("tests/records/test_native_sanitized.py", "tests/client/test_typing.py")
+LEFT_OUT: Final = ("tests/_native/test_sanitized.py", "tests/client/consumer/test_typing.py")
 
 #: Asked of each candidate: a pyenv shim of a version that is not chosen fails here.
 _ABOUT: Final = (

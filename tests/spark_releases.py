@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from aiokc.testing.kafka_jars import download_lock, home, progress, release
+from aiokc.testing.kafka.jars import download_lock, home, progress, release
 
 #: The last of each minor release that has Python data sources, before the one that is installed: the oldest that has
 #: all that the source is made for, and two that have not.

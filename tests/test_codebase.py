@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 LIBRARIES = ("aiokc", "spark_source", "pyspark_aiokc")
 FILE_LINES = 500
 FUNCTION_LINES = 70
+FOLDER_FILES = 12
 # Names that say nothing about the one idea of a file.
 VAGUE = {"base", "common", "core_utils", "helper", "helpers", "manager", "misc", "shared", "util", "utils"}
 
@@ -102,9 +103,15 @@ def test_nothing_is_used_that_a_newer_python_warns_of() -> None:
     assert found == []
 
 
-def test_a_module_is_known_by_its_last_name() -> None:
-    names = Counter(path.stem for path in _files("aiokc") if path.stem != "__init__")
+def test_a_module_is_known_by_its_layer_its_folder_and_its_name() -> None:
+    modules = [path for path in _files("aiokc") if not path.stem.startswith("__")]
+    names = Counter((path.parts[1], path.parent.name, path.stem) for path in modules)
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_folder_is_taken_in_at_a_glance() -> None:
+    folders = Counter(path.parent for path in _files("aiokc") if path.stem != "__init__")
+    assert [str(folder) for folder, count in folders.items() if count > FOLDER_FILES] == []
 
 
 def test_no_module_has_a_vague_name() -> None:
@@ -119,9 +126,9 @@ def test_every_folder_of_tests_is_a_package() -> None:
 
 
 def test_tests_lie_where_their_subject_does() -> None:
-    """tests/net/test_pool.py tests aiokc/net; a folder of tests has the name of a package, or of another top folder."""
-    packages = {path.parent.name for path in _files("aiokc")}
-    known = packages | {path.parts[0] for path in _files("benchmarks", "docs", "spark_source")}
-    known |= {"spark", "simulation", "mutants", "scenarios", "comparison"}
-    folders = {path.parts[1] for path in _files("tests") if len(path.parts) > 2}
+    """tests/core/fetch tests aiokc/core/fetch: a folder of tests has a package's path, or is a top folder's."""
+    packages = {path.parent.relative_to("aiokc") for path in _files("aiokc")}
+    known = packages | {Path(path.parts[0]) for path in _files("benchmarks", "docs", "spark_source")}
+    known |= {Path(name) for name in ("spark", "simulation", "scenarios", "comparison", "mutants")}
+    folders = {path.parent.relative_to("tests") for path in _files("tests")} - {Path()}
     assert folders - known == set()

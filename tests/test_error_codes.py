@@ -9,7 +9,7 @@ import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 
 from aiokc.error_codes import ErrorCode, error_code, error_name
-from aiokc.testing.kafka_jars import run_tool
+from aiokc.testing.kafka.jars import run_tool
 
 #: By code: Kafka's name, and whether Java's exception for it is a RetriableException.
 Errors: TypeAlias = dict[int, tuple[str, bool]]

@@ -16,7 +16,7 @@ import pytest
 import aiokc
 import spark_source
 from aiokc import RawRecord, TopicPartition
-from aiokc.core.group_protocol import IllegalTransition
+from aiokc.core.group.events import IllegalTransition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
     BrokerError,

@@ -72,7 +72,7 @@ BUILDERS: Final[dict[str, Build]] = {
     "raw_record": raw_record,
     "decoded in Python": functools.partial(decoded, "0"),
 }
-if importlib.util.find_spec("aiokc.records._native") is not None:
+if importlib.util.find_spec("aiokc._native.extension") is not None:
     BUILDERS["decoded in C"] = functools.partial(decoded, "1")
 
 

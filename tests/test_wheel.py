@@ -108,8 +108,8 @@ def test_the_wheel_has_all_that_is_used_and_the_extension(tmp_path: Path) -> Non
     }
     assert len(modules) > 100
     assert modules <= names
-    extension = f"aiokc/records/_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    assert {extension, "aiokc/py.typed", "aiokc/records/_native.pyi", "spark_source/py.typed"} <= names
+    extension = f"aiokc/_native/extension{sysconfig.get_config_var('EXT_SUFFIX')}"
+    assert {extension, "aiokc/py.typed", "aiokc/_native/extension.pyi", "spark_source/py.typed"} <= names
     assert not [name for name in names if name.endswith((".c", ".h")) or name.startswith(("tests", "benchmarks"))]
 
 
@@ -126,7 +126,7 @@ def test_from_source_to_an_sdist_to_a_wheel_to_an_environment(tmp_path: Path) ->
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
-    inside = {str(path.relative_to(ROOT)) for path in (ROOT / "aiokc" / "records").glob("_*.[ch]")}
+    inside = {str(path.relative_to(ROOT)) for path in (ROOT / "aiokc" / "_native").glob("*.[ch]")}
     assert len(inside) > 4
     assert inside <= names
 
@@ -134,8 +134,8 @@ def test_from_source_to_an_sdist_to_a_wheel_to_an_environment(tmp_path: Path) ->
 
     with zipfile.ZipFile(wheel) as packed_wheel:
         names = set(packed_wheel.namelist())
-    assert f"aiokc/records/_native{sysconfig.get_config_var('EXT_SUFFIX')}" in names
-    assert {"aiokc/py.typed", "aiokc/records/_native.pyi", "spark_source/py.typed"} <= names
+    assert f"aiokc/_native/extension{sysconfig.get_config_var('EXT_SUFFIX')}" in names
+    assert {"aiokc/py.typed", "aiokc/_native/extension.pyi", "spark_source/py.typed"} <= names
     assert not [name for name in names if name.endswith((".c", ".h")) or name.startswith(("tests", "benchmarks"))]
 
     interpreter = installed(wheel, tmp_path / "clean")
@@ -166,4 +166,4 @@ def test_without_a_compiler(tmp_path: Path) -> None:
     assert (quiet.returncode, quiet.stderr) == (0, "")
     refused = read(interpreter, tmp_path, AIOKC_NATIVE="1")
     assert refused.returncode != 0
-    assert "no working aiokc.records._native" in refused.stderr
+    assert "no working aiokc._native.extension" in refused.stderr

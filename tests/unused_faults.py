@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from aiokc.testing.cluster.running_brokers import RunningBrokers
 from aiokc.testing.faults import Interception
-from aiokc.testing.running_brokers import RunningBrokers
 
 ROOT = Path(__file__).parent.parent
 

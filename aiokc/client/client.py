@@ -22,7 +22,7 @@ from ..types import (
     TopicInfo,
     TopicPartition,
 )
-from .checked import (
+from .arguments import (
     checked_count,
     checked_group,
     checked_offsets,
@@ -32,11 +32,11 @@ from .checked import (
     checked_timestamps,
     checked_topics,
 )
-from .followed_topics import FollowedTopics
-from .group_offsets import GroupOffsets
+from .cluster.cluster_client import ClusterLink
+from .cluster.followed_topics import FollowedTopics
+from .fetch.range_reader import read_column_ranges, read_ranges
 from .in_use import InUse
-from .link import ClusterLink
-from .range_reader import read_column_ranges, read_ranges
+from .offsets.group_offsets import GroupOffsets
 
 
 class Client:

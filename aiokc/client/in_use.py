@@ -12,8 +12,8 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
-from .link import ClusterLink
-from .rebalance_listener import RebalanceListener
+from .cluster.cluster_client import ClusterLink
+from .group.rebalance_listener import RebalanceListener
 
 _MOST_FRAMES: Final = 10  # as many as asyncio shows of where something was made
 

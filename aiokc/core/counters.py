@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..observation import Latency
-from .group_protocol import (
+from .group.events import (
     Alive,
     CoordinatorLost,
     Event,

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from ..core.handshake import handshake
-from ..core.pipeline import Pipeline, api_name
+from ..core.connection.handshake import handshake
+from ..core.connection.in_flight import Pipeline, api_name
 from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ..wire import Request, Response, decode
 from .connection import SOFTWARE, ConnectionOptions, Route

@@ -11,8 +11,8 @@ from math import inf
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ..config import Resolve
-from ..core.handshake import Greeting, SaslStep, handshake
-from ..core.pipeline import Exchange, Pipeline, VersionRange, api_name
+from ..core.connection.handshake import Greeting, SaslStep, handshake
+from ..core.connection.in_flight import Exchange, Pipeline, VersionRange, api_name
 from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
 from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
 from .addresses import Address

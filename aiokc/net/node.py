@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from ..core.backoff import Backoff
-from ..core.node_choice import NodeView
+from ..core.connection.least_loaded import NodeView
 from ..errors import KafkaError
 from ..types import Broker
 from .addresses import Address, address_text

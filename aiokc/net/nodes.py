@@ -7,7 +7,7 @@ from random import Random
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
-from ..core.node_choice import candidates, least_loaded
+from ..core.connection.least_loaded import candidates, least_loaded
 from ..errors import ConnectionFailed, KafkaError
 from ..types import Broker
 from .node import Node

@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ClientConfig
-from ..core.pipeline import api_name
+from ..core.connection.in_flight import api_name
 from ..core.rate_limit import RateLimit, and_more
 from ..errors import (
     ConnectionFailed,

@@ -1,9 +1,10 @@
 """Record batches: from the bytes of a Fetch response to records, and back. May import values and errors only."""
 
+from ..native import NATIVE
 from .batch import BatchHeader, split_batches
 from .columns import COLUMNS, ColumnBuilder, append, checked_columns, new_builder
 from .compression import Codec
-from .decode import NATIVE, RecordReader, open_batch, open_measured
+from .decode import RecordReader, open_batch, open_measured
 from .encode import NewRecord, encode_batch, encode_control_batch
 from .runs import NOT_BEGUN, Inside, append_run, measure_run, take_run
 from .transactions import AbortedTransactions, ControlType, control_type

@@ -12,7 +12,7 @@ try:
     import pyarrow as pa
 except ImportError as error:
     raise ImportError(
-        "this installation of aiokc has no working aiokc.records._native, and without that columns need pyarrow: "
+        "this installation of aiokc has no working aiokc._native.extension, and without that columns need pyarrow: "
         "pip install 'aiokc[arrow]', or install aiokc from a wheel or with a C compiler"
     ) from error
 

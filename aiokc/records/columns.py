@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from ..errors import ConfigError, RecordError
+from ..native import NATIVE
 from ..types import ArrowBatch, RawRecord
-from .decode import NATIVE, RecordReader, implementation_of_columns
+from .decode import RecordReader, implementation_of_columns
 
 TimestampUnit: TypeAlias = Literal["ms", "us"]
 

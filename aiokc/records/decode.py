@@ -1,22 +1,22 @@
 """From a batch's bytes to its records: the check, the decompression, and the choice between C and Python.
 
-The native module stands in for ``_pure`` and has its one name, ``RecordReader``. AIOKC_NATIVE=0 takes
-the Python one, AIOKC_NATIVE=1 insists on the native one, and without it native is taken where it is installed. Where it
-is not, a warning says so, once, when the first batch is opened: at the import an application has not set up its logging
-yet. With AIOKC_NATIVE=0 nothing is said: who sets it knows.
+The extension stands in for ``_pure`` and has its one name, ``RecordReader``; `aiokc.native` says whether it is used.
+Where it is missing, a warning says so, once, when the first batch is opened: at the import an application has not set
+up its logging yet. With AIOKC_NATIVE=0 there is no warning: the application asked for Python.
 """
 
 from __future__ import annotations
 
 import importlib
 import logging
-import os
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from crc32c import crc32c
 
+from .. import native
 from ..errors import CorruptRecord, RecordError, RecordTooLarge
+from ..native import NATIVE
 from ..types import RawRecord
 from . import _pure
 from .batch import CRC_START, HEADER, MAGIC, BatchHeader
@@ -129,7 +129,9 @@ def read_payload(header: BatchHeader, view: memoryview, limit: int) -> bytes:
     """Return the batch's records, decompressed, as bytes of their own. Raises RecordError without a location."""
     payload = view[HEADER.size :]
     if header.codec == Codec.NONE and NATIVE:
-        copy: bytes = extension.copied(payload)  # by a thread, if it is long: bytes() would keep all others waiting
+        copy: bytes = native.extension.copied(
+            payload
+        )  # by a thread, if it is long: bytes() would keep all others waiting
         return copy
     return decompress(header.codec, payload, limit) if payload else b""
 
@@ -139,19 +141,8 @@ def choose(setting: str) -> tuple[Any, ImportError | None]:
 
     With it comes why it is not the extension, where nobody asked for the other one. Raises ImportError.
     """
-    if setting == "0":
-        return _pure, None
-    if setting not in ("", "1"):
-        raise ImportError(f"AIOKC_NATIVE={setting!r}: it is 0 (decode in Python), 1 (in C, or fail), or not set")
-    try:
-        return importlib.import_module("._native", __package__), None
-    except ImportError as error:
-        if setting == "1":
-            raise ImportError(
-                "AIOKC_NATIVE=1, but this installation of aiokc has no working aiokc.records._native: "
-                "install it from a wheel or with a C compiler, or unset AIOKC_NATIVE to decode in Python"
-            ) from error
-        return _pure, error
+    extension, missing = native.load(setting)
+    return (_pure if extension is None else extension), missing
 
 
 def readers(decoder: Any, missing: ImportError | None) -> Callable[..., RecordReader]:
@@ -165,8 +156,8 @@ def readers(decoder: Any, missing: ImportError | None) -> Callable[..., RecordRe
         for error in untold:
             logger.warning(
                 "records are decoded in Python, far slower than in C: this installation of aiokc has no working "
-                "aiokc.records._native (%s); install aiokc from a wheel or with a C compiler, or set AIOKC_NATIVE=0 to "
-                "do without it and without this message",
+                "aiokc._native.extension (%s); install aiokc from a wheel or with a C compiler, or set AIOKC_NATIVE=0 "
+                "to do without it and without this message",
                 error,
             )
         return plain(*arguments, **named)
@@ -174,16 +165,10 @@ def readers(decoder: Any, missing: ImportError | None) -> Callable[..., RecordRe
     return new_reader
 
 
-_chosen, _missing = choose(os.environ.get("AIOKC_NATIVE", ""))
-new_reader: Final = readers(_chosen, _missing)
+_chosen: Final[Any] = native.extension if NATIVE else _pure
+new_reader: Final = readers(_chosen, native.missing)
 
 
 def implementation_of_columns() -> Any:
     """Return the module that builds columns of records. Raises ImportError where that is pyarrow, and not there."""
     return _chosen if NATIVE else importlib.import_module("._pure_columns", __package__)
-
-
-#: Whether records are decoded by the extension.
-NATIVE: Final[bool] = _chosen is not _pure
-#: What is in it, and has no twin in Python: only where ``NATIVE``.
-extension: Final[Any] = _chosen

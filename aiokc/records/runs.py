@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from ..native import NATIVE, extension
 from ..types import RawRecord
 from .columns import ColumnBuilder
-from .decode import NATIVE, extension
 
 _LARGEST: Final = 256 << 10
 _FEWEST: Final = 2

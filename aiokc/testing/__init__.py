@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from ..error_codes import ErrorCode
 from ..records import NewRecord
-from .api_keys import ApiKey
+from .brokers.api_keys import ApiKey
 
 if TYPE_CHECKING:
-    from .embedded_cluster import Cluster
+    from .cluster.embedded_cluster import Cluster
 
 __all__ = ["ApiKey", "Cluster", "ErrorCode", "NewRecord"]
 
 
 def __getattr__(name: str) -> object:
     if name == "Cluster":  # imported when first wanted: who starts a real Kafka does not pay for this one
-        from .embedded_cluster import Cluster
+        from .cluster.embedded_cluster import Cluster
 
         return Cluster
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

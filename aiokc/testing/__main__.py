@@ -11,8 +11,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from .embedded_cluster import Cluster
-from .released_versions import RELEASES
+from .brokers.released_versions import RELEASES
+from .cluster.embedded_cluster import Cluster
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

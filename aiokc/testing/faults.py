@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 from ..error_codes import ErrorCode
 from ..wire import Request, Response
 from ..wire.messages.discovery import MetadataRequest, MetadataResponse
-from .exchange import Exchange
-from .hosting import Flag
+from .brokers.exchange import Exchange
+from .cluster.hosting import Flag
 
 Verdict: TypeAlias = Response | ErrorCode | None
 Fault: TypeAlias = ErrorCode | Callable[[Exchange], Verdict | Awaitable[Verdict]]

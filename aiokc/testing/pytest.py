@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .embedded_cluster import Cluster
+    from .cluster.embedded_cluster import Cluster
 
 
 @pytest.fixture(scope="session")

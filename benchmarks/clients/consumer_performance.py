@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from aiokc.testing.kafka_jars import java_command, last_lines
+from aiokc.testing.kafka.jars import java_command, last_lines
 
 from ..job import (
     CHECK_CRCS,

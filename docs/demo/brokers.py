@@ -9,7 +9,7 @@ from typing import Final
 
 from aiokc.testing import Cluster
 from aiokc.testing.kafka import LocalKafka
-from aiokc.testing.kafka_jars import KAFKA_VERSION
+from aiokc.testing.kafka.jars import KAFKA_VERSION
 
 CLUSTER: Final = "cluster"
 KAFKA: Final = "kafka"

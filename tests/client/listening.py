@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
-from aiokc.client.signal import Signal
+from aiokc.client.aio.signal import Signal
 from aiokc.errors import ConsumerClosed, KafkaError
 from aiokc.testing import Cluster
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from aiokc import Consumer
-from aiokc.client.signal import Signal
+from aiokc.client.aio.signal import Signal
 
 _ROOT = Path(__file__).parents[2]
 _WITHIN = 40.0

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 from aiokc.testing import Cluster
-from aiokc.testing.exchange import Exchange
-from aiokc.testing.virtual_loop import VirtualLoop
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire import Request
 
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from aiokc import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP
 from aiokc.records import split_batches
 from aiokc.testing.kafka import LocalKafka
-from aiokc.testing.kafka_jars import KAFKA_VERSION
+from aiokc.testing.kafka.jars import KAFKA_VERSION
 from tests.producing import Message, produce
 
 from .logs import any_messages, write_codecs, write_compacted

@@ -5,7 +5,7 @@ python -m tests.docs.state_diagram      writes it into the page
 
 from __future__ import annotations
 
-from aiokc.core.member_states import NEXT, State
+from aiokc.core.group.classic.transitions import NEXT, State
 
 from .file_map import PAGE
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import aiokc.wire.messages
-from aiokc.testing.kafka_jars import KAFKA_VERSION, OLD_VERSIONS
+from aiokc.testing.kafka.jars import KAFKA_VERSION, OLD_VERSIONS
 from aiokc.wire import Request
 
 from .examples import ROOT, tables
 
 TEXT = (ROOT / "docs" / "protocol.md").read_text()
 (TABLE,) = tables("docs/protocol.md", "APIs")
-SENDERS = [path for package in ("core", "net", "client") for path in (ROOT / "aiokc" / package).glob("*.py")]
+SENDERS = [path for package in ("core", "net", "client") for path in (ROOT / "aiokc" / package).rglob("*.py")]
 
 
 def requests() -> list[type[Request[Any]]]:

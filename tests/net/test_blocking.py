@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from aiokc.core.handshake import Dialogue, Question
-from aiokc.core.pipeline import VersionRange
+from aiokc.core.connection.handshake import Dialogue, Question
+from aiokc.core.connection.in_flight import VersionRange
 from aiokc.errors import ConnectionFailed, MalformedResponse, RequestTimedOut, UnsupportedVersion
 from aiokc.net.blocking import BlockingConnection
 from aiokc.net.connection import Route

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from aiokc.config import Resolve
-from aiokc.core.handshake import Dialogue, Question
+from aiokc.core.connection.handshake import Dialogue, Question
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
 from aiokc.net.connect import connect
 from aiokc.net.connection import Connection

@@ -9,12 +9,7 @@ import pytest
 from aiokc.errors import ConnectionFailed, RequestTimedOut, UnsupportedVersion
 from aiokc.net.connection import Connection
 from aiokc.wire import encode_response
-from aiokc.wire.messages.discovery import (
-    ApiVersionsResponse,
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-)
+from aiokc.wire.messages.discovery import ApiVersionsResponse, MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import SyncGroupRequest
 

@@ -10,7 +10,13 @@ from random import Random
 
 import pytest
 
-from aiokc.errors import ConnectionFailed, MalformedResponse, NoBrokersAvailable, RequestTimedOut, UnsupportedVersion
+from aiokc.errors import (
+    ConnectionFailed,
+    MalformedResponse,
+    NoBrokersAvailable,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
 from aiokc.net.pool import Purpose
 from aiokc.types import Broker
 from aiokc.wire.messages.fetch import FetchRequest

@@ -20,12 +20,12 @@ from aiokc.errors import CorruptRecord, RecordError, RecordTooLarge
 from aiokc.records import BatchHeader, NewRecord, _pure, _pure_columns, columns
 from aiokc.types import ConsumerRecord, RawRecord, raw_record
 
+from .._native.test_native import RECORDS, epochs_of_ms, headers_of
+from .._native.twins import batch, column_outcome
 from .batches import ALL, compacted_records
-from .test_native import RECORDS, epochs_of_ms, headers_of
-from .twins import batch, column_outcome
 
 _native = pytest.importorskip(
-    "aiokc.records._native", reason="aiokc.records._native is not built: install a C compiler, then make setup"
+    "aiokc._native.extension", reason="aiokc._native.extension is not built: install a C compiler, then make setup"
 )
 
 EVERYTHING: Final = (*columns.COLUMNS, "leader_epoch")

@@ -220,15 +220,15 @@ def test_zero_is_python(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_one_without_the_extension_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "aiokc.records._native", None)
-    with pytest.raises(ImportError, match=r"AIOKC_NATIVE=1, .*aiokc\.records\._native"):
+    monkeypatch.setitem(sys.modules, "aiokc._native.extension", None)
+    with pytest.raises(ImportError, match=r"AIOKC_NATIVE=1, .*aiokc\._native\.extension"):
         decode.choose("1")
 
 
 def test_without_a_choice_and_without_the_extension_it_is_python(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "aiokc.records._native", None)
+    monkeypatch.setitem(sys.modules, "aiokc._native.extension", None)
     decoder, missing = decode.choose("")
     assert decoder.__name__ == "aiokc.records._pure"
     assert caplog.records == []  # the application may not have set up its logging yet
@@ -248,7 +248,7 @@ def open_with(new_reader: Any) -> Any:
 
 @pytest.mark.parametrize("setting", ["", "1"])
 def test_the_extension_where_there_is_one(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    extension = types.ModuleType("aiokc.records._native")
+    extension = types.ModuleType("aiokc._native.extension")
     monkeypatch.setitem(sys.modules, extension.__name__, extension)
     assert decode.choose(setting) == (extension, None)
 
@@ -262,7 +262,7 @@ def test_the_notice_comes_by_the_applications_own_logging() -> None:
     """Set up after the import, as applications do: not at the import, where Python's last resort would print it."""
     program = """
 import logging, sys
-sys.modules["aiokc.records._native"] = None
+sys.modules["aiokc._native.extension"] = None
 import aiokc
 from aiokc.records import NATIVE, NewRecord, encode_batch, open_batch, split_batches
 logging.basicConfig(stream=sys.stdout, format="app: %(message).30s")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from aiokc.errors import CorruptRecord
+from aiokc.native import NATIVE, extension
 from aiokc.records import NewRecord, encode_batch
 from aiokc.records.batch import read_header
-from aiokc.records.decode import NATIVE, RecordReader, extension, open_measured
+from aiokc.records.decode import RecordReader, open_measured
 from aiokc.records.lone_record import LONG_BYTES
 
 LONG = bytes(range(256)) * (LONG_BYTES // 256)

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.errors import CorruptRecord, RecordTooLarge
-from aiokc.records import AbortedTransactions, Codec, NewRecord, encode_batch, open_batch, open_measured, split_batches
+from aiokc.records import (
+    AbortedTransactions,
+    Codec,
+    NewRecord,
+    encode_batch,
+    open_batch,
+    open_measured,
+    split_batches,
+)
 from aiokc.records.message_set import with_right_checksum
 from aiokc.types import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP, RawRecord
 from tests.examples import examples

@@ -23,9 +23,9 @@ from aiokc.records.transactions import ControlType
 from .batches import compacted_records
 
 _native = pytest.importorskip(
-    "aiokc.records._native", reason="aiokc.records._native is not built: install a C compiler, then make setup"
+    "aiokc._native.extension", reason="aiokc._native.extension is not built: install a C compiler, then make setup"
 )
-from .run_twin import Call, assert_same_run  # noqa: E402
+from .._native.run_twin import Call, assert_same_run  # noqa: E402
 
 ALL: Final = Call()
 EVERYTHING: Final = (*COLUMNS, "leader_epoch")

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from aiokc import Consumer, RawRecords, RebalanceListener, TopicPartition
-from aiokc.client.signal import Signal
+from aiokc.client.aio.signal import Signal
 from aiokc.errors import KafkaError
 from aiokc.testing import Cluster
-from aiokc.testing.exchange import Exchange
-from aiokc.testing.virtual_loop import VirtualLoop
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.virtual.loop import VirtualLoop
 
 #: Virtual seconds after which what was waited for is not going to happen any more: longer than any timeout of the
 #: client. An hour takes a fraction of a real second.

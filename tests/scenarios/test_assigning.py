@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from aiokc.assignor import Group
-from aiokc.core.assignors import ASSIGNORS
-from tests.core.sticky_groups import group, short
+from aiokc.core.assignors.registry import ASSIGNORS
+from tests.core.assignors.sticky_groups import group, short
 
 FIVE_FOUR = {"A": 5, "B": 4}
 ONE_TWO_THREE = {"A": 1, "B": 2, "C": 3}

@@ -12,7 +12,7 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, CorruptRecord
 from aiokc.records import Codec, ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import ApiKey
-from aiokc.testing.exchange import Exchange
+from aiokc.testing.brokers.exchange import Exchange
 
 from .stage import T0, T1, T2, Stage, play, scenario
 

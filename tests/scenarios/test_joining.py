@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aiokc.testing import ApiKey
-from aiokc.testing.exchange import Exchange
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold
 
 from .stage import T0, T1, Stage, scenario

@@ -11,7 +11,7 @@ import pytest
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed, MemberFenced
 from aiokc.testing import ApiKey
-from aiokc.testing.exchange import Exchange
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop
 
 from .stage import T0, T1, Stage, scenario

@@ -10,7 +10,7 @@ from aiokc import Consumer, OffsetAndMetadata, TopicPartition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import NoOffsetForPartition, OffsetOutOfRange
 from aiokc.testing import ApiKey
-from aiokc.testing.exchange import Exchange
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold
 
 from .stage import T0, Stage, play, scenario

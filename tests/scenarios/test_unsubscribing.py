@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aiokc import TopicPartition
-from aiokc.core.member_states import State
+from aiokc.core.group.classic.transitions import State
 from aiokc.errors import CommitFailed
 from aiokc.testing import ApiKey
 from aiokc.testing.faults import Hold

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster, faults
-from aiokc.testing.virtual_loop import VirtualLoop
-from aiokc.testing.virtual_network import Link
+from aiokc.testing.virtual.loop import VirtualLoop
+from aiokc.testing.virtual.network import Link
 from aiokc.wire import Request
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest

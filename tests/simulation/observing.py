@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from aiokc.core.subscription import Subscription
+from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.exchange import Exchange
-from aiokc.testing.virtual_hosts import LOCALHOST, current_host
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.virtual.hosts import LOCALHOST, current_host
 from aiokc.types import TopicPartition
 from aiokc.wire import Response, decode
 from aiokc.wire.messages.embedded import ConsumerProtocolAssignment

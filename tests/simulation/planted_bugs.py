@@ -10,26 +10,27 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiokc.client.assignment_changes import AssignmentChanges
-from aiokc.client.coordinator import Coordinator
-from aiokc.client.deserializing import Deserializing
-from aiokc.client.fetcher import Fetcher
-from aiokc.client.group_offsets import GroupOffsets
-from aiokc.client.metadata import Metadata
-from aiokc.client.poll import Poll
-from aiokc.client.reading import Reading
-from aiokc.client.supervisor import Supervisor
-from aiokc.client.turns import Turn, Turns
-from aiokc.client.user_commits import UserCommits
-from aiokc.core import leader_work, sticky
-from aiokc.core.fetch_buffer import FetchBuffer
-from aiokc.core.fetch_plan import FetchPlanner
-from aiokc.core.group_protocol import IdentityLost, Rebalancing, Released, SendHeartbeat, SentCommit
-from aiokc.core.holdings import Holdings
-from aiokc.core.membership import Membership
-from aiokc.core.partition_buffer import PartitionBuffer
-from aiokc.core.positions import PartitionPosition
-from aiokc.core.subscription import Subscription
+from aiokc.client.aio.supervisor import Supervisor
+from aiokc.client.cluster.metadata import Metadata
+from aiokc.client.consumer.poll import Poll
+from aiokc.client.consumer.runtime import Reading
+from aiokc.client.fetch.deserializing import Deserializing
+from aiokc.client.fetch.fetcher import Fetcher
+from aiokc.client.group.member import Coordinator
+from aiokc.client.group.reconciler import AssignmentChanges
+from aiokc.client.group.user_commits import UserCommits
+from aiokc.client.offsets.commit_order import Turn, Turns
+from aiokc.client.offsets.group_offsets import GroupOffsets
+from aiokc.core.assignors import sticky
+from aiokc.core.fetch.buffer import FetchBuffer
+from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.planner import FetchPlanner
+from aiokc.core.group.classic import leader
+from aiokc.core.group.classic.membership import Membership
+from aiokc.core.group.classic.owned_partitions import Holdings
+from aiokc.core.group.events import IdentityLost, Rebalancing, Released, SendHeartbeat, SentCommit
+from aiokc.core.subscription.position import PartitionPosition
+from aiokc.core.subscription.state import Subscription
 from aiokc.errors import BrokerError
 from aiokc.net.pool import Pool
 from aiokc.records import RecordReader
@@ -345,7 +346,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "hand over at once": _bug(
         "double owner, duplicate, over-commit, zombie commit",
         (sticky, "transferring_ownership", lambda assignment, claims: {}),
-        (leader_work, "_check_cooperative", lambda group, assigned: None),
+        (leader, "_check_cooperative", lambda group, assigned: None),
         group=True,
         first=10,
         cooperative=True,

@@ -8,7 +8,7 @@ from random import Random
 
 from aiokc import Consumer
 from aiokc.testing import Cluster
-from aiokc.testing.virtual_loop import VirtualLoop
+from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.group import HeartbeatRequest
 
 

@@ -12,10 +12,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from aiokc import Consumer, OffsetAndMetadata, RecordColumns
-from aiokc.client.user_commits import Committable
+from aiokc.client.group.user_commits import Committable
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError, DeserializationFailed, KafkaError
-from aiokc.testing.virtual_loop import VirtualLoop
+from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import TopicPartition
 
 from .history import CutShort, Delivered, Failure, Handled, History, Sought, Uncertain

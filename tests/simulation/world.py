@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from aiokc.testing import Cluster
-from aiokc.testing.virtual_loop import BusyLoop, NothingLeft, TooLate, VirtualLoop
+from aiokc.testing.virtual.loop import BusyLoop, NothingLeft, TooLate, VirtualLoop
 from aiokc.types import TopicPartition
 
 from .checker import Anomaly, Checker, Log

@@ -9,7 +9,7 @@ from typing import Final
 
 from aiokc.records import ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import Cluster
-from aiokc.testing.topics import Partition
+from aiokc.testing.log.topics import Partition
 from aiokc.types import TopicPartition
 
 from .checker import Log

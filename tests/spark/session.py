@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from aiokc.testing.spark_kafka_jars import spark_kafka_jars
+from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
 ROOT = Path(__file__).parents[2]
 

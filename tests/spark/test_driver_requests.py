@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from aiokc import EARLIEST, Client, ClientConfig, ErrorCode, TopicPartition
-from aiokc.client import link
+from aiokc.client.cluster import cluster_client
 from aiokc.errors import BrokerError, RequestTimedOut, UnknownTopic
 from aiokc.testing import Cluster
-from aiokc.testing.api_keys import ApiKey
-from aiokc.testing.exchange import Exchange
+from aiokc.testing.brokers.api_keys import ApiKey
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import drop
 from spark_source import driver
 from spark_source.bounds import AtOffset
@@ -86,7 +86,7 @@ def test_an_idle_stream_sends_at_most_five_requests_a_second(cluster: Cluster) -
 def test_a_topic_that_was_deleted_costs_an_idle_stream_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """In real time, for seconds: what its client does by itself counts, too."""
     monkeypatch.setattr(driver, "_PATIENCE_MS", 300)
-    monkeypatch.setattr(link, "_NEW_TOPIC_SECONDS", 0.3)
+    monkeypatch.setattr(cluster_client, "_NEW_TOPIC_SECONDS", 0.3)
     with Cluster(topics={"events": 1, "other": 1}).in_thread() as cluster:
         stream = Driver(cluster, fail_on_data_loss=False, offset_retry_ms=1)
         plan = StreamPlan(replace(stream.options, choice=subscribe("events", "other")), stream.cluster)

@@ -9,7 +9,7 @@ import pytest
 
 from aiokc import ClientConfig, TopicPartition
 from aiokc.testing import ApiKey, Cluster
-from aiokc.testing.exchange import Exchange
+from aiokc.testing.brokers.exchange import Exchange
 from spark_source import worker
 from spark_source.data_loss import DataLoss
 from spark_source.options import SourceOptions

@@ -7,7 +7,7 @@ import pytest
 from aiokc import ClientConfig, TopicPartition
 from aiokc.errors import NoBrokersAvailable, RequestTimedOut
 from aiokc.testing import ApiKey, Cluster
-from aiokc.testing.exchange import Exchange
+from aiokc.testing.brokers.exchange import Exchange
 from spark_source import worker
 from spark_source.options import SourceOptions
 from spark_source.task_plan import OffsetRange

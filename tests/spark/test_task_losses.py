@@ -11,7 +11,7 @@ import pytest
 from aiokc import ClientConfig, TopicPartition
 from aiokc.errors import RequestTimedOut
 from aiokc.testing import ApiKey, Cluster
-from aiokc.testing.exchange import Exchange
+from aiokc.testing.brokers.exchange import Exchange
 from spark_source import worker
 from spark_source.data_loss import DataLoss
 from spark_source.options import SourceOptions
@@ -23,7 +23,7 @@ TASK = (OffsetRange(TopicPartition("events", 0), 0, 3), OffsetRange(TopicPartiti
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiokc.client.link._NEW_TOPIC_SECONDS", 0.1)
+    monkeypatch.setattr("aiokc.client.cluster.cluster_client._NEW_TOPIC_SECONDS", 0.1)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructType
 
 from aiokc import ClientConfig, TopicPartition
 from aiokc.testing import ApiKey, Cluster
-from aiokc.testing.exchange import Exchange
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire import Response
 from spark_source import AiokcDataSource, worker
 from spark_source.options import SourceOptions

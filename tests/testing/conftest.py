@@ -9,13 +9,13 @@ from typing import Protocol
 import pytest
 
 from aiokc.testing import Cluster
-from aiokc.testing.apis import versions_of
+from aiokc.testing.brokers.apis.table import versions_of
+from aiokc.testing.brokers.released_versions import RELEASES
 from aiokc.testing.kafka import LocalKafka, libs
-from aiokc.testing.kafka_jars import KAFKA_VERSION
-from aiokc.testing.released_versions import RELEASES
+from aiokc.testing.kafka.jars import KAFKA_VERSION
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-from .group_scene import Scene, open_scene
+from .groups.group_scene import Scene, open_scene
 from .wire_client import WireClient, connected
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 from aiokc.testing.kafka import LocalKafka
-from aiokc.testing.kafka_jars import KAFKA_VERSION, run_tool
+from aiokc.testing.kafka.jars import KAFKA_VERSION, run_tool
 from aiokc.wire import Request, Response, decode, encode_request, read_response_header
 from aiokc.wire.messages.discovery import (
     ApiVersionsRequest,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aiokc.testing.kafka_jars import KAFKA_VERSION, libs
+from aiokc.testing.kafka.jars import KAFKA_VERSION, libs
 from aiokc.wire.primitives import NO_UUID, Primitive
 from aiokc.wire.schema import ALWAYS, NEVER, Field, Message, Struct, fields_of, parse_versions
 

@@ -1,0 +1,1 @@
+"""The extension in C: optional, chosen by aiokc.native, and in step with its twins in Python."""

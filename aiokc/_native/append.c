@@ -1,0 +1,259 @@
+/* Where the rows of columns come from: the records of a reader, decoded as far as columns want them, of which no Python
+ * object is made; or records that are objects already. */
+
+#include "rows.h"
+
+/* From a reader */
+
+static int is_ascii(Content content) {
+    for (int64_t at = 0; at < content.size; at++) {
+        if (content.bytes[at] & 0x80)
+            return 0;
+    }
+    return 1;
+}
+
+/* A header whose key may be any bytes: what is not UTF-8 is replaced, as a record does. */
+static int put_raw_header(Builder *self, Content key, Content value) {
+    if (is_ascii(key))
+        return put_header(self, key, value);
+    PyObject *text = PyUnicode_DecodeUTF8(key.bytes, (Py_ssize_t)key.size, "replace");
+    Py_ssize_t size = 0;
+    key.bytes = text == NULL ? NULL : PyUnicode_AsUTF8AndSize(text, &size);
+    key.size = size;
+    int done = key.bytes != NULL && put_header(self, key, value);
+    Py_XDECREF(text);
+    return done;
+}
+
+static Content next_content(Cursor *cursor) {
+    Content content = {NULL, 0};
+    if (!read_content(cursor, &content.bytes, &content.size))
+        content.bytes = NULL; /* cannot be: the record was checked just now */
+    return content;
+}
+
+static Content content_at(const Cursor *payload, int64_t place) {
+    Cursor cursor = *payload;
+    cursor.at = place;
+    return place == NULL_PLACE ? (Content){NULL, 0} : next_content(&cursor);
+}
+
+static int put_headers(Builder *self, Cursor cursor, int64_t count) {
+    while (count--) {
+        Content key = next_content(&cursor), value = next_content(&cursor);
+        if (!put_raw_header(self, key, value))
+            return 0;
+    }
+    return 1;
+}
+
+static inline Fate append_record(Builder *self, const Origin *origin, const Head *head, const Cursor *payload,
+                                 const Layout *layout, Row *row) {
+    Cursor headers = *payload;
+    row->timestamp = timestamp_of(head, layout);
+    row->key = content_at(payload, layout->places[KEY]);
+    row->value = content_at(payload, layout->places[VALUE]);
+    row->header_count = 0;
+    if (layout->places[HEADERS] != NULL_PLACE && self->columns[COLUMN_HEADERS] != NULL) {
+        headers.at = layout->places[HEADERS];
+        read_header_count(&headers, &row->header_count);
+        row->header_bytes = layout->end - headers.at;
+    }
+    Fate fate = check_row(self, row);
+    if (fate != WRITTEN)
+        return fate;
+    if (row->header_count == 0)
+        return put_row(self, origin, row) ? WRITTEN : WRONG;
+    Mark mark;
+    set_mark(self, &mark);
+    if (put_headers(self, headers, row->header_count) && put_row(self, origin, row))
+        return WRITTEN;
+    back_to_mark(self, &mark);
+    return WRONG;
+}
+
+int64_t append_rows(Builder *self, const Origin *origin, const Head *head, Progress *progress, Cursor *cursor,
+                    const Wanted *wanted, Row *refused, Fate *fate) {
+    Progress here = *progress;
+    int64_t rows = Py_MIN(wanted->rows, here.remaining), most = possible_rows(self, origin, rows), count = 0;
+    *fate = WRITTEN;
+    if (!make_row_room(self, origin, most)) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (; count < most && self->size < wanted->size; count++) {
+        Layout layout;
+        if (!read_record(cursor, &here, head->last_delta, &layout))
+            break;
+        refused->offset = head->base_offset + layout.offset_delta;
+        if (refused->offset >= wanted->until)
+            break;
+        *fate = append_record(self, origin, head, cursor, &layout, refused);
+        if (*fate != WRITTEN)
+            break;
+        advance(&here, &layout);
+    }
+    put_origin(self, origin, count);
+    *progress = here;
+    self->is_full = self->is_full || *fate == NO_ROOM || (count == most && most < rows);
+    if (count > 0)
+        PyErr_Clear(); /* of the one behind, which will be read again */
+    return count == 0 && *fate == WRONG ? -1 : count;
+}
+
+PyObject *builder_append(Builder *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"reader", "from_offset", "until", "rows", "size", NULL};
+    const State *state = PyType_GetModuleState(Py_TYPE(self));
+    PyObject *given;
+    long long from_offset, until, rows, size;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LLLL:append", names, state->reader_type, &given, &from_offset,
+                                     &until, &rows, &size))
+        return NULL;
+    Reader *reader = (Reader *)given;
+    Head *head = &reader->head;
+    Cursor cursor = cursor_at(reader->payload, 0);
+    if (rows <= 0 || self->size >= size)
+        return PyLong_FromLong(0);
+    if (head->base_offset + reader->progress.previous_delta + 1 < from_offset &&
+        !skip_to(&cursor, &reader->progress, head->last_delta, from_offset - head->base_offset)) {
+        raise_corrupt(reader, &cursor);
+        return NULL;
+    }
+    PyObject *topic = PyTuple_GET_ITEM(reader->origin, TOPIC), *partition = PyTuple_GET_ITEM(reader->origin, PARTITION);
+    Origin origin;
+    if (!read_origin(topic, partition, PyTuple_GET_ITEM(reader->origin, TIMESTAMP_TYPE),
+                     PyTuple_GET_ITEM(reader->origin, LEADER_EPOCH), &origin))
+        return NULL;
+    Wanted wanted = {.until = until, .rows = rows, .size = size};
+    Row refused = {0};
+    Fate fate;
+    int64_t count = append_rows(self, &origin, head, &reader->progress, &cursor, &wanted, &refused, &fate);
+    if (count == 0 && cursor.problem != NULL) {
+        raise_corrupt(reader, &cursor);
+    } else if (count == 0) {
+        raise_refusal(state, fate, topic, partition, self, &refused);
+    }
+    return PyErr_Occurred() ? NULL : PyLong_FromLongLong(count);
+}
+
+/* From records that are objects already: of a reader that is none of ours */
+
+static int content_of(PyObject *object, Content *content) {
+    char *bytes = NULL;
+    Py_ssize_t size = 0;
+    if (object != Py_None && PyBytes_AsStringAndSize(object, &bytes, &size) < 0)
+        return 0;
+    *content = (Content){bytes, size};
+    return 1;
+}
+
+/* Headers as a tuple of pairs. Whoever made them checked that they are. */
+static int put_pairs(Builder *self, PyObject *pairs) {
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(pairs); index++) {
+        PyObject *key_object, *value_object;
+        Content key, value;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, index), "UO", &key_object, &value_object))
+            return 0;
+        Py_ssize_t size;
+        key.bytes = PyUnicode_AsUTF8AndSize(key_object, &size);
+        key.size = size;
+        if (key.bytes == NULL || !content_of(value_object, &value) || !put_header(self, key, value))
+            return 0;
+    }
+    return 1;
+}
+
+static int64_t bytes_of_pairs(PyObject *pairs) {
+    int64_t sum = 0;
+    for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(pairs); index++) {
+        PyObject *key, *value;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(pairs, index), "UO", &key, &value))
+            return -1;
+        sum += 1 + PyUnicode_GET_LENGTH(key) + (PyBytes_Check(value) ? PyBytes_GET_SIZE(value) : 0);
+    }
+    return sum;
+}
+
+enum { FIELD_TOPIC, FIELD_PARTITION, FIELD_TIMESTAMP_TYPE, FIELD_LEADER_EPOCH, FIELD_OFFSET, FIELD_TIMESTAMP, FIELD_KEY,
+       FIELD_VALUE, FIELD_HEADERS, FIELDS };
+
+static const char *const field_names[FIELDS] = {"topic", "partition", "timestamp_type", "leader_epoch", "offset",
+                                                "timestamp", "key", "value", "headers"};
+
+static Fate append_fields(Builder *self, const State *state, PyObject **fields, long long until) {
+    Origin origin;
+    Row row = {0};
+    if (!read_origin(fields[FIELD_TOPIC], fields[FIELD_PARTITION], fields[FIELD_TIMESTAMP_TYPE],
+                     fields[FIELD_LEADER_EPOCH], &origin) ||
+        !content_of(fields[FIELD_KEY], &row.key) || !content_of(fields[FIELD_VALUE], &row.value))
+        return WRONG;
+    row.offset = PyLong_AsLongLong(fields[FIELD_OFFSET]);
+    row.timestamp = PyLong_AsLongLong(fields[FIELD_TIMESTAMP]);
+    if (PyErr_Occurred())
+        return WRONG;
+    if (row.offset >= until)
+        return NO_ROOM;
+    if (!PyTuple_Check(fields[FIELD_HEADERS])) {
+        PyErr_SetString(PyExc_TypeError, "headers must be a tuple");
+        return WRONG;
+    }
+    if (self->columns[COLUMN_HEADERS] != NULL) {
+        row.header_count = PyTuple_GET_SIZE(fields[FIELD_HEADERS]);
+        row.header_bytes = bytes_of_pairs(fields[FIELD_HEADERS]);
+    }
+    Fate fate = row.header_bytes < 0 ? WRONG : check_row(self, &row);
+    if (fate == WRITTEN && possible_rows(self, &origin, 1) == 0)
+        fate = self->batch->nodes[0].length ? NO_ROOM : TOO_LARGE;
+    self->is_full = self->is_full || fate == NO_ROOM;
+    if (fate != WRITTEN) {
+        raise_refusal(state, fate, fields[FIELD_TOPIC], fields[FIELD_PARTITION], self, &row);
+        return fate;
+    }
+    if (!make_row_room(self, &origin, 1)) {
+        PyErr_NoMemory();
+        return WRONG;
+    }
+    Mark mark = {0};
+    if (row.header_count > 0)
+        set_mark(self, &mark);
+    if ((row.header_count == 0 || put_pairs(self, fields[FIELD_HEADERS])) && put_row(self, &origin, &row)) {
+        put_origin(self, &origin, 1);
+        return WRITTEN;
+    }
+    if (row.header_count > 0)
+        back_to_mark(self, &mark);
+    return WRONG;
+}
+
+static Fate append_object(Builder *self, const State *state, PyObject *record, long long until) {
+    PyObject *fields[FIELDS] = {NULL};
+    int known = 0;
+    while (known < FIELDS && (fields[known] = PyObject_GetAttrString(record, field_names[known])) != NULL)
+        known++;
+    Fate fate = known == FIELDS ? append_fields(self, state, fields, until) : WRONG;
+    while (known--)
+        Py_DECREF(fields[known]);
+    return fate;
+}
+
+PyObject *builder_append_records(Builder *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"records", "until", "size", NULL};
+    PyObject *records;
+    long long until, size;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LL:append_records", names, &PyList_Type, &records, &until, &size))
+        return NULL;
+    const State *state = PyType_GetModuleState(Py_TYPE(self));
+    Py_ssize_t count = 0;
+    while (count < PyList_GET_SIZE(records) && self->size < size) {
+        PyObject *record = Py_NewRef(PyList_GET_ITEM(records, count));
+        Fate fate = append_object(self, state, record, until);
+        Py_DECREF(record);
+        if (fate != WRITTEN)
+            break;
+        count++;
+    }
+    if (count > 0)
+        PyErr_Clear(); /* of the one behind, which will be given again */
+    return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(count);
+}

@@ -1,0 +1,269 @@
+/* Steps: an asynchronous iterator of what an iterator has at the moment, and where that ends of what a coroutine brings.
+ *
+ * A coroutine for each item would cost more than most of what is done about one. Here a step is a small object: awaited
+ * it returns the next item at once, without a frame, or it begins the coroutine and hands everything through to it. It
+ * takes its item when it is awaited and not before, so that a step that never comes to that has taken none. A step is a
+ * coroutine to whoever asks (send, throw, close), so that a task can be made of it.
+ */
+
+#include "module.h"
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *items;
+    PyObject *wait;
+    PyTypeObject *step_type;
+} Steps;
+
+typedef struct {
+    PyObject_HEAD
+    Steps *steps;        /* until it is awaited */
+    PyObject *coroutine; /* what it waits for */
+} Step;
+
+/* Step */
+
+static PyObject *step_of(Steps *steps) {
+    Step *self = PyObject_GC_New(Step, steps->step_type);
+    if (self == NULL)
+        return NULL;
+    self->steps = (Steps *)Py_NewRef(steps);
+    self->coroutine = NULL;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+/* Begin: either there is an item, or from here on there is a coroutine. */
+static PySendResult step_begin(Step *self, PyObject **result) {
+    Steps *steps = self->steps;
+    self->steps = NULL;
+    PyObject *items = Py_NewRef(steps->items); /* which whoever runs in there may replace */
+    *result = Py_TYPE(items)->tp_iternext(items);
+    Py_DECREF(items);
+    if (*result == NULL && !PyErr_Occurred())
+        self->coroutine = PyObject_CallNoArgs(steps->wait);
+    Py_DECREF(steps);
+    if (*result != NULL)
+        return PYGEN_RETURN;
+    return self->coroutine != NULL ? PYGEN_NEXT : PYGEN_ERROR;
+}
+
+static int step_is_over(const Step *self) {
+    if (self->steps != NULL || self->coroutine != NULL)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "cannot await a step twice");
+    return 1;
+}
+
+static PySendResult step_send(Step *self, PyObject *value, PyObject **result) {
+    *result = NULL;
+    if (step_is_over(self))
+        return PYGEN_ERROR;
+    if (self->steps != NULL) {
+        PySendResult begun = step_begin(self, result);
+        if (begun != PYGEN_NEXT)
+            return begun;
+    }
+    PyObject *coroutine = Py_NewRef(self->coroutine);
+    PySendResult status = PyIter_Send(coroutine, value, result);
+    if (status != PYGEN_NEXT)
+        Py_CLEAR(self->coroutine);
+    Py_DECREF(coroutine);
+    return status;
+}
+
+/* What generators make of a returned value for those who call their methods. */
+static PyObject *yielded(PySendResult status, PyObject *result) {
+    if (status != PYGEN_RETURN)
+        return result;
+    PyObject *stop = PyObject_CallOneArg(PyExc_StopIteration, result);
+    Py_DECREF(result);
+    if (stop != NULL) {
+        PyErr_SetObject(PyExc_StopIteration, stop);
+        Py_DECREF(stop);
+    }
+    return NULL;
+}
+
+static PyObject *step_send_method(Step *self, PyObject *value) {
+    PyObject *result;
+    PySendResult status = step_send(self, value, &result);
+    return yielded(status, result);
+}
+
+static PyObject *step_next(Step *self) {
+    return step_send_method(self, Py_None);
+}
+
+/* Call a method of the coroutine; where that ends, so has the step. */
+static PyObject *step_hand_through(Step *self, const char *name, PyObject *args) {
+    PyObject *coroutine = Py_NewRef(self->coroutine);
+    PyObject *method = PyObject_GetAttrString(coroutine, name);
+    PyObject *result = method == NULL ? NULL : PyObject_CallObject(method, args);
+    Py_XDECREF(method);
+    if (result == NULL)
+        Py_CLEAR(self->coroutine);
+    Py_DECREF(coroutine);
+    return result;
+}
+
+static PyObject *step_throw(Step *self, PyObject *args) {
+    PyObject *type, *value = NULL, *trace = NULL;
+    if (!PyArg_UnpackTuple(args, "throw", 1, 3, &type, &value, &trace) || step_is_over(self))
+        return NULL;
+    if (self->coroutine == NULL) { /* it has not begun: nothing is taken, and nothing will be */
+        Py_CLEAR(self->steps);
+        if (PyExceptionInstance_Check(type))
+            PyErr_SetObject(PyExceptionInstance_Class(type), type);
+        else if (PyExceptionClass_Check(type))
+            PyErr_SetObject(type, value);
+        else
+            PyErr_SetString(PyExc_TypeError, "throw() takes an exception");
+        return NULL;
+    }
+    return step_hand_through(self, "throw", args);
+}
+
+static PyObject *step_close(Step *self, PyObject *Py_UNUSED(ignored)) {
+    Py_CLEAR(self->steps);
+    if (self->coroutine == NULL)
+        Py_RETURN_NONE;
+    PyObject *result = step_hand_through(self, "close", NULL);
+    Py_CLEAR(self->coroutine);
+    return result;
+}
+
+static PyObject *step_await(PyObject *self) {
+    return Py_NewRef(self);
+}
+
+static int step_traverse(Step *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->steps);
+    Py_VISIT(self->coroutine);
+    return 0;
+}
+
+static int step_clear(Step *self) {
+    Py_CLEAR(self->steps);
+    Py_CLEAR(self->coroutine);
+    return 0;
+}
+
+static void step_dealloc(Step *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    step_clear(self);
+    PyObject_GC_Del(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef step_methods[] = {
+    {"send", (PyCFunction)step_send_method, METH_O, PyDoc_STR("What a coroutine's send() does.")},
+    {"throw", (PyCFunction)step_throw, METH_VARARGS, PyDoc_STR("What a coroutine's throw() does.")},
+    {"close", (PyCFunction)step_close, METH_NOARGS, PyDoc_STR("What a coroutine's close() does.")},
+    {0},
+};
+
+static PyType_Slot step_slots[] = {
+    {Py_am_await, step_await},
+    {Py_am_send, step_send},
+    {Py_tp_iter, step_await},
+    {Py_tp_iternext, step_next},
+    {Py_tp_methods, step_methods},
+    {Py_tp_traverse, step_traverse},
+    {Py_tp_clear, step_clear},
+    {Py_tp_dealloc, step_dealloc},
+    {0},
+};
+
+static PyType_Spec step_spec = {
+    .name = "aiokc._native.extension.Step",
+    .basicsize = sizeof(Step),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = step_slots,
+};
+
+/* Steps */
+
+static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"wait", NULL};
+    PyObject *wait;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:Steps", names, &wait))
+        return NULL;
+    State *state = PyType_GetModuleState(type);
+    Steps *self = (Steps *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->wait = Py_NewRef(wait);
+    self->step_type = (PyTypeObject *)Py_NewRef(state->step_type);
+    self->items = PyObject_GetIter(state->no_headers);
+    if (self->items == NULL)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static PyObject *steps_items(Steps *self, void *Py_UNUSED(closure)) {
+    return Py_NewRef(self->items);
+}
+
+static int steps_set_items(Steps *self, PyObject *items, void *Py_UNUSED(closure)) {
+    if (items == NULL || !PyIter_Check(items)) {
+        PyErr_SetString(PyExc_TypeError, "items must be an iterator");
+        return -1;
+    }
+    Py_SETREF(self->items, Py_NewRef(items));
+    return 0;
+}
+
+static int steps_traverse(Steps *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->items);
+    Py_VISIT(self->wait);
+    Py_VISIT(self->step_type);
+    return 0;
+}
+
+static void steps_dealloc(Steps *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    Py_XDECREF(self->items);
+    Py_DECREF(self->wait);
+    Py_DECREF(self->step_type);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyGetSetDef steps_getset[] = {
+    {.name = "items", .get = (getter)steps_items, .set = (setter)steps_set_items,
+     .doc = PyDoc_STR("The iterator whose items steps return without waiting.")},
+    {0},
+};
+
+static PyType_Slot steps_slots[] = {
+    {Py_tp_new, steps_new},
+    {Py_am_aiter, step_await},
+    {Py_am_anext, step_of},
+    {Py_tp_getset, steps_getset},
+    {Py_tp_traverse, steps_traverse},
+    {Py_tp_dealloc, steps_dealloc},
+    {Py_tp_doc, PyDoc_STR("Steps(wait): an asynchronous iterator of items, and where those end of what wait() brings.")},
+    {0},
+};
+
+static PyType_Spec steps_spec = {
+    .name = "aiokc._native.extension.Steps",
+    .basicsize = sizeof(Steps),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = steps_slots,
+};
+
+int add_steps(PyObject *module, State *state) {
+    state->step_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &step_spec, NULL);
+    if (state->step_type == NULL)
+        return -1;
+    PyObject *steps_type = PyType_FromModuleAndSpec(module, &steps_spec, NULL);
+    int added = steps_type == NULL ? -1 : PyModule_AddType(module, (PyTypeObject *)steps_type);
+    Py_XDECREF(steps_type);
+    return added;
+}

@@ -1,0 +1,82 @@
+/* The record decoder in C: what _pure.py does, byte for byte and error for error.
+ *
+ * One idea each: reader.h reads the bytes of a record, records.c makes objects of records, columns.c,
+ * append.c, run_columns.c and rows.h make columns of them, batch_columns.c owns their memory, and arrow_export.c hands them over;
+ * runs.h reads batches side by side where they lie, and run_records.c makes objects of their records.
+ * async_steps.c is not about decoding: it makes the steps of `async for`.
+ */
+
+#include "batch_columns.h"
+
+static PyObject *imported(const char *module_name, const char *name) {
+    PyObject *module = PyImport_ImportModule(module_name);
+    PyObject *found = module == NULL ? NULL : PyObject_GetAttrString(module, name);
+    Py_XDECREF(module);
+    return found;
+}
+
+static int module_exec(PyObject *module) {
+    State *state = PyModule_GetState(module);
+    if ((state->corrupt_record = imported("aiokc.errors", "CorruptRecord")) == NULL ||
+        (state->too_large = imported("aiokc.records.unfit", "too_large")) == NULL ||
+        (state->no_timestamp = imported("aiokc.records.unfit", "no_timestamp")) == NULL ||
+        (state->crc32c = imported("crc32c", "crc32c")) == NULL)
+        return -1;
+    if (add_records(module, state) < 0 || add_arrow(module, state) < 0 || add_columns(module, state) < 0)
+        return -1;
+    if (add_runs(module, state) < 0 || add_take_run(module, state) < 0)
+        return -1;
+    return add_steps(module, state);
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg) {
+    State *state = PyModule_GetState(module);
+    Py_VISIT(state->record_type);
+    Py_VISIT(state->reader_type);
+    Py_VISIT(state->arrow_type);
+    Py_VISIT(state->step_type);
+    Py_VISIT(state->corrupt_record);
+    Py_VISIT(state->too_large);
+    Py_VISIT(state->no_timestamp);
+    Py_VISIT(state->crc32c);
+    Py_VISIT(state->no_headers);
+    return 0;
+}
+
+static int module_clear(PyObject *module) {
+    State *state = PyModule_GetState(module);
+    Py_CLEAR(state->record_type);
+    Py_CLEAR(state->reader_type);
+    Py_CLEAR(state->arrow_type);
+    Py_CLEAR(state->step_type);
+    Py_CLEAR(state->corrupt_record);
+    Py_CLEAR(state->too_large);
+    Py_CLEAR(state->no_timestamp);
+    Py_CLEAR(state->crc32c);
+    Py_CLEAR(state->no_headers);
+    return 0;
+}
+
+static void module_free(void *Py_UNUSED(module)) {
+    free_spare_batches();
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+    {0},
+};
+
+static struct PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "aiokc._native.extension",
+    .m_doc = PyDoc_STR("The record decoder in C; see _pure."),
+    .m_size = sizeof(State),
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit_extension(void) {
+    return PyModuleDef_Init(&module_definition);
+}

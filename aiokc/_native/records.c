@@ -1,0 +1,415 @@
+/* A batch's records as Python objects: ConsumerRecord, and the RecordReader that makes them.
+ *
+ * A record is checked as a whole before it is built, and then owns all that it says: nothing of the batch stays alive
+ * for it. Key and value are objects from the start: nearly everybody looks at them, and an attribute that is an object
+ * is read by the interpreter itself. Headers are bytes until somebody first looks.
+ *
+ * No object in here can be part of a cycle, so none is known to the cyclic garbage collector. Headers are filled in
+ * without a lock: the module relies on the GIL, and does not declare that it could do without.
+ */
+
+#include "module.h"
+
+/* ConsumerRecord: a subclass of the public one, which has all of its methods */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *origin; /* topic, partition, timestamp type and leader epoch, the same for all records of a batch */
+    PyObject *key;
+    PyObject *value;
+    PyObject *headers; /* a tuple, or the bytes to build it from */
+    long long offset;
+    long long timestamp;
+} Record;
+
+static void record_dealloc(Record *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    Py_DECREF(self->origin);
+    Py_DECREF(self->key);
+    Py_DECREF(self->value);
+    Py_DECREF(self->headers);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+/* Bytes that take longer to copy are copied without the GIL: most of that time the kernel finds memory for them. */
+#define LONG_COPY (1 << 20)
+
+/* Whoever calls must keep `bytes` alive by a reference of its own: other threads run meanwhile. */
+static PyObject *copy_of(const char *bytes, Py_ssize_t size) {
+    if (size < LONG_COPY)
+        return PyBytes_FromStringAndSize(bytes, size);
+    PyObject *copy = PyBytes_FromStringAndSize(NULL, size);
+    if (copy != NULL) {
+        char *target = PyBytes_AS_STRING(copy);
+        Py_BEGIN_ALLOW_THREADS
+        memcpy(target, bytes, (size_t)size);
+        Py_END_ALLOW_THREADS
+    }
+    return copy;
+}
+
+static PyObject *copied(PyObject *Py_UNUSED(module), PyObject *data) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *copy = copy_of(view.buf, view.len);
+    PyBuffer_Release(&view);
+    return copy;
+}
+
+static int build_start(Cursor *cursor, const char **bytes, Py_ssize_t *size) {
+    int64_t length;
+    if (!read_content(cursor, bytes, &length)) {
+        PyErr_SetString(PyExc_SystemError, cursor->problem);
+        return 0;
+    }
+    *size = (Py_ssize_t)length;
+    return 1;
+}
+
+static PyObject *build_content(Cursor *cursor) {
+    const char *bytes;
+    Py_ssize_t size;
+    if (!build_start(cursor, &bytes, &size))
+        return NULL;
+    return bytes == NULL ? Py_NewRef(Py_None) : copy_of(bytes, size);
+}
+
+static PyObject *build_header(Cursor *cursor) {
+    const char *bytes;
+    Py_ssize_t size;
+    if (!build_start(cursor, &bytes, &size))
+        return NULL;
+    /* Nobody checks a key on its way into the log. What is not UTF-8 in it must not stop a partition (as in Java). */
+    PyObject *key = PyUnicode_DecodeUTF8(bytes, size, "replace");
+    PyObject *value = key == NULL ? NULL : build_content(cursor);
+    PyObject *header = value == NULL ? NULL : PyTuple_Pack(2, key, value);
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    return header;
+}
+
+static PyObject *build_headers(Cursor *cursor) {
+    int64_t count;
+    if (!read_header_count(cursor, &count)) {
+        PyErr_SetString(PyExc_SystemError, "a record was changed after it was checked");
+        return NULL;
+    }
+    PyObject *headers = PyTuple_New((Py_ssize_t)count);
+    for (Py_ssize_t index = 0; headers != NULL && index < count; index++) {
+        PyObject *header = build_header(cursor);
+        if (header == NULL) {
+            Py_CLEAR(headers);
+        } else {
+            PyTuple_SET_ITEM(headers, index, header);
+        }
+    }
+    return headers;
+}
+
+/* Return the headers, which the record keeps as a tuple from then on. */
+static PyObject *record_headers(Record *self, void *Py_UNUSED(closure)) {
+    if (!PyBytes_CheckExact(self->headers))
+        return Py_NewRef(self->headers);
+    PyObject *bytes = Py_NewRef(self->headers);
+    Cursor cursor = cursor_at(bytes, 0);
+    PyObject *built = build_headers(&cursor);
+    if (built != NULL && self->headers == bytes) { /* else the collector ran, and a finalizer has looked here, too */
+        self->headers = Py_NewRef(built);
+        Py_DECREF(bytes);
+    }
+    Py_DECREF(bytes);
+    return built;
+}
+
+static PyObject *record_origin(Record *self, void *index) {
+    return Py_NewRef(PyTuple_GET_ITEM(self->origin, (Py_ssize_t)(intptr_t)index));
+}
+
+static PyMemberDef record_members[] = {
+    {"key", T_OBJECT_EX, offsetof(Record, key), READONLY, NULL},
+    {"value", T_OBJECT_EX, offsetof(Record, value), READONLY, NULL},
+    {"offset", T_LONGLONG, offsetof(Record, offset), READONLY, NULL},
+    {"timestamp", T_LONGLONG, offsetof(Record, timestamp), READONLY, NULL},
+    {0},
+};
+
+static PyGetSetDef record_getset[] = {
+    {.name = "topic", .get = (getter)record_origin, .closure = (void *)TOPIC},
+    {.name = "partition", .get = (getter)record_origin, .closure = (void *)PARTITION},
+    {.name = "timestamp_type", .get = (getter)record_origin, .closure = (void *)TIMESTAMP_TYPE},
+    {.name = "headers", .get = (getter)record_headers},
+    {.name = "leader_epoch", .get = (getter)record_origin, .closure = (void *)LEADER_EPOCH},
+    {0},
+};
+
+/* From Python 3.12 on the collector knows the base class, by typing.Generic. A type that could be traversed does not
+ * inherit that, and without the flag nobody ever calls this. */
+static int record_traverse(PyObject *Py_UNUSED(self), visitproc Py_UNUSED(visit), void *Py_UNUSED(arg)) {
+    return 0;
+}
+
+static PyType_Slot record_slots[] = {
+    {Py_tp_dealloc, record_dealloc},
+    {Py_tp_members, record_members},
+    {Py_tp_getset, record_getset},
+    {Py_tp_traverse, record_traverse},
+    {0},
+};
+
+static PyType_Spec record_spec = {
+    .name = "aiokc._native.extension.ConsumerRecord",
+    .basicsize = sizeof(Record),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = record_slots,
+};
+
+/* RecordReader */
+
+void raise_corrupt(const Reader *self, const Cursor *cursor) {
+    State *state = PyType_GetModuleState(Py_TYPE(self));
+    long long next_offset = self->head.base_offset + self->head.last_delta + 1;
+    long long offset = self->head.base_offset + self->progress.previous_delta + 1;
+    PyObject *what = PyUnicode_FromFormat(cursor->problem, cursor->numbers[0], cursor->numbers[1]);
+    PyObject *args = what == NULL ? NULL : Py_BuildValue("(N)", PyUnicode_FromFormat(
+        "%U; seek() to %lld to skip the batch", what, next_offset));
+    PyObject *where = args == NULL ? NULL : Py_BuildValue("{sOsOsL}", "topic", PyTuple_GET_ITEM(self->origin, TOPIC),
+        "partition", PyTuple_GET_ITEM(self->origin, PARTITION), "offset", offset);
+    PyObject *error = where == NULL ? NULL : PyObject_Call(state->corrupt_record, args, where);
+    if (error != NULL)
+        PyErr_SetObject(state->corrupt_record, error);
+    Py_XDECREF(what);
+    Py_XDECREF(args);
+    Py_XDECREF(where);
+    Py_XDECREF(error);
+}
+
+static int read_field(PyObject *header, const char *name, int64_t *number) {
+    PyObject *field = PyObject_GetAttrString(header, name);
+    if (field == NULL)
+        return 0;
+    *number = PyLong_AsLongLong(field);
+    Py_DECREF(field);
+    return *number != -1 || !PyErr_Occurred();
+}
+
+static int reader_set_header(Reader *self, PyObject *header, PyObject *topic, int partition) {
+    Head *head = &self->head;
+    int64_t base_timestamp, record_count, timestamp_type;
+    if (!read_field(header, "base_offset", &head->base_offset) ||
+        !read_field(header, "last_offset_delta", &head->last_delta) ||
+        !read_field(header, "base_timestamp", &base_timestamp) ||
+        !read_field(header, "max_timestamp", &head->append_time) ||
+        !read_field(header, "record_count", &record_count) ||
+        !read_field(header, "timestamp_type", &timestamp_type))
+        return 0;
+    if (head->base_offset < 0 || head->last_delta < 0 || head->last_delta >= INT64_MAX - head->base_offset ||
+        record_count < 0 || record_count > head->last_delta + 1) {
+        PyErr_SetString(PyExc_ValueError, "the header is none that read_header returns");
+        return 0;
+    }
+    head->base_timestamp = (uint64_t)base_timestamp;
+    head->has_append_time = timestamp_type == 1;
+    head->record_count = Py_MIN(record_count, PY_SSIZE_T_MAX);
+    self->progress = at_first_record(head);
+    PyObject *leader_epoch = PyObject_GetAttrString(header, "leader_epoch");
+    topic = leader_epoch == NULL ? NULL : PyUnicode_FromObject(topic); /* a str, and no subclass with a __dict__ */
+    if (topic != NULL)
+        self->origin = Py_BuildValue("(OiiO)", topic, partition, (int)timestamp_type, leader_epoch);
+    Py_XDECREF(topic);
+    Py_XDECREF(leader_epoch);
+    return self->origin != NULL;
+}
+
+static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"header", "payload", "topic", "partition", NULL};
+    PyObject *header, *payload, *topic;
+    int partition;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOUi:RecordReader", names, &header, &payload, &topic, &partition))
+        return NULL;
+    Reader *self = (Reader *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->payload = PyBytes_FromObject(payload); /* the same object where it is bytes */
+    if (self->payload == NULL || !reader_set_header(self, header, topic, partition)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    Cursor cursor = cursor_at(self->payload, 0);
+    cursor.numbers[0] = cursor.size;
+    cursor.numbers[1] = self->progress.remaining;
+    cursor.problem = wrong_size(&self->head, cursor.size);
+    if (cursor.problem != NULL) {
+        raise_corrupt(self, &cursor);
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void reader_dealloc(Reader *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF(self->payload);
+    Py_XDECREF(self->origin);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *new_content(Cursor *cursor, int64_t place) {
+    if (place == NULL_PLACE)
+        return Py_NewRef(Py_None);
+    cursor->at = place;
+    return build_content(cursor);
+}
+
+static PyObject *new_headers(const State *state, const Cursor *cursor, const Layout *layout) {
+    int64_t place = layout->places[HEADERS];
+    if (place == NULL_PLACE)
+        return Py_NewRef(state->no_headers);
+    return PyBytes_FromStringAndSize((const char *)cursor->data + place, (Py_ssize_t)(layout->end - place));
+}
+
+static PyObject *new_record(const State *state, PyObject *origin, const Head *head, Cursor *cursor,
+                            const Layout *layout) {
+    PyObject *key = new_content(cursor, layout->places[KEY]);
+    PyObject *value = key == NULL ? NULL : new_content(cursor, layout->places[VALUE]);
+    PyObject *headers = value == NULL ? NULL : new_headers(state, cursor, layout);
+    Record *record = headers == NULL ? NULL : PyObject_New(Record, state->record_type);
+    if (record == NULL) {
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+        Py_XDECREF(headers);
+        return NULL;
+    }
+    record->origin = Py_NewRef(origin);
+    record->key = key;
+    record->value = value;
+    record->headers = headers;
+    record->offset = head->base_offset + layout->offset_delta;
+    record->timestamp = timestamp_of(head, layout);
+    return (PyObject *)record;
+}
+
+PyObject *list_with_room(int64_t count) {
+    PyObject *records = PyList_New((Py_ssize_t)Py_MAX(0, count));
+    if (records != NULL)
+        Py_SET_SIZE(records, 0);
+    return records;
+}
+
+int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
+                  int64_t most, PyObject *records) {
+    Progress here = *progress; /* in registers */
+    Py_ssize_t first = PyList_GET_SIZE(records), filled = first;
+    int64_t count = 0;
+    for (most = Py_MIN(most, here.remaining); count < most; count++) {
+        Layout layout;
+        if (!read_record(cursor, &here, head->last_delta, &layout))
+            break;
+        PyObject *record = new_record(state, origin, head, cursor, &layout);
+        if (record == NULL) {
+            while (filled > first)
+                Py_DECREF(PyList_GET_ITEM(records, --filled));
+            return -1;
+        }
+        PyList_SET_ITEM(records, filled++, record);
+        advance(&here, &layout);
+    }
+    Py_SET_SIZE(records, filled);
+    *progress = here;
+    return count;
+}
+
+static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"count", "from_offset", NULL};
+    Py_ssize_t count;
+    long long from_offset = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|L:take", names, &count, &from_offset))
+        return NULL;
+    int64_t most = Py_MIN(count, self->progress.remaining), filled = 0;
+    PyObject *records = list_with_room(most);
+    if (records == NULL)
+        return NULL;
+    Cursor cursor = cursor_at(self->payload, 0);
+    if (self->head.base_offset + self->progress.previous_delta + 1 >= from_offset ||
+        skip_to(&cursor, &self->progress, self->head.last_delta, from_offset - self->head.base_offset))
+        filled = fill_list(PyType_GetModuleState(Py_TYPE(self)), self->origin, &self->head, &self->progress, &cursor,
+                           most, records);
+    if (filled == 0 && cursor.problem != NULL) {
+        raise_corrupt(self, &cursor);
+        filled = -1;
+    }
+    if (filled < 0)
+        Py_CLEAR(records);
+    return records;
+}
+
+static PyObject *reader_rewind(Reader *self, PyObject *Py_UNUSED(ignored)) {
+    self->progress = at_first_record(&self->head);
+    Py_RETURN_NONE;
+}
+
+static PyObject *reader_next_offset(Reader *self, void *Py_UNUSED(closure)) {
+    return PyLong_FromLongLong(self->head.base_offset + self->progress.previous_delta + 1);
+}
+
+static PyMethodDef reader_methods[] = {
+    {"rewind", (PyCFunction)reader_rewind, METH_NOARGS, PyDoc_STR("Go back to the first record.")},
+    {"take", (PyCFunction)(void (*)(void))reader_take, METH_VARARGS | METH_KEYWORDS,
+     PyDoc_STR("take(count, from_offset=0) -> list[ConsumerRecord]\n\n"
+               "The next records with an offset >= from_offset, at most count; [] once the batch is finished.")},
+    {0},
+};
+
+static PyMemberDef reader_members[] = {
+    {"remaining", T_LONGLONG, offsetof(Reader, progress.remaining), READONLY,
+     PyDoc_STR("Records that were not looked at yet. 0: the batch is finished.")},
+    {0},
+};
+
+static PyGetSetDef reader_getset[] = {
+    {.name = "next_offset", .get = (getter)reader_next_offset,
+     .doc = PyDoc_STR("The offset behind the last record that was looked at.")},
+    {0},
+};
+
+static PyType_Slot reader_slots[] = {
+    {Py_tp_new, reader_new},
+    {Py_tp_dealloc, reader_dealloc},
+    {Py_tp_methods, reader_methods},
+    {Py_tp_members, reader_members},
+    {Py_tp_getset, reader_getset},
+    {Py_tp_doc, PyDoc_STR("The records of one batch, decoded as they are asked for.")},
+    {0},
+};
+
+static PyType_Spec reader_spec = {
+    .name = "aiokc._native.extension.RecordReader",
+    .basicsize = sizeof(Reader),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = reader_slots,
+};
+
+static PyMethodDef functions[] = {
+    {"copied", copied, METH_O,
+     PyDoc_STR("copied(data) -> bytes\n\nThe same bytes, copied while other threads run if they are many.")},
+    {0},
+};
+
+int add_records(PyObject *module, State *state) {
+    PyObject *types = PyImport_ImportModule("aiokc.types");
+    PyObject *public_record = types == NULL ? NULL : PyObject_GetAttrString(types, "ConsumerRecord");
+    Py_XDECREF(types);
+    if (public_record == NULL)
+        return -1;
+    state->record_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &record_spec, public_record);
+    Py_DECREF(public_record);
+    state->no_headers = PyTuple_New(0);
+    if (state->record_type == NULL || state->no_headers == NULL || PyModule_AddType(module, state->record_type) < 0)
+        return -1;
+    if (PyModule_AddFunctions(module, functions) < 0)
+        return -1;
+    state->reader_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &reader_spec, NULL);
+    return state->reader_type == NULL ? -1 : PyModule_AddType(module, state->reader_type);
+}

@@ -1,0 +1,96 @@
+/* Runs: batches that lie side by side in a Fetch response, uncompressed, of records and nothing else. What a batch costs
+ * in Python (a header object, a reader, its part in two lists) is as much as a hundred records cost here; so rows, and
+ * records, are made of a whole run at a time, and where it lies: nothing is copied but what they keep.
+ *
+ * Nothing in here complains. A run ends before the first batch that is anything else, and rows and records end before
+ * whatever is wrong: that batch is read in the way of any other, which knows what to say.
+ */
+
+#ifndef AIOKC_RUNS_H
+#define AIOKC_RUNS_H
+
+#include "module.h"
+
+/* A batch: where its fields lie, see batch.py */
+
+enum {
+    LENGTH_AT = 8,
+    PREFIX = 12, /* what the length does not count */
+    EPOCH_AT = 12,
+    MAGIC_AT = 16,
+    CRC_AT = 17,
+    CRC_START = 21,
+    ATTRIBUTES_AT = 21,
+    LAST_DELTA_AT = 23,
+    BASE_TIMESTAMP_AT = 27,
+    MAX_TIMESTAMP_AT = 35,
+    COUNT_AT = 57,
+    HEADER_SIZE = 61
+};
+
+#define LOG_APPEND_TIME 0x08
+#define TRANSACTIONAL 0x10
+
+/* So many bytes are read by one call, whatever becomes of them, and those of one batch more: some 0.3 ms. Each batch
+ * counts for so many more, since its CRC is a call; one that was read before, for its header only. */
+#define READ_AT_ONCE (1 << 20)
+#define BATCH_COUNTS 1024
+
+typedef struct {
+    const uint8_t *bytes;
+    int64_t size;
+    int64_t next_offset;
+    int32_t epoch;
+    int attributes;
+    Head head;
+} Whole;
+
+static inline uint64_t read_number(const uint8_t *bytes, int width) {
+    uint64_t number = 0;
+    for (int index = 0; index < width; index++)
+        number = number << 8 | bytes[index];
+    return number;
+}
+
+static inline int32_t read_int32(const uint8_t *bytes) {
+    return (int32_t)read_number(bytes, 4);
+}
+
+/* The batch that begins there, if all of it is there and read_header would let it through; and it is plain. */
+static inline int read_batch(const Py_buffer *run, int64_t at, Whole *batch) {
+    const uint8_t *bytes = (const uint8_t *)run->buf + at;
+    if (run->len - at < HEADER_SIZE)
+        return 0;
+    Head *head = &batch->head;
+    batch->bytes = bytes;
+    batch->size = PREFIX + (int64_t)read_int32(bytes + LENGTH_AT);
+    batch->epoch = read_int32(bytes + EPOCH_AT);
+    batch->attributes = (int)read_number(bytes + ATTRIBUTES_AT, 2);
+    head->base_offset = (int64_t)read_number(bytes, 8);
+    head->last_delta = read_int32(bytes + LAST_DELTA_AT);
+    head->record_count = read_int32(bytes + COUNT_AT);
+    head->base_timestamp = read_number(bytes + BASE_TIMESTAMP_AT, 8);
+    head->append_time = (int64_t)read_number(bytes + MAX_TIMESTAMP_AT, 8);
+    head->has_append_time = batch->attributes & LOG_APPEND_TIME;
+    if (bytes[MAGIC_AT] != 2 || batch->attributes & ~(LOG_APPEND_TIME | TRANSACTIONAL) || batch->size < HEADER_SIZE ||
+        batch->size > run->len - at || head->base_offset < 0 || head->last_delta < 0 ||
+        head->last_delta >= INT64_MAX - head->base_offset || head->record_count < 0 ||
+        head->record_count > head->last_delta + 1)
+        return 0;
+    batch->next_offset = head->base_offset + head->last_delta + 1;
+    return 1;
+}
+
+/* Whether the bytes are those that the CRC was computed of; -1 with an exception. */
+static inline int is_sound(const State *state, const Whole *batch) {
+    PyObject *bytes = PyMemoryView_FromMemory((char *)batch->bytes + CRC_START, (Py_ssize_t)(batch->size - CRC_START),
+                                              PyBUF_READ);
+    /* The 0: it keeps the GIL, for a few microseconds. Who gives it up for each batch may wait for it each time. */
+    PyObject *found = bytes == NULL ? NULL : PyObject_CallFunction(state->crc32c, "Oii", bytes, 0, 0);
+    Py_XDECREF(bytes);
+    unsigned long crc = found == NULL ? 0 : PyLong_AsUnsignedLong(found);
+    Py_XDECREF(found);
+    return PyErr_Occurred() ? -1 : crc == read_number(batch->bytes + CRC_AT, 4);
+}
+
+#endif

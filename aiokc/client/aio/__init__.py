@@ -1,0 +1,1 @@
+"""What asyncio does not have: signals, a supervisor of tasks, slices of the loop's time."""

@@ -1,0 +1,36 @@
+"""One task at a time: the guard around the calls that hand out records."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...errors import ConcurrentCall
+from .time_slice import Turn
+
+
+class SingleUser:
+    """Where one task at a time may be: from ``enters`` to ``leaves``, with nothing but that task's own code between."""
+
+    def __init__(self) -> None:
+        self._user: asyncio.Task[object] | None = None
+        self._last_user: asyncio.Task[object] | None = None
+        self.turn = Turn()
+
+    def refuse_others(self) -> None:
+        """Raise ConcurrentCall where another call is in here."""
+        if self._user is not None:
+            raise ConcurrentCall(
+                f"getmany, getone or the iterator is running in task {self._user.get_name()!r}: a consumer serves one "
+                "task at a time; use one consumer for each, or hand records over by a queue"
+            )
+
+    def enters(self) -> None:
+        self._user = asyncio.current_task()
+
+    def leaves(self) -> None:
+        self._user, self._last_user = None, self._user
+
+    @property
+    def was_this_task(self) -> bool:
+        """Whether the last call of those was this task's: then what it returned is in this task's hands."""
+        return self._last_user is asyncio.current_task() and self._user is None

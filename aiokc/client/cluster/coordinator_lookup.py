@@ -1,0 +1,197 @@
+"""Which broker is a group's coordinator, and asking it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Final, TypeVar
+
+from ...config import ClientConfig
+from ...core.backoff import Backoff
+from ...core.rate_limit import RateLimit, and_more
+from ...error_codes import ErrorCode
+from ...errors import (
+    BrokerError,
+    ConnectionFailed,
+    KafkaError,
+    MalformedResponse,
+    RequestTimedOut,
+    UnsupportedVersion,
+    broker_error,
+)
+from ...net.connection import Connection, Route
+from ...net.pool import Pool, Purpose
+from ...types import Broker
+from ...wire import Request, Response, prepare
+from ...wire.messages.discovery import Coordinator as Found
+from ...wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
+
+logger = logging.getLogger("aiokc.group")
+
+R = TypeVar("R", bound=Response)
+
+_GROUP: Final = 0  # key_type of FindCoordinator
+_ONE_KEY: Final = 3  # the last version of FindCoordinator that asks for one key; later ones take a list
+_WARNING_INTERVAL: Final = 30.0
+
+prepare(FindCoordinatorRequest, version=_ONE_KEY)
+
+
+class CoordinatorLookup:
+    """The coordinator of one group: looked up when somebody needs it, and again after ``forget``.
+
+    One that is forgotten as soon as it was found is in trouble, or not yet what the others take it for. All who ask it
+    (heartbeats, commits, joins) wait for the same lookup, so the growing pause before that is what keeps them all calm.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: Pool,
+        group_id: str,
+        random: Random,
+        request_metadata: Callable[[], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._pool = pool
+        self._group_id = group_id
+        self._backoff = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+        self._found_at = -math.inf
+        self._request_metadata = request_metadata
+        self._node_id: int | None = None
+        self._last_node_id: int | None = None
+        self._looking = asyncio.Lock()
+        self._last_error: KafkaError | None = None
+        self._warnings = RateLimit(_WARNING_INTERVAL)
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why none is found; None while nobody looks in vain."""
+        return self._last_error
+
+    async def coordinator(self, timeout: float) -> int:
+        """Return the coordinator's node id. One lookup is under way at a time, whoever waits for it.
+
+        Raises RequestTimedOut after ``timeout`` seconds, and at once what a lookup can't cure: AuthorizationFailed,
+        AuthenticationFailed, UnsupportedVersion, BrokerError.
+        """
+        if self._node_id is not None:
+            return self._node_id
+        deadline = asyncio.get_running_loop().time() + timeout
+        try:
+            async with asyncio.timeout_at(deadline), self._looking:
+                return await self._look_up(deadline)
+        except TimeoutError as error:
+            why = f": {self._last_error}" if self._last_error is not None else ""
+            raise RequestTimedOut(
+                f"no coordinator found for group {self._group_id!r} within {timeout:.3g} s{why}"
+            ) from (self._last_error or error)
+
+    async def connect(self, timeout: float) -> None:
+        """Have the connection for heartbeats, offsets and commits before it is needed, where that can be done."""
+        if self._node_id is not None:
+            with suppress(KafkaError):  # whoever needs it tries again, and is told
+                await self._pool.connection(self._node_id, Purpose.COORDINATOR, timeout=timeout)
+
+    def route(self) -> Route | None:
+        """Return the way to the coordinator that was found last, also while it is looked up anew; None without one."""
+        return None if self._last_node_id is None else self._pool.route(self._last_node_id)
+
+    def forget(self, node_id: int | None) -> None:
+        """Look the coordinator up anew if it is still believed to be ``node_id`` (None: whichever it is)."""
+        if self._node_id is not None and node_id in (None, self._node_id):
+            logger.debug("group %r: looking its coordinator up anew (it was broker %d)", self._group_id, self._node_id)
+            self._node_id = None
+
+    async def ask(
+        self,
+        request_type: type[Request[R]],
+        build: Callable[[int], Request[R]],
+        *,
+        timeout: float,
+        purpose: Purpose = Purpose.COORDINATOR,
+        max_version: int | None = None,
+    ) -> tuple[int, R]:
+        """Return the coordinator's node id and its answer to what ``build`` makes for the version in use.
+
+        Raises what ``coordinator`` and the pool raise. A coordinator that gives no answer is forgotten.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        node_id = await self.coordinator(timeout)
+        connection: Connection | None = None
+        try:
+            connection = await self._pool.connection(node_id, purpose, timeout=deadline - loop.time())
+            version = connection.usable_version(request_type, max_version)
+            return node_id, await self._pool.request(
+                node_id, build(version), purpose=purpose, timeout=deadline - loop.time(), max_version=version
+            )
+        except (ConnectionFailed, RequestTimedOut, MalformedResponse) as error:
+            self.forget(node_id)
+            is_there = connection is not None and not isinstance(error, RequestTimedOut)
+            if self._request_metadata is not None and not is_there:
+                self._request_metadata()  # it may be a broker that the metadata does not know yet, or that has moved
+            raise
+        except asyncio.CancelledError:
+            if purpose is Purpose.JOIN and connection is not None:
+                connection.close()  # the broker answers what follows only after the JoinGroup that it has parked
+            raise
+
+    async def _look_up(self, deadline: float) -> int:
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._found_at > self._config.retry_backoff_max_ms / 1e3:
+            self._backoff.reset()  # it has been of use for a while
+        elif self._node_id is None:
+            await asyncio.sleep(self._backoff.next())
+        while self._node_id is None:
+            timeout = min(deadline - loop.time(), self._config.request_timeout_ms / 1e3)
+            try:
+                self._node_id = await self._find(timeout)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                self._last_error = error
+                if (held_back := self._warnings.admit("lookup", loop.time())) is not None:
+                    # A cluster without any group answers so until it has made the topic for their offsets.
+                    level = logging.INFO if not held_back and _is_first_group(error) else logging.WARNING
+                    more = and_more(held_back)
+                    logger.log(level, "group %r: no coordinator yet: %s%s", self._group_id, error, more)
+                await asyncio.sleep(self._backoff.next())
+        return self._node_id
+
+    async def _find(self, timeout: float) -> int:
+        try:
+            request = FindCoordinatorRequest(key=self._group_id, key_type=_GROUP)
+            response = await self._pool.request(None, request, timeout=timeout, max_version=_ONE_KEY)
+            code, message, node_id = response.error_code, response.error_message, response.node_id
+            broker = Broker(node_id, response.host, response.port)
+        except UnsupportedVersion:  # a broker that has dropped the versions for one key
+            request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self._group_id])
+            response = await self._pool.request(None, request, timeout=timeout)
+            own = self._own(response)
+            code, message, node_id = own.error_code, own.error_message, own.node_id
+            broker = Broker(node_id, own.host, own.port)
+        if code != ErrorCode.NONE:
+            raise broker_error(code, f"coordinator of group {self._group_id!r}" + (f": {message}" if message else ""))
+        if node_id != self._last_node_id:
+            logger.info("group %r: broker %d is its coordinator", self._group_id, node_id)
+        self._pool.introduce(broker)  # so that the member can join before the first metadata are there
+        self._last_node_id = node_id
+        self._found_at = asyncio.get_running_loop().time()
+        self._last_error = None
+        self._warnings.forget("lookup")
+        return node_id
+
+    def _own(self, response: FindCoordinatorResponse) -> Found:
+        for found in response.coordinators:
+            if found.key == self._group_id:
+                return found
+        raise MalformedResponse(f"the answer to FindCoordinator does not name group {self._group_id!r}")
+
+
+def _is_first_group(error: KafkaError) -> bool:
+    return isinstance(error, BrokerError) and error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE

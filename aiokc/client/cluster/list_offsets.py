@@ -1,0 +1,208 @@
+"""Offsets by timestamp, from the leaders of the partitions (ListOffsets)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import Final
+
+import anyio
+
+from ...config import ClientConfig
+from ...core.backoff import Backoff
+from ...core.cluster.snapshot import Cluster, known_error
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, ConnectionFailed, KafkaError, RequestTimedOut, broker_error, fresh
+from ...net.pool import Pool
+from ...types import OffsetAndTimestamp, TopicPartition
+from ...wire import prepare
+from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from .metadata import Metadata
+
+logger = logging.getLogger("aiokc.offsets")
+prepare(ListOffsetsRequest)
+
+# More partitions than this are asked about by several requests, one after the other on the same connection: neither to
+# write nor to read one holds the loop for long. Not fewer: whose position comes first is fetched first, and the next
+# Fetch, which finds nothing more of those, parks at the broker for fetch_max_wait_ms before others can be asked for.
+AT_ONCE: Final = 1_000
+
+Asked = Mapping[TopicPartition, int]
+Found = dict[TopicPartition, OffsetAndTimestamp | None]
+
+# A broker of another opinion on who leads, a log that is not ready: the next metadata or the next moment cures it.
+_REFRESH = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one leader said: an offset, or an error, for each partition that it spoke of."""
+
+    found: Found
+    errors: dict[TopicPartition, KafkaError]
+
+
+class OffsetLister:
+    """Asks the leaders. Needs the metadata driver to run beside it."""
+
+    def __init__(self, config: ClientConfig, pool: Pool, metadata: Metadata, random: Random) -> None:
+        self._config = config
+        self._pool = pool
+        self._metadata = metadata
+        self._random = random
+
+    async def list_offsets(self, asked: Asked, *, timeout: float) -> Found:
+        """Return the offset for each timestamp (EARLIEST, LATEST, or ms); None where no record is that young.
+
+        Retries, with refreshed metadata, until ``timeout``; then raises RequestTimedOut with the last cause, or
+        UnknownTopic where the cluster says that a partition does not exist. Other error codes raise BrokerError, those
+        of a topic (AuthorizationFailed, an invalid name) as soon as metadata that are newer than the call say so.
+        """
+        version = self._metadata.cluster.version
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        backoff = Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
+        found: Found = {}
+        causes: list[Exception] = []
+        while left := {tp: timestamp for tp, timestamp in asked.items() if tp not in found}:
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                raise self._too_late(left, timeout, causes)
+            await self._ask_leaders(left, remaining, found, causes)
+            if len(found) < len(asked):
+                self._metadata.request_update()
+                await self._metadata.changed.wait(min(backoff.next(), max(0.0, deadline - loop.time())))
+                if self._metadata.cluster.version > version:
+                    error = known_error(self._metadata.cluster, {tp.topic for tp in left if tp not in found})
+                    if error is not None:
+                        raise fresh(error)
+        return found
+
+    async def _ask_leaders(self, left: Asked, timeout: float, found: Found, causes: list[Exception]) -> None:
+        by_leader = group_by_leader(self._metadata.cluster, left)
+        if not by_leader:
+            await self._metadata.changed.wait(min(timeout, self._config.retry_backoff_max_ms / 1e3))
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        failures: list[KafkaError] = []
+
+        async def ask(node_id: int, asked: Asked) -> None:
+            for portion in _portions(asked):
+                answer = await self.ask(node_id, portion, timeout=deadline - loop.time())
+                found.update(answer.found)
+                for error in answer.errors.values():
+                    (causes if may_pass(error) else failures).append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for node_id, asked in by_leader.items():
+                tasks.start_soon(ask, node_id, asked)
+        if failures:
+            raise fresh(failures[0])
+
+    async def ask(self, node_id: int, asked: Asked, *, timeout: float) -> Answer:
+        """Ask one leader, once. Raises nothing: each partition has an offset or an error in the answer."""
+        try:
+            response = await self._pool.request(
+                node_id, self._request(asked), timeout=min(timeout, self._config.request_timeout_ms / 1e3)
+            )
+        except KafkaError as error:
+            return Answer({}, dict.fromkeys(asked, error))
+        answer = Answer({}, {})
+        for tp, error_code, offset in read_offsets(response):
+            if error_code == ErrorCode.NONE:
+                answer.found[tp] = offset
+            elif error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
+                answer.found[tp] = None  # a log in the format of Kafka 0.9 has no timestamps to search
+            else:
+                answer.errors[tp] = broker_error(error_code, f"listing offsets of {tp} at broker {node_id}")
+        return answer
+
+    def _request(self, asked: Asked) -> ListOffsetsRequest:
+        cluster = self._metadata.cluster
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for tp, timestamp in asked.items():
+            topics.setdefault(tp.topic, []).append(
+                ListOffsetsPartition(
+                    partition_index=tp.partition,
+                    current_leader_epoch=cluster.leader_epoch(tp),
+                    timestamp=timestamp,
+                )
+            )
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=1 if self._config.isolation_level == "read_committed" else 0,
+            topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+            timeout_ms=self._config.request_timeout_ms,
+        )
+
+    def _too_late(self, left: Asked, timeout: float, causes: list[Exception]) -> Exception:
+        cluster = self._metadata.cluster
+        names = ", ".join(str(tp) for tp in sorted(left)[:5]) + (" ..." if len(left) > 5 else "")
+        for tp in sorted(left):
+            if cluster.errors.get(tp.topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the cluster has no topic {tp.topic!r}")
+            if tp.topic in cluster.topics and cluster.partition(tp) is None:
+                count = len(cluster.topics[tp.topic].partitions)
+                return broker_error(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist: the topic has {count} partitions"
+                )
+        error = RequestTimedOut(f"no offsets of {names} after {timeout:.3g} s")
+        error.__cause__ = causes[-1] if causes else self._metadata.error
+        return error
+
+
+def _portions(asked: Asked) -> Iterator[Asked]:
+    """Yield all that one leader is asked for, by as many partitions as one request is to have."""
+    left = iter(asked.items())
+    while portion := dict(islice(left, AT_ONCE)):
+        yield portion
+
+
+def may_pass(error: KafkaError) -> bool:
+    """Whether asking again, with newer metadata, may help. Authentication, say, or the version is not cured so."""
+    if isinstance(error, BrokerError):
+        return error.code in _REFRESH
+    return isinstance(error, ConnectionFailed | RequestTimedOut)
+
+
+def group_by_leader(cluster: Cluster, asked: Asked) -> dict[int, dict[TopicPartition, int]]:
+    """Sort the question by the broker that can answer it; partitions without a leader are left out."""
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    for tp, timestamp in asked.items():
+        leader = cluster.leader(tp)
+        if leader is not None:
+            by_leader.setdefault(leader.node_id, {})[tp] = timestamp
+    return by_leader
+
+
+def read_offsets(response: ListOffsetsResponse) -> list[tuple[TopicPartition, int, OffsetAndTimestamp | None]]:
+    """Return (partition, error code, offset); offset -1 means that no record is at or after the timestamp."""
+    return [
+        (
+            TopicPartition(topic.name, part.partition_index),
+            part.error_code,
+            OffsetAndTimestamp(part.offset, part.timestamp, part.leader_epoch if part.leader_epoch >= 0 else None)
+            if part.offset >= 0
+            else None,
+        )
+        for topic in response.topics
+        for part in topic.partitions
+    ]

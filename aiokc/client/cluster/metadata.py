@@ -1,0 +1,219 @@
+"""Keeping the picture of the cluster up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final, TypeVar, cast
+
+from ...config import ClientConfig
+from ...core.backoff import Backoff
+from ...core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
+from ...error_codes import ErrorCode, error_name
+from ...errors import KafkaError, RequestTimedOut
+from ...net.pool import Pool
+from ...types import Broker, TopicPartition
+from ...wire import prepare
+from ...wire.messages.discovery import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..aio.signal import Signal
+from .topic_interest import Interests, TopicInterest
+
+logger = logging.getLogger("aiokc.metadata")
+prepare(MetadataRequest)
+
+T = TypeVar("T")
+
+# What is said of a topic that is being created, or may be.
+_COMING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+
+
+class Metadata:
+    """The newest Cluster, refreshed when it is too old and when somebody found it wrong.
+
+    ``changed`` is notified after each refresh, and ``cluster`` is then another object.
+    """
+
+    def __init__(
+        self, config: ClientConfig, pool: Pool, random: Random, *, allow_auto_topic_creation: bool = False
+    ) -> None:
+        self.cluster = Cluster()
+        self.changed = Signal()
+        self.error: KafkaError | None = None
+        self._config = config
+        self._pool = pool
+        self._random = random
+        self._create = allow_auto_topic_creation
+        self._interests = Interests(self.request_update)
+        self._wanted = Signal()
+        self._leaders: dict[TopicPartition, NewLeader] = {}
+        self._leader_addresses: dict[int, Broker] = {}
+        self._update_asked = True
+        self._asking = False
+        self._last_refresh = float("-inf")
+        self._due = float("-inf")
+        self._lacking: Mapping[str, int] = {}
+        self._search_pauses = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+
+    def interest(self, *, may_create: bool = False) -> TopicInterest:
+        """Return what its owner says by which topics to keep up to date. What a new one is added to asks for an update.
+
+        ``may_create``: whether brokers may create them, where ``allow_auto_topic_creation`` says so, too.
+        """
+        return TopicInterest(self._interests, may_create=may_create)
+
+    @property
+    def followed(self) -> frozenset[str] | None:
+        """The topics that are kept up to date, for whoever wants them; None: all."""
+        return self._interests.topics
+
+    @property
+    def refreshed_at(self) -> float:
+        """When the newest answer came, by the loop's clock."""
+        return self._last_refresh
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last refresh."""
+        return asyncio.get_running_loop().time() - self._last_refresh
+
+    def request_update(self) -> None:
+        """Somebody found the picture wrong (NOT_LEADER, a lost broker): refresh it, at most each retry_backoff_ms."""
+        if not self._update_asked:
+            self._update_asked = True
+            self._wanted.notify()
+
+    def request_missing(self) -> None:
+        """Something is not in the picture yet: refresh it, unless an answer that may have it is on its way."""
+        if not self._asking:
+            self.request_update()
+
+    async def first(self, timeout: float) -> None:
+        """Return once the first broker has answered. Raises KafkaError, NoBrokersAvailable above all."""
+        self._update_asked = False
+        await self._refresh(timeout)
+
+    async def run(self) -> None:
+        """Refresh for ever, after ``first``. What goes wrong is kept in ``error`` until a refresh succeeds."""
+        while self.cluster.version == 0:
+            await self.changed.wait()
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
+        while True:
+            while not self._update_asked and (left := self._due - loop.time()) > 0:
+                await self._wanted.wait(left)
+            self._update_asked = False
+            try:
+                await self._refresh(self._config.request_timeout_ms / 1e3)
+            except KafkaError as error:
+                self.error = error
+                self._update_asked = True
+                logger.warning("cannot refresh the metadata: %s", error)
+                self.changed.notify()
+                await asyncio.sleep(backoff.next())
+                continue
+            if self._update_asked:  # found wrong again while the answer was on its way
+                await asyncio.sleep(backoff.next())
+            else:
+                backoff.reset()
+                await asyncio.sleep(self._config.retry_backoff_ms / 1e3)
+
+    def _max_age(self) -> float:
+        """How long this picture may stand: not long where it lacks a followed topic, which may be created yet.
+
+        A broker creates a topic in the time of some requests, and consumers wait for its partitions: so the first looks
+        come soon after one another, and then, for as long as nothing changes, each ``retry_backoff_max_ms``.
+        """
+        before, self._lacking = self._lacking, self._cluster_errors()
+        if self._lacking != before:
+            self._search_pauses.reset()
+        longest = self._config.metadata_max_age_ms / 1e3
+        if not self._lacking:
+            return longest
+        if _COMING.isdisjoint(self._lacking.values()):
+            return min(self._config.retry_backoff_max_ms / 1e3, longest)
+        return min(self._search_pauses.next(), longest)
+
+    def _cluster_errors(self) -> dict[str, int]:
+        return {topic: code for topic, code in self.cluster.errors.items() if topic in (self.followed or ())}
+
+    async def _refresh(self, timeout: float) -> None:
+        known = self._cluster_errors()
+        merged: Cluster | None = None
+        deadline = asyncio.get_running_loop().time() + timeout
+        for topics, create in self._questions():
+            self._asking = True
+            try:
+                response = await self._ask(topics, deadline - asyncio.get_running_loop().time(), create=create)
+            finally:
+                self._asking = False
+            merged = await _merged(merged or self.cluster, response, complete=topics is None)
+        assert merged is not None  # there is always something to ask
+        # A broker that has not heard of an election yet must not undo what the new leader's predecessor said of it.
+        self.cluster, held = with_leaders(merged, self._leaders, self._leader_addresses)
+        self._leaders = {tp: leader for tp, leader in self._leaders.items() if tp in held}
+        if not held:
+            self._leader_addresses = {}
+        for topic, code in self._cluster_errors().items():
+            if known.get(topic) != code:
+                logger.warning("topic %r: %s; looking again until that changes", topic, error_name(code))
+        self._last_refresh = asyncio.get_running_loop().time()
+        self._due = self._last_refresh + self._max_age()
+        self.error = None
+        self._pool.set_brokers(self.cluster.brokers)
+        self.changed.notify()
+
+    def learn_leaders(
+        self, leaders: Mapping[TopicPartition, NewLeader], brokers: Mapping[int, Broker]
+    ) -> set[TopicPartition]:
+        """Take over what an answer says of leaders (KIP-951), and return the partitions that moved by that.
+
+        ``changed`` is not notified, and the version stays: a refresh is to follow.
+        """
+        cluster, moved = with_leaders(self.cluster, leaders, brokers)
+        if moved:
+            self.cluster = cluster
+            self._leaders.update((tp, leaders[tp]) for tp in moved)
+            self._leader_addresses.update(brokers)
+            self._pool.set_brokers(cluster.brokers)
+        return moved
+
+    async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
+        """Return the picture of these topics (None: all) as of now; what is followed stays as it is."""
+        response = await self._ask(topics, timeout, create=False)
+        return await _merged(self.cluster, response, complete=topics is None)
+
+    def _questions(self) -> list[tuple[frozenset[str] | None, bool]]:
+        """What to ask for, each with whether brokers may create it: a request says that of all its topics at once."""
+        topics = self.followed
+        if topics is None or not self._create:
+            return [(topics, False)]
+        creatable = self._interests.creatable
+        others = topics - creatable
+        return [(creatable, True), (others, False)] if others and creatable else [(topics, not others)]
+
+    async def _ask(self, topics: frozenset[str] | None, timeout: float, *, create: bool) -> MetadataResponse:
+        names = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
+        request = MetadataRequest(topics=names, allow_auto_topic_creation=create)
+        return await self._pool.request(None, request, timeout=timeout)
+
+    async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
+        """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut, with its cause."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while (found := look(self.cluster)) is None:
+            self.request_missing()
+            if not await self.changed.wait(deadline - loop.time()):
+                raise RequestTimedOut(f"{what}: not known after {timeout:.3g} s") from self.error
+        return found
+
+
+async def _merged(old: Cluster, response: MetadataResponse, *, complete: bool) -> Cluster:
+    steps = merge(old, response, complete=complete)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast(Cluster, done.value)
+        await asyncio.sleep(0)

@@ -1,0 +1,77 @@
+"""Following a pattern: which topics match it, in every new picture of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ...core.cluster.snapshot import Cluster
+from ...core.cluster.topic_pattern import TopicPattern
+from ...core.subscription.state import Subscription
+from ...errors import RequestTimedOut
+from ..aio.signal import Signal
+from .metadata import Metadata
+
+logger = logging.getLogger("aiokc.metadata")
+
+
+class PatternTopics:
+    """Keeps the topics of a subscription by pattern equal to what the metadata show. ``changed`` is called after.
+
+    A picture that was asked for by topic names says nothing of new ones, so only complete ones count.
+    """
+
+    def __init__(self, metadata: Metadata, subscription: Subscription, changed: Callable[[], None]) -> None:
+        self.wake = Signal()
+        self._metadata = metadata
+        self._subscription = subscription
+        self._changed = changed
+        self._interest = metadata.interest()
+        self._seen: tuple[Cluster, TopicPattern] | None = None
+
+    def subscription_changed(self) -> None:
+        """To be called when the user has begun to follow a pattern, or has ended that."""
+        self._interest.set(() if self._subscription.pattern is None else None)
+
+    async def run(self) -> None:
+        """Follow the metadata for ever."""
+        while True:
+            if not await self._look():
+                await self.wake.wait()
+
+    async def refresh(self, max_age: float, timeout: float) -> None:
+        """Look at the topics of at most ``max_age`` seconds ago; where nobody answers in time, at the known ones."""
+        version = self._metadata.cluster.version
+        if self._metadata.age > max_age or not self._metadata.cluster.complete:
+
+            def newer(cluster: Cluster) -> bool | None:
+                return (cluster.complete and cluster.version > version) or None
+
+            try:
+                await self._metadata.wait_for(newer, timeout, "the topics that match the pattern")
+            except RequestTimedOut as error:
+                logger.warning("joining with the topics that are known: %s", error)
+        await self._look()
+
+    async def _look(self) -> bool:
+        """Match the topics if there is news; return whether that was so. Gives way to others in between."""
+        cluster, pattern = self._metadata.cluster, self._subscription.pattern
+        if pattern is None or not cluster.complete:
+            return False
+        if self._seen is not None and self._seen[0] is cluster and self._seen[1] is pattern:
+            return False
+        steps = pattern.match(cluster.topics)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                topics: frozenset[str] = done.value
+                break
+            await asyncio.sleep(0)
+        if self._subscription.pattern is pattern and self._metadata.cluster is cluster:
+            self._seen = cluster, pattern
+            if self._subscription.matched(topics):
+                logger.info("topics that match %s: %s", pattern, ", ".join(sorted(topics)) or "none")
+                self._changed()
+        return True

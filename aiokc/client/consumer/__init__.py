@@ -1,0 +1,1 @@
+"""The public Consumer, and what it is wired from."""

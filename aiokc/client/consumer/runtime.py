@@ -1,0 +1,442 @@
+"""The drivers behind a Consumer, wired together: who wakes whom, and in which order they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Iterable, Mapping
+from random import Random
+from typing import Any
+
+import anyio
+
+from ...config import ConsumerConfig
+from ...core.cluster.snapshot import known_error
+from ...core.cluster.topic_pattern import TopicPattern
+from ...core.subscription.offset_reset import OffsetReset
+from ...core.subscription.state import Mode, Subscription
+from ...errors import ConsumerClosed, KafkaError, RequestTimedOut, UsageError, fresh
+from ...observation import Health, Metrics
+from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from ..aio.signal import Signal
+from ..cluster.cluster_client import ClusterLink
+from ..cluster.pattern_topics import PatternTopics
+from ..fetch.deserializing import Deserializing
+from ..fetch.fetcher import Fetcher
+from ..fetch.intercepting import Interceptors
+from ..group.assignment_source import AssignmentSource
+from ..group.classic.protocol import ClassicProtocol
+from ..group.group_assignment import GroupAssignment
+from ..group.member import Coordinator
+from ..group.protocol import NewProtocol
+from ..group.rebalance_listener import ListenerCalls, RebalanceListener
+from ..group.user_commits import UserCommits
+from ..group.without_group import AllPartitions
+from ..positions.finder import PositionFinder
+from .health import PollRecord, health, metrics
+
+
+class Reading:
+    """Everything that a Consumer does, without its public face.
+
+    ``changed`` is notified whenever a waiting getmany() should look again.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        random: Random,
+        key: object = None,
+        value: object = None,
+        *,
+        new_protocol: NewProtocol = ClassicProtocol,
+    ) -> None:
+        """``key`` and ``value`` are the user's deserializers, if there are any."""
+        self._config = config
+        self.changed = Signal()
+        self._stopping = False
+        self._complained_of = 0  # the version of the cluster's picture
+        self.polls = PollRecord()
+        self._read_committed = config.isolation_level == "read_committed"
+        self.subscription = Subscription()
+        self.link = link = ClusterLink(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
+        self._interest = link.metadata.interest(may_create=True)
+        self.fetcher = Fetcher(
+            config,
+            link.pool,
+            link.metadata,
+            self.subscription,
+            random,
+            reset=OffsetReset(config.offset_out_of_range_reset or config.auto_offset_reset),
+        )
+        self.collector = self.fetcher.collector
+        self.deserializing: Deserializing | None = None
+        if key is not None or value is not None:
+            patience = config.default_api_timeout_ms / 1e3
+            self.deserializing = Deserializing(key, value, self.collector, patience=patience)
+        self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
+        self._moved = Signal()  # the assignment or a position changed
+        self.listener = ListenerCalls(self.changed.notify)
+        self._pattern = PatternTopics(link.metadata, self.subscription, self._topics_changed)
+        link.metadata.changed.followed_by(self._pattern.wake)
+        self._group: GroupAssignment | None = None
+        self.source: AssignmentSource
+        if config.group_id is not None:
+            self.source = self._group = self._new_group(random, new_protocol)
+        else:
+            self.source = AllPartitions(config, link.metadata, self.subscription, self.listener, self._moved)
+        self.finder = PositionFinder(
+            config,
+            self.subscription,
+            link.metadata,
+            link.lister,
+            self._fetch_committed if self._group else None,
+            random,
+        )
+        self._moved.followed_by(self.finder.wake)
+        self._moved.followed_by(self.fetcher.wake)
+        self._moved.followed_by(self.changed)
+        self.finder.found.followed_by(self.fetcher.wake)
+        self.finder.found.followed_by(self.changed)
+        link.metadata.changed.followed_by(self.fetcher.wake)
+        link.metadata.changed.followed_by(self.changed)
+        link.background.ended.followed_by(self.changed)
+        self.fetcher.lost.followed_by(self.finder.wake)
+        self.fetcher.arrived.followed_by(self.changed)
+
+    def _new_group(self, random: Random, new_protocol: NewProtocol) -> GroupAssignment:
+        config, link = self._config, self.link
+        coordinator = Coordinator(
+            config,
+            link.pool,
+            link.metadata,
+            self.subscription,
+            self._moved,
+            random,
+            self.listener,
+            self._pattern,
+            new_protocol,
+        )
+        if self.interceptors is not None:
+            coordinator.on_commit = self.interceptors.on_commit
+        return GroupAssignment(
+            config,
+            self.subscription,
+            coordinator,
+            self.changed,
+            holds_for_good=lambda: self._stopping and self.listener.is_inside(),
+        )
+
+    async def start(self, *, timeout: float) -> None:
+        drivers = [self.fetcher.run, self.finder.run, self._pattern.run, *self.source.drivers]
+        try:
+            await self.link.start(drivers, timeout=timeout, asked_to_join=self.source.asked_to_join)
+        except BaseException:
+            if not self.link.running:  # or it is the misuse, or the end, of a further call that fails here
+                self._close_interceptors()
+            raise
+
+    async def stop(self, *, timeout: float, leave_group: bool | None) -> None:
+        """Leave the group, then end the background; the first has ``timeout`` seconds, the second needs no network."""
+        self.listener.refuse_inside("stop()")
+        self.link.check_loop()
+        if not self.link.running:
+            await self.link.stop()
+            self._close_interceptors()
+            return self.run_callbacks()
+        self._stopping = True
+        self.fetcher.close()
+        if self.deserializing is not None:
+            self.deserializing.stop()
+        self.changed.notify()  # a getmany() that waits in another task ends now
+        try:
+            if self.link.background.error is None:
+                # Within a scope that is cancelled already every await would end at once, and the group wait for a
+                # member that is gone. `Task.cancel()` cancels one await: the one that has brought us here.
+                is_cancelled = anyio.current_effective_deadline() == -math.inf
+                with anyio.move_on_after(timeout, shield=is_cancelled):
+                    await self._leave(timeout, leave_group)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.link.stop()
+            self.source.close()
+            self.subscription.end()
+            self.changed.notify()
+            self._close_interceptors()
+        self.run_callbacks()
+
+    async def stop_forgotten(self, listener: RebalanceListener | None, *, timeout: float) -> None:
+        """Stop, since the user can't any more. The listener is told, though it may be garbage as its consumer is."""
+        self.listener.listener = listener
+        await self.stop(timeout=timeout, leave_group=None)
+
+    def loop_is_closed(self) -> None:
+        """End what the loop, which was closed without stop(), can't end any more."""
+        self.source.loop_is_closed()
+
+    def _close_interceptors(self) -> None:
+        if self.interceptors is not None:
+            self.interceptors.close()
+
+    async def _leave(self, timeout: float, leave_group: bool | None) -> None:
+        """Hand over what is assigned. Fetch sessions are closed at the end, where there is time."""
+        await self.source.leave(timeout, leave_group)
+        await self.fetcher.close_sessions()
+
+    @property
+    def coordinator(self) -> Coordinator | None:
+        """Its place in its group, where it has one."""
+        return self._group.coordinator if self._group is not None else None
+
+    @property
+    def hands_out_raw_records(self) -> bool:
+        """Whether records go from the decoder to the user as they are: no deserializer or interceptor sees them."""
+        return self.deserializing is None and self.interceptors is None
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopping or self.link.stopped
+
+    def health(self) -> Health:
+        return health(self.link, self.subscription, self.polls, self.source.report())
+
+    def metrics(self) -> Metrics:
+        return metrics(
+            self.subscription, self.polls, self.fetcher, self.source.report(), read_committed=self._read_committed
+        )
+
+    def current_lag(self, tp: TopicPartition) -> int | None:
+        return self.subscription[tp].lag(self._read_committed)
+
+    def last_poll_timestamp(self, tp: TopicPartition) -> int | None:
+        heard_at = self.fetcher.heard_at(tp)
+        return None if heard_at is None else int(heard_at * 1e3)
+
+    def check(self, only: frozenset[TopicPartition] | None = None) -> None:
+        """Raise ConsumerClosed unless running, what ended the background, UsageError if one of ``only`` is not ours."""
+        self.link.check()
+        if self._stopping and not self.listener.is_inside():
+            raise ConsumerClosed("stopping: nothing more is handed out")
+        for tp in only or ():
+            self.subscription[tp]  # raises for one that is not assigned, or not any more
+
+    def raise_errors(self) -> None:
+        """Raise what the user must know of: a fatal group error, a missing offset, a topic that he may not read."""
+        self._raise_group_error()
+        error = self.finder.take_error(of_blocked=self.listener.is_inside())
+        if error is not None:
+            raise fresh(error)
+        self._raise_topic_error()
+
+    def raise_assignment_errors(self) -> None:
+        """Raise what keeps the user from an assignment: as ``raise_errors``, but for what is about positions."""
+        self._raise_group_error()
+        self._raise_topic_error()
+
+    def _raise_group_error(self) -> None:
+        if self.subscription.mode is Mode.NONE:
+            raise UsageError("nothing to read: call subscribe() or assign() first")
+        self.source.raise_error()
+
+    def _raise_topic_error(self) -> None:
+        cluster = self.link.metadata.cluster
+        if cluster.errors:
+            topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
+            error = known_error(cluster, topics)
+            if error is not None:
+                raise fresh(error)
+
+    @property
+    def has_assigned(self) -> bool:
+        """Whether what is assigned is what group, metadata or user have assigned, and the listener is done with it."""
+        if not self.subscription.by_topics:
+            return self.subscription.mode is Mode.PARTITIONS
+        return self.source.has_assigned
+
+    @property
+    def assignment_trouble(self) -> KafkaError | None:
+        """What keeps the assignment from coming at the moment, where that is known."""
+        return self.source.report().last_error or self.link.metadata.error
+
+    # What is read
+
+    def subscribe(self, wanted: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None) -> None:
+        if isinstance(wanted, re.Pattern):
+            pattern = TopicPattern(wanted, exclude_internal=self._config.exclude_internal_topics)
+            is_change = self.subscription.subscribe_pattern(pattern)
+        else:
+            is_change = self.subscription.subscribe(wanted)
+        self.listener.listener = listener
+        if is_change:
+            self._want_changed()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        if self.subscription.assign(partitions):
+            self._want_changed()
+
+    def unsubscribe(self) -> None:
+        self.subscription.unsubscribe()
+        self._want_changed()
+
+    def _want_changed(self) -> None:
+        self._pattern.subscription_changed()
+        if self.subscription.pattern is None:  # else that is interested in all
+            self._interest.set(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
+        else:
+            self._interest.set(())
+        self._topics_changed()
+
+    def _topics_changed(self) -> None:
+        self.source.subscription_changed()
+        self._pattern.wake.notify()
+        self._moved.notify()
+
+    def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
+        wanted = list(partitions)
+        for tp in wanted:
+            self.subscription[tp]  # raises for one that is not assigned, before any of them has changed
+        for tp in wanted:
+            self.subscription.pause(tp, paused)
+        self._moved.notify()
+
+    # Polling
+
+    def polling_begins(self, only: frozenset[TopicPartition] | None) -> None:
+        """The user is back: what he held counts as processed. Followed by ``polling_ends``, unless it raises."""
+        self.check(only)
+        self.subscription.release()
+        self.polls.begins()
+        self.source.polling_begins()
+
+    def polling_ends(self) -> None:
+        """The user is at work again."""
+        self.polls.ends(self.link.now())
+        self.source.polling_ends()
+
+    def before_records(self, only: frozenset[TopicPartition] | None) -> None:
+        """Raise what comes before any record, and run the callbacks that are due."""
+        self.listener.raise_error()  # he may have failed to seek
+        self.check(only)
+        self.source.run_callbacks()
+
+    def after_waiting(self, only: frozenset[TopicPartition] | None) -> None:
+        """Raise what comes before any record and has happened while others had their turn."""
+        self.listener.raise_error()
+        self.check(only)
+
+    def raise_held_back(self, only: frozenset[TopicPartition] | None) -> None:
+        """Raise what an earlier call did not, since it had records to return."""
+        self.collector.raise_held_back(only)
+        error = self.finder.take_error(of_blocked=False)
+        if error is not None:
+            raise fresh(error)
+        cluster = self.link.metadata.cluster
+        if cluster.errors and cluster.version != self._complained_of:
+            self._complained_of = cluster.version  # or every other call of a busy user would say so
+            self._raise_topic_error()
+
+    async def deserialize(self, count: int, only: frozenset[TopicPartition] | None, deadline: float | None) -> None:
+        """Have ``count`` decoded records deserialized, where the user wants that. Cancelling it loses nothing."""
+        assert self.deserializing is not None
+        await self.deserializing.run(count, only, deadline)
+        self.after_waiting(only)  # the user's code may have taken seconds
+
+    def intercept(
+        self, batch: ConsumerRecords[Any, Any], before: ConsumerRecords[Any, Any] | None
+    ) -> ConsumerRecords[Any, Any]:
+        """Return what the interceptors leave of a batch that is handed out. It ends where that one does.
+
+        ``before`` is what was handed out before it in the same call, of which they left nothing: it ends there, too,
+        but for partitions that have gone since.
+        """
+        assert self.interceptors is not None
+        ends = batch.ends
+        if before is not None:
+            gone = self.subscription.given_up(before.claims)
+            ends = {tp: end for tp, end in before.ends.items() if tp not in gone} | ends
+        left = self.interceptors.on_consume(batch)
+        left.end_at(ends, unseen=ends.keys() - left.keys())
+        if not left:
+            # The user is here and holds nothing, so that a rebalance need not wait for him to come back.
+            self.subscription.release()
+            self.source.polled()
+        return left
+
+    # Positions and offsets
+
+    def seek(self, tp: TopicPartition, where: OffsetAndMetadata) -> None:
+        topic_id = where.topic_id or self.link.metadata.cluster.topic_id(tp.topic)
+        self.subscription.seek(tp, where.offset, where.leader_epoch, topic_id=topic_id)
+        self._moved.notify()
+
+    async def seek_by_time(self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float) -> None:
+        wanted = list(partitions) or list(self.subscription.assigned)
+        for tp in wanted:
+            self.subscription[tp]  # raises for one that is not assigned, before any of them has moved
+        for tp in wanted:
+            self.subscription.await_reset(tp, timestamp)
+        self._moved.notify()
+        await self.positions(wanted, timeout=timeout)
+
+    async def positions(self, partitions: list[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
+        """Wait until all of these have a position, and return those."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        lacking = partitions
+        while True:
+            self.check()
+            # With each answer some of thousands are found: only the others are looked at again, and all at the end.
+            lacking = self._without_position(lacking) or self._without_position(partitions)
+            if not lacking:
+                return {tp: self.subscription[tp].position for tp in partitions}
+            self.raise_errors()
+            if not await self.changed.wait(deadline - loop.time()):
+                names = ", ".join(map(str, sorted(lacking)))
+                raise RequestTimedOut(f"no position for {names} after {timeout:.3g} s") from self.link.metadata.error
+
+    def _without_position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [tp for tp in partitions if not self.subscription[tp].has_position]
+
+    async def edges(
+        self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float
+    ) -> dict[TopicPartition, int]:
+        found = await self.list_offsets(dict.fromkeys(partitions, timestamp), timeout=timeout)
+        return {tp: offset.offset for tp, offset in found.items() if offset is not None}
+
+    async def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], *, timeout: float
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        self.check()
+        with self.link.metadata.interest() as look:
+            look.set({tp.topic for tp in timestamps})
+            return await self.link.lister.list_offsets(timestamps, timeout=timeout)
+
+    # The group
+
+    async def _fetch_committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return await self.committed(partitions, timeout=self._config.request_timeout_ms / 1e3)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], *, timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        return await self.group("committed()").coordinator.committed(partitions, timeout=timeout)
+
+    def enforce_rebalance(self, reason: str) -> None:
+        coordinator = self.group("enforce_rebalance()").coordinator
+        if self.subscription.mode is Mode.PARTITIONS:
+            raise UsageError("enforce_rebalance() after assign(): no group assigns these partitions")
+        coordinator.enforce_rebalance(reason)
+
+    def group(self, call: str) -> UserCommits:
+        """Return what commits. It goes on until the group is left: stop() lets nothing be lost."""
+        self.link.check()
+        if self._group is None:
+            raise UsageError(f"{call} needs a group: give the consumer a group_id")
+        return self._group.commits
+
+    def run_callbacks(self) -> None:
+        """Run those of commit_soon() that are due. What one raises is raised, and the rest is for the next call."""
+        self.source.run_callbacks()

@@ -1,0 +1,1 @@
+"""From Fetch requests to what the user gets."""

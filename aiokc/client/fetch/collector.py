@@ -1,0 +1,256 @@
+"""From what was fetched to what the user gets: decoded as far as he asks, by slices, and handed out in one step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...config import ClientConfig
+from ...core.counters import FetchCounters
+from ...core.fetch.batch_queue import Opened
+from ...core.fetch.buffer import FetchBuffer, Serving
+from ...core.fetch.frame_memory import Unread
+from ...core.fetch.partition_buffer import PartitionBuffer
+from ...core.fetch.planner import Demand
+from ...core.subscription.position import PartitionPosition
+from ...core.subscription.state import Subscription
+from ...errors import RecordError, UsageError, fresh
+from ...records import NATIVE
+from ...types import BatchEnd, ConsumerRecords, TopicPartition
+from ..aio.signal import Signal
+from ..aio.time_slice import Turn
+
+# How long decoding may hold the loop before everybody else has a turn, and in steps of how many records. A step takes
+# 0.1 ms in C and 0.4 ms in Python; larger ones would save nothing more.
+SLICE_SECONDS = 0.002
+_SLICE_RECORDS = 2048 if NATIVE else 256
+
+# A batch of more than that takes long to check, or to decompress; both release the GIL, so a thread does it. So it does
+# with one that was found to be larger than it looks (PartitionBuffer).
+_LARGE_BYTES = 256 << 10
+_LARGE_COMPRESSED_BYTES = 32 << 10
+
+
+@dataclass(slots=True)
+class HandOut:
+    """What one call hands out: where each partition's part ends, and whose error is due."""
+
+    ends: dict[TopicPartition, BatchEnd] = field(default_factory=dict)
+    failed: list[PartitionBuffer] = field(default_factory=list)
+
+
+class FetchCollector:
+    """The user's side of the fetch buffer.
+
+    ``wake`` is notified when there is more to fetch: room, or a partition whose error was raised. ``resume_at``: so
+    many bytes may be buffered at most for what was left out of the last plan to be asked for (None: nothing was).
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        subscription: Subscription,
+        buffer: FetchBuffer,
+        counters: FetchCounters,
+        wake: Signal,
+    ) -> None:
+        self.resume_at: int | None = None
+        self._retry_backoff = config.retry_backoff_ms / 1e3
+        self.subscription = subscription
+        self.buffer = buffer
+        self._has_taken = False  # since the last Fetch was sent
+        self._waits = False
+        self._waits_for: frozenset[TopicPartition] | None = None
+        self._counters = counters
+        self._wake = wake
+        self._take = PartitionBuffer.take
+        self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # their errors are due, and others had records
+        self._opening: dict[int, asyncio.Future[Opened | None]] = {}
+
+    def hand_out_typed(self) -> None:
+        """From here on ``take`` only hands out what client/fetch/deserializing.py is done with."""
+        self._take = PartitionBuffer.take_typed
+
+    async def decode(
+        self, count: int, turn: Turn, only: Iterable[TopicPartition] | None = None, *, enough: int = 0
+    ) -> None:
+        """Have up to ``count`` records decoded in all, giving way to other tasks whenever the turn ends.
+
+        No further partition is looked at once there are ``enough`` (none given: ``count``).
+        Cancelled at any point, everything decoded so far stays where the next call finds it.
+        """
+        while (buffer := self.decode_at_once(count, enough or count, only, turn.ends)) is not None:
+            await self.give_way(buffer, turn)
+
+    async def give_way(self, buffer: PartitionBuffer, turn: Turn) -> None:
+        """Let others run where ``decode_at_once`` had to wait: until its large batch is open, else for a moment."""
+        unread = buffer.unopened()
+        if unread is not None and self.opens_slowly(buffer):
+            await self._open_in_thread(buffer, unread)
+            turn.begins()
+        else:
+            await turn.give_way()
+
+    def decode_at_once(
+        self,
+        count: int,
+        enough: int,
+        only: Iterable[TopicPartition] | None,
+        until: float,
+        served: list[Serving] | None = None,
+    ) -> PartitionBuffer | None:
+        """Do as ``decode``, at most ``until`` then; return where it has to wait, None where it is done.
+
+        What it came past goes into ``served``: for ``take``, if nobody else has run in between.
+        """
+        time = asyncio.get_running_loop().time
+        for serving in self.buffer.servable(self.subscription, only):
+            buffer = serving[0]
+            if served is not None:
+                served.append(serving)
+            while len(buffer.ready) < count and buffer.undecoded:
+                if len(buffer.ready) >= enough and self.buffer.is_crowded and buffer.unopened() is not None:
+                    break  # what is decoded ahead only is not worth another open batch
+                if self.opens_slowly(buffer):
+                    return buffer
+                buffer.decode(min(_SLICE_RECORDS, count - len(buffer.ready)))
+                if time() > until:
+                    return buffer
+            ready = len(buffer.ready)
+            count -= ready
+            enough -= ready
+            if enough <= 0:
+                break
+        return None
+
+    def opens_slowly(self, buffer: PartitionBuffer) -> bool:
+        """Whether the next batch is to be opened in a thread: that takes long, or nobody knows how long."""
+        unread = buffer.unopened()
+        if unread is None:
+            return False
+        header = unread.header
+        return unread.is_large or header.batch_length > (_LARGE_COMPRESSED_BYTES if header.codec else _LARGE_BYTES)
+
+    async def _open_in_thread(self, buffer: PartitionBuffer, unread: Unread) -> None:
+        """Open a batch in a thread. Where a cancelled call has left one at it, wait for that: never two for a batch."""
+        key = id(unread)
+        opening = self._opening.get(key)
+        if opening is None:
+            try:
+                opening = asyncio.get_running_loop().run_in_executor(None, buffer.open, unread)
+            except RuntimeError as error:
+                raise UsageError(
+                    f"{buffer.tp}: no thread opens the batch at offset {unread.header.base_offset}, for the loop's "
+                    "default executor was shut down: give it another by loop.set_default_executor(), and call again"
+                ) from error
+            self._opening[key] = opening
+
+            def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
+                del self._opening[id(unread)]
+                if not future.cancelled():
+                    future.exception()  # looked at: it may be that nobody waits for it any more
+
+            opening.add_done_callback(done)
+        await asyncio.wait([opening])
+        if opening.cancelled():  # by the application, which has shut its executor down: another one may be there by now
+            return
+        try:
+            opened = opening.result()
+        except RecordError as error:
+            buffer.failed_with(error)
+        else:
+            buffer.opened(unread, opened)
+
+    def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
+        """Whether records wait to be decoded (or deserialized): they may have come while others had their turn."""
+        servable = self.buffer.servable(self.subscription, only)
+        return any(buffer.undecoded or buffer.ready for buffer, _ in servable)
+
+    def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
+        """There is nothing to hand out of what the user wants (None: anything). It holds until he takes records."""
+        self._waits, self._waits_for = True, only
+        if self.resume_at is not None:
+            self._wake.notify()
+
+    @property
+    def demand(self) -> Demand:
+        """What the user does: for the planner."""
+        return Demand(self._has_taken, self._waits, self._waits_for)
+
+    def sent(self) -> None:
+        """A Fetch goes out: that the user takes records is news again."""
+        self._has_taken = False
+
+    def take(
+        self, count: int, only: Collection[TopicPartition] | None = None, served: Iterable[Serving] | None = None
+    ) -> ConsumerRecords[Any, Any]:
+        """Hand out what is decoded: positions advance here, in the same tick in which the records are returned.
+
+        ``served``: what ``decode_at_once`` came past, in this tick. Raises the error of a partition only where nothing
+        else could be handed out.
+        """
+        batch: ConsumerRecords[Any, Any] = ConsumerRecords()
+        step = HandOut()
+        for buffer, position in self.buffer.servable(self.subscription, only) if served is None else served:
+            records, after = self._take(buffer, count)
+            if records:
+                batch[buffer.tp] = records
+                count -= len(records)
+            self.hand_out(buffer, position, len(records), after, step)
+            if count <= 0:
+                break
+        batch.end_at(self.handed_out(step))
+        return batch
+
+    def hand_out(
+        self, buffer: PartitionBuffer, position: PartitionPosition, count: int, after: int, step: HandOut
+    ) -> None:
+        """``count`` records of a partition, those before ``after``, are the user's; perhaps they are none."""
+        if count:
+            epoch = buffer.taken_epoch
+            step.ends[buffer.tp] = BatchEnd(after, epoch, position.claim, position.topic_id)
+            self._counters.records += count
+            self.subscription.hand_out(buffer.tp, after, epoch)
+        else:
+            if after > position.position:  # offsets that hold no record
+                position.skip_to(after, buffer.taken_epoch)
+            if buffer.undecoded:
+                return
+        self.buffer.served(buffer, position)
+        if buffer.at_error:
+            step.failed.append(buffer)
+
+    def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:
+        """All partitions had their turn: return where what was handed out ends. Raises an error only if nothing was;
+        else ``raise_held_back`` does.
+        """
+        if step.ends:
+            self._has_taken, self._waits = True, False
+        if self.resume_at is not None and self.buffer.bytes <= self.resume_at:
+            self._wake.notify()
+        if not step.ends and step.failed:
+            self._raise(step.failed[0])
+        for buffer in step.failed:
+            self._held_back[buffer.tp] = buffer
+        return step.ends
+
+    def raise_held_back(self, only: Collection[TopicPartition] | None = None) -> None:
+        """Raise an error in whose place an earlier call has returned records of others: they may never end."""
+        for tp, buffer in list(self._held_back.items()):
+            position = self.subscription.get(tp, buffer.token)
+            if position is None or not self.buffer.is_current(buffer) or not buffer.at_error:
+                del self._held_back[tp]
+            elif position.fetchable and (only is None or tp in only):
+                del self._held_back[tp]
+                self._raise(buffer)
+
+    def _raise(self, buffer: PartitionBuffer) -> None:
+        error = buffer.error
+        assert error is not None
+        at = asyncio.get_running_loop().time() + self._retry_backoff
+        self.subscription.retry_later(self.buffer.clear_error(error), at)
+        self.subscription.move_to_end(buffer.tp)
+        self._wake.notify()  # it is to be fetched again then, and nothing else may happen until then
+        raise fresh(error)

@@ -1,0 +1,163 @@
+"""Deserializing what is about to be handed out: in order, letting others run, with errors in their place."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import ExitStack
+from operator import attrgetter
+from typing import Any, Literal, TypeAlias
+
+from ...core.fetch.partition_buffer import PartitionBuffer
+from ...deserializer import AsyncDeserializer
+from ...errors import ConfigError, DeserializationFailed, fresh
+from ...net.users_code import USERS_ERRORS, ends_us
+from ...types import RawRecord, TopicPartition, typed_record
+from ..aio.time_slice import let_others_run
+from ..aio.user_code import Patience
+from .collector import SLICE_SECONDS, FetchCollector
+
+Origin: TypeAlias = Literal["key", "value"]
+
+
+class Deserializing:
+    """The stage between decoding and handing out, where the user has given deserializers.
+
+    Results stay in the buffers until they are handed out. So a call that is cancelled here has handed out nothing, and
+    the next one goes on with the record that it was at; what belongs to a claim that is gone (revoked, sought away
+    from) goes with its buffer.
+    """
+
+    def __init__(self, key: object, value: object, collector: FetchCollector, *, patience: float) -> None:
+        """``patience``: how many seconds may be waited for one key or value. Raises ConfigError."""
+        self._key = _reader("key", key)
+        self._value = _reader("value", value)
+        collector.hand_out_typed()
+        self._buffers = collector.buffer
+        self._subscription = collector.subscription
+        self._patience = patience
+        self._waiting: Patience | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Wait for nothing any more."""
+        self._stopped = True
+        if self._waiting is not None:
+            self._waiting.end()
+
+    async def run(self, count: int, only: Collection[TopicPartition] | None, deadline: float | None) -> None:
+        """Have up to ``count`` records deserialized, in the order in which ``take`` hands them out.
+
+        Past ``deadline`` no more is begun as soon as there is one. Where a record can't be deserialized, all behind it
+        in its partition wait. It is tried again when it is the first in line, since it may have been a look-up that
+        failed, and then raised: so the call after that which hands out those before it raises it, and then all other
+        partitions have their turn before it is raised again.
+        """
+        done = 0
+        for buffer, _ in self._buffers.servable(self._subscription, only):
+            if buffer.refused is not None and not buffer.typed:
+                if done:
+                    continue
+                buffer.refused = None
+            has_time = await self._fill(buffer, count - done, None if deadline is None else (deadline, done))
+            if self._serves(buffer):
+                done += len(buffer.typed)
+                if not done and buffer.refused is not None:
+                    self._buffers.pass_by(buffer)
+                    raise fresh(buffer.refused)
+            if not has_time or done >= count:
+                return
+
+    async def _fill(self, buffer: PartitionBuffer, count: int, deadline: tuple[float, int] | None) -> bool:
+        """Deserialize the first ``count`` records of a partition; False: that is all there is time for."""
+        time, task = asyncio.get_running_loop().time, asyncio.current_task()
+        since = time()
+        others_ran = False
+        origin: Origin = "key"
+        waits: ExitStack[bool] = ExitStack()
+        with waits:
+            while buffer.refused is None and len(buffer.typed) < min(count, len(buffer.ready)):
+                raw = buffer.ready[len(buffer.typed)]
+                try:
+                    origin = "key"
+                    key = self._key(raw)
+                    if hasattr(type(key), "__await__"):
+                        others_ran = True
+                        key = await self._wait(key, waits)
+                    origin = "value"
+                    value = self._value(raw)
+                    if hasattr(type(value), "__await__"):
+                        others_ran = True
+                        value = await self._wait(value, waits)
+                    buffer.typed.append(typed_record(raw, key, value))
+                except USERS_ERRORS as error:
+                    if ends_us(error, task):
+                        raise
+                    _refuse(buffer, origin, f"raised {type(error).__name__}", error)
+                if time() - since > SLICE_SECONDS:
+                    if deadline is not None and time() >= deadline[0] and (deadline[1] or buffer.typed):
+                        return False
+                    await let_others_run()
+                    since, others_ran = time(), True
+                if others_ran and (self._stopped or not self._serves(buffer)):
+                    break
+                others_ran = False
+            return True
+        # The waiting was cut short.
+        if not self._stopped:
+            late = f"was not done after {self._patience:.3g} s (default_api_timeout_ms), and cancelled"
+            _refuse(buffer, origin, late, None)
+        return not self._stopped
+
+    def _serves(self, buffer: PartitionBuffer) -> bool:
+        """Whether it may still be handed out: an await may have seen it revoked, paused, or sought away from."""
+        position = self._subscription.get(buffer.tp, buffer.token)
+        return position is not None and position.fetchable and self._buffers.is_current(buffer)
+
+    async def _wait(self, result: Awaitable[Any], waits: ExitStack[bool]) -> Any:
+        if self._waiting is None:
+            self._waiting = waits.enter_context(Patience(self._patience))
+            waits.callback(self._no_longer)
+        return await self._waiting.wait(result)
+
+    def _no_longer(self) -> None:
+        self._waiting = None
+
+
+def _refuse(buffer: PartitionBuffer, origin: Origin, problem: str, error: BaseException | None) -> None:
+    """Hold back the first record that is not deserialized. What its error says is not repeated: it may be a secret."""
+    buffer.refused = DeserializationFailed(buffer.ready[len(buffer.typed)], origin, problem)
+    buffer.refused.__cause__ = error
+
+
+def _reader(origin: Origin, deserializer: Any) -> Callable[[RawRecord], Any]:
+    """Return what gives a record's key or value, or an awaitable of it. Null stays None, as in Java: a tombstone says
+    that there is no value, so there is nothing that a deserializer could make of it.
+    """
+    content: Callable[[RawRecord], bytes | None] = attrgetter(origin)
+    if deserializer is None:
+        return content
+    if isinstance(deserializer, AsyncDeserializer):
+        deserializer = deserializer.wrapped
+    method = getattr(deserializer, "deserialize", None)
+    if inspect.isclass(deserializer) and method is not None:
+        raise ConfigError(f"{origin}_deserializer is the class {deserializer.__name__}: give an instance of it")
+    if method is not None:
+
+        def by_object(raw: RawRecord) -> Any:
+            data = content(raw)
+            return None if data is None else method(raw.topic, raw.headers, data)
+
+        return by_object
+    if not callable(deserializer):
+        raise ConfigError(
+            f"{origin}_deserializer must be a function of the bytes, or an object with deserialize(topic, headers, "
+            f"data), not {type(deserializer).__name__}"
+        )
+
+    def by_function(raw: RawRecord) -> Any:
+        data = content(raw)
+        return None if data is None else deserializer(data)
+
+    return by_function

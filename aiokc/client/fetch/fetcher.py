@@ -1,0 +1,328 @@
+"""Fetching ahead of the user: one Fetch in flight for each broker, into a buffer that is bounded in bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from math import inf
+from random import Random
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...config import ClientConfig
+from ...core.backoff import Backoff
+from ...core.counters import FetchCounters
+from ...core.fetch.buffer import FetchBuffer
+from ...core.fetch.fetched_partition import Limits
+from ...core.fetch.planner import FetchPlan, FetchPlanner, Plans
+from ...core.fetch.response import SESSION_ERRORS
+from ...core.fetch.session import FetchSession
+from ...core.rate_limit import RateLimit, and_more
+from ...core.subscription.offset_reset import OffsetReset
+from ...core.subscription.state import Subscription
+from ...error_codes import ErrorCode
+from ...errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, broker_error
+from ...net.pool import Pool, Purpose
+from ...types import TopicPartition
+from ...wire import prepare
+from ...wire.messages.fetch import FetchRequest, FetchResponse
+from ..aio.signal import Signal
+from ..cluster.metadata import Metadata
+from ..positions.resets import LostPositions
+from ..positions.validator import PositionValidator
+from .collector import FetchCollector
+from .response_handler import FetchIntake
+
+logger = logging.getLogger("aiokc.fetch")
+prepare(FetchRequest)
+
+# Planning looks at so many partitions between two looks at the clock, some 0.5 ms, and has such turns: what it finds is
+# sent in the same step as the last of them.
+_LOOK_AT_ONCE = 200
+_LOOK_SECONDS = 0.001
+
+# An answer that changed no more partitions than this is followed by the next Fetch in the same step.
+_FOLLOW_AT_ONCE = 32
+
+# A broker that is well answers in less, and no other is worth waiting for.
+_CLOSE_SECONDS = 0.5
+
+_COMPLAINT_SECONDS = 30.0
+_GARBLED_IN_A_ROW = 3
+
+
+class Fetcher:
+    """Reads what the subscription assigns; ``collector`` hands it out.
+
+    ``arrived`` is notified when something may have become ready for the user: records, or an error; ``lost`` when a
+    position may have to be found anew.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: Pool,
+        metadata: Metadata,
+        subscription: Subscription,
+        random: Random,
+        *,
+        reset: OffsetReset | None = None,
+        sessions: bool = True,
+        counters: FetchCounters | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.arrived = Signal()
+        self.lost = Signal()
+        self.wake = Signal()
+        self.counters = counters or FetchCounters()
+        self._config = config
+        self._pool = pool
+        self._metadata = metadata
+        self._subscription = subscription
+        self._random = random
+        self._buffer = FetchBuffer(
+            Limits(config.check_crcs, config.max_decompressed_batch_bytes),
+            pool.buffers,
+            budget=config.fetch_buffer_bytes,
+        )
+        self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions)
+        self.collector = FetchCollector(config, subscription, self._buffer, self.counters, self.wake)
+        self._clock = clock
+        self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)
+        self._intake = FetchIntake(
+            config,
+            metadata,
+            subscription,
+            self._buffer,
+            self._planner,
+            self._lost,
+            self.counters,
+            self._complain,
+            clock,
+        )
+        self._validator = PositionValidator(
+            config, pool, metadata, subscription, self._buffer, random, self._lost.truncated
+        )
+        self._validator.done.followed_by(self.wake)
+        self._validator.done.followed_by(self.arrived)
+        self._validator.done.followed_by(self.lost)
+        self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how much that may bring
+        self._next_search = 0.0  # for leaders
+        self._search_pauses = self._new_backoff()
+        self._closed = False
+        self._news = False  # that the user was not told of yet
+        self._look_again_at = inf
+        self._backoffs: dict[int, Backoff] = {}
+        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._garbled: Counter[int] = Counter()
+
+    def heard_at(self, tp: TopicPartition) -> float | None:
+        """As of when what is known of the end of ``tp`` holds, in seconds since the epoch; None: nothing is known."""
+        position = self._subscription[tp]
+        if position.high_watermark is None:
+            return None
+        return max((at for at in (position.heard_at, self._planner.heard_at(tp)) if at is not None), default=None)
+
+    # Fetching
+
+    async def run(self) -> None:
+        """Keep a Fetch in flight to each broker that has something the user may want next."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._validator.run)
+            while True:
+                await self._look()
+                self._send(tasks)
+                at = self._look_again_at
+                await self.wake.wait(None if at == inf else at - asyncio.get_running_loop().time())
+
+    def close(self) -> None:
+        """Ask for nothing more."""
+        self._closed = True
+
+    async def close_sessions(self) -> None:
+        """Tell the brokers that their fetch sessions are not needed any more: until they notice, these take the room of
+        others' (KIP-227). Nothing is done where that would take long; raises nothing."""
+        with anyio.move_on_after(_CLOSE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for plan in self._planner.closings():
+                    tasks.start_soon(self._close_session, plan)
+
+    async def _close_session(self, plan: FetchPlan) -> None:
+        connection = self._pool.prompt_connection(plan.node_id)
+        if connection is None:
+            return
+        try:
+            request = plan.request(connection.usable_version(FetchRequest), self._config)
+            await connection.request(request, timeout=_CLOSE_SECONDS)
+        except KafkaError as error:
+            logger.debug("broker %d: its fetch session %d was not closed: %s", plan.node_id, plan.session[0], error)
+
+    async def _look(self) -> None:
+        """Plan anew where something happened, giving way every ms. There is no await after the last look."""
+        loop = asyncio.get_running_loop()
+        since = now = loop.time()
+        self._subscription.next_retry(now)  # what is due counts as touched
+        while self._look_at(now, _LOOK_AT_ONCE) or loop.time() - since > _LOOK_SECONDS:
+            if loop.time() - since > _LOOK_SECONDS:
+                await asyncio.sleep(0)
+                since = loop.time()
+
+    def _look_at(self, now: float, most: int) -> bool:
+        """Plan anew for up to ``most`` partitions that something happened to; return whether there are more of them."""
+        looked = self._planner.look(self._metadata.cluster, now, most)
+        for tp, token in looked.recreated:
+            self._lost.recreated(tp, token)
+            self._news = True
+        return looked.more
+
+    def _send(self, tasks: TaskGroup, own: int | None = None) -> FetchPlan | None:
+        """Send what there is to send, and tell the user what has come; return what the caller has to send, to ``own``.
+
+        ``_look_again_at`` is known then.
+        """
+        subscription = self._subscription
+        if subscription.is_locating:
+            self._validator.wake.notify()
+        mine: FetchPlan | None = None
+        self._look_again_at = inf
+        if not self._closed:
+            now = asyncio.get_running_loop().time()
+            plans = self._planner.plan(self._busy, now, self.collector.demand)
+            self.collector.resume_at = plans.resume_at
+            if plans.fetches:
+                self.collector.sent()
+            # All of them, before any is sent: a task that runs at once, and fails at once, would plan for the others.
+            self._busy.update((plan.node_id, plan.max_bytes) for plan in plans.fetches)
+            for plan in plans.fetches:
+                if plan.node_id == own:
+                    mine = plan
+                else:
+                    tasks.start_soon(self._converse, plan, tasks)
+            self._look_again_at = self._next_look(plans, now)
+        # The next Fetch is sent by the time that the user gets to run, as its task was started, or is running, before:
+        # so the broker works on that while the user works on this.
+        if self._news:
+            self._news = False
+            if subscription.is_locating:
+                self.lost.notify()
+            self.arrived.notify()
+        return mine
+
+    def _next_look(self, plans: Plans, now: float) -> float:
+        retries = [self._subscription.next_retry(now), plans.retry_at]
+        if plans.without_leader:
+            if now >= self._next_search:
+                self._metadata.request_missing()
+                self._next_search = now + self._search_pauses.next()
+            retries.append(self._next_search)
+        else:
+            self._search_pauses.reset()
+        if self._subscription.has_touched:  # what became due since the look at the clock before `look`
+            return now
+        return min((retry for retry in retries if retry is not None and retry > now), default=inf)
+
+    async def _converse(self, plan: FetchPlan, tasks: TaskGroup) -> None:
+        """Send one Fetch after the other to a broker, for as long as each answer shows at once what to ask for next."""
+        following: FetchPlan | None = plan
+        while following is not None:
+            await self._fetch(following)
+            following = self._follow(plan.node_id, tasks)
+
+    def _follow(self, node_id: int, tasks: TaskGroup) -> FetchPlan | None:
+        """Return the next Fetch to a broker that has answered; None: there is none, or finding out is for ``run``."""
+        now = asyncio.get_running_loop().time()
+        if self._look_again_at <= now or self._look_at(now, _FOLLOW_AT_ONCE):
+            self.wake.notify()
+            return None
+        waits_until = self._look_again_at
+        plan = self._send(tasks, node_id)
+        if self._look_again_at < waits_until:
+            self.wake.notify()
+        return plan
+
+    async def _fetch(self, plan: FetchPlan) -> None:
+        """Send one Fetch and store its answer. Failures are logged and retried with a growing pause."""
+        session = self._planner.session(plan.node_id)
+        answered = False
+        try:
+            with self.counters.fetches.attempt(asyncio.get_running_loop().time):
+                response = await self._pool.request_made(
+                    plan.node_id,
+                    FetchRequest,
+                    lambda version: plan.request(version, self._config),
+                    purpose=Purpose.FETCH,
+                    timeout=self._config.request_timeout_ms / 1e3,
+                    max_version=plan.session.max_version,
+                    at_once=True,
+                )
+            answered = True
+            answers = session.answered(response)
+            if answers is None:
+                self._refused(response, plan, session)
+            else:
+                self._backoffs.pop(plan.node_id, None)
+                self._garbled.pop(plan.node_id, None)
+                session.heard_at = self._clock()
+                await self._intake.take_in(answers, response, plan)
+                self._news = self._news or bool(answers)
+        except (ConnectionFailed, RequestTimedOut) as error:
+            self._complain(f"broker {plan.node_id}", error)
+            self._back_off(plan)
+        except MalformedResponse as error:
+            # One garbled answer may be an accident on the way; several in a row are a broker that must be looked at.
+            self._garbled[plan.node_id] += 1
+            if self._garbled[plan.node_id] < _GARBLED_IN_A_ROW:
+                self._complain(f"broker {plan.node_id}", error)
+                self._back_off(plan)
+            else:
+                self._fail(plan, error)
+        except KafkaError as error:
+            # No retry will help by itself (authentication, version): the user gets it, in place of the records.
+            self._fail(plan, error)
+        finally:
+            if not answered:
+                session.failed()
+            del self._busy[plan.node_id]
+
+    def _refused(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
+        """The answer counts for nothing. A session that is gone is opened anew, at once, unless that helped nothing."""
+        broker = f"broker {plan.node_id}"
+        if response.error_code == ErrorCode.NONE:
+            problem: KafkaError = MalformedResponse(f"{broker} answered a Fetch for other partitions than were asked")
+        else:
+            problem = broker_error(response.error_code, f"fetching from {broker}")
+        logger.debug("%s: fetch session %d ends: %s", broker, plan.session.session_id, problem)
+        if session.is_refused or response.error_code not in SESSION_ERRORS:
+            self._complain(broker, problem)
+            self._back_off(plan)
+
+    def _complain(self, about: str, error: KafkaError) -> None:
+        """Log what will be tried again, once in a while for each broker and partition."""
+        held_back = self._complaints.admit(about, asyncio.get_running_loop().time())
+        if held_back is not None:
+            logger.warning("%s; trying again%s", error, and_more(held_back))
+
+    def _back_off(self, plan: FetchPlan) -> None:
+        backoff = self._backoffs.get(plan.node_id)
+        if backoff is None:
+            backoff = self._backoffs[plan.node_id] = self._new_backoff()
+        for target in self._planner.wanted(plan.node_id):
+            position = self._subscription.get(target.tp, target.token)
+            if position is not None and position.read_replica == plan.node_id:
+                self._subscription.read_from(target.tp, None)  # the leader may be well (KIP-392)
+        self._planner.rest(plan.node_id, asyncio.get_running_loop().time() + backoff.next())
+        self._metadata.request_update()
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
+
+    def _fail(self, plan: FetchPlan, error: KafkaError) -> None:
+        for target in self._planner.wanted(plan.node_id):
+            position = self._subscription.get(target.tp, target.token)
+            if position is not None:
+                self._buffer.fail(target.tp, position, error)
+        self._news = True

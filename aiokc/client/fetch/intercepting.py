@@ -1,0 +1,78 @@
+"""Calling interceptors: in their order, each with the last good value, and none of them can do any harm."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ...core.rate_limit import RateLimit, and_more
+from ...interceptor import ConsumerInterceptor
+from ...net.users_code import USERS_ERRORS
+from ...types import ConsumerRecords, OffsetAndMetadata, TopicPartition
+
+logger = logging.getLogger("aiokc.interceptor")
+
+_COMPLAINT_SECONDS: Final = 30.0
+
+
+class _WrongAnswer(Exception):
+    """What an interceptor returned can't take the place of the records."""
+
+
+class Interceptors:
+    """The interceptors of one consumer."""
+
+    def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
+        self._interceptors = tuple(interceptors)
+        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._closed = False
+
+    def on_consume(self, batch: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
+        """Return what they leave of ``batch``, without partitions of which nothing is left."""
+        for one in self._interceptors:
+            # A copy, since an interceptor may have changed what it was given before it fails.
+            given = ConsumerRecords({tp: list(records) for tp, records in batch.items()})
+            try:
+                batch = _checked(one.on_consume(given), batch)
+            except USERS_ERRORS as error:
+                self._complain(one, "on_consume", "what it was given goes on", error)
+        return batch
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if offsets:
+            for one in self._interceptors:
+                try:
+                    one.on_commit(dict(offsets))
+                except USERS_ERRORS as error:
+                    self._complain(one, "on_commit", "the offsets are committed", error)
+
+    def close(self) -> None:
+        """Tell each, the first time that this is called."""
+        if self._closed:
+            return
+        self._closed = True
+        for one in self._interceptors:
+            try:
+                one.close()
+            except USERS_ERRORS as error:
+                self._complain(one, "close", "the consumer has stopped all the same", error)
+
+    def _complain(self, one: ConsumerInterceptor, method: str, so: str, error: BaseException) -> None:
+        """Log it, once in a while. A CancelledError is an error like any other here, where nobody awaits anything."""
+        name = f"{type(one).__name__}.{method}()"
+        held_back = self._complaints.admit(name, asyncio.get_running_loop().time())
+        if held_back is not None:
+            logger.error("interceptor %s failed, and %s: %r%s", name, so, error, and_more(held_back), exc_info=error)
+
+
+def _checked(answer: object, given: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
+    """Return the answer as a batch, if it is one that may take the place of what was given."""
+    if not isinstance(answer, Mapping):
+        raise _WrongAnswer(f"on_consume() returned {type(answer).__name__}: it must return the records that go on")
+    batch: ConsumerRecords[Any, Any] = ConsumerRecords({tp: list(records) for tp, records in answer.items() if records})
+    count = sum(map(len, batch.values()))
+    if count > sum(map(len, given.values())):
+        raise _WrongAnswer(f"on_consume() returned {count} records, more than it was given")
+    return batch

@@ -1,0 +1,218 @@
+"""Reading ranges of offsets, as records or as columns, without a group and without a subscription."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+
+from ...core.counters import FetchCounters
+from ...core.subscription.state import Subscription
+from ...errors import KafkaError, RequestTimedOut
+from ...records import ColumnBuilder
+from ...types import BatchEnd, PartitionRecords, RecordColumns, TopicPartition
+from ..aio.supervisor import Supervisor
+from ..aio.time_slice import Turn
+from ..cluster.cluster_client import ClusterLink
+from .column_collector import ColumnCollector
+from .fetcher import Fetcher
+
+# The most records of one step: enough to make the step's cost vanish, few enough to stay within some MB of them.
+_RECORDS_AT_ONCE = 4096
+_ALL_ROWS = 1 << 31
+
+Ranges = Mapping[TopicPartition, tuple[int, int]]
+
+
+async def read_ranges(
+    link: ClusterLink,
+    ranges: Ranges,
+    *,
+    timeout: float,
+    counters: FetchCounters,
+    following: AbstractContextManager[None],
+) -> AsyncIterator[PartitionRecords]:
+    """Yield the records of ``{partition: (from, until)}``, each partition's in order.
+
+    A range ends by position: offsets at its end that hold no record (control records, aborted or compacted ones) end
+    it as well. What is fetched for it is counted, and ``following`` keeps its topics in the metadata. Raises
+    OffsetOutOfRange where the log does not hold a range's start any more, RequestTimedOut, naming where it stands,
+    after ``timeout`` seconds without progress, and ConsumerClosed when the link is stopped meanwhile.
+    """
+    async with _RangeReading(link, ranges, timeout, counters, following) as reading:
+        collector = reading.fetcher.collector
+        while reading.unfinished:
+            reading.check()
+            await collector.decode(_RECORDS_AT_ONCE, reading.turn)
+            for tp, records in collector.take(_RECORDS_AT_ONCE).items():
+                until = ranges[tp][1]
+                if records[-1].offset >= until:
+                    records = [record for record in records if record.offset < until]
+                yield PartitionRecords(tp, records, reading.position(tp))
+                reading.progresses()  # however long the caller took over these
+            await reading.next()
+
+
+async def read_column_ranges(
+    link: ClusterLink,
+    ranges: Ranges,
+    *,
+    builder: ColumnBuilder,
+    batch_bytes: int,
+    timeout: float,
+    counters: FetchCounters,
+    following: AbstractContextManager[None],
+) -> AsyncIterator[RecordColumns]:
+    """Yield the records of these ranges as batches of columns, each of ``batch_bytes`` or one record more.
+
+    The last one may be smaller. Everything else is as with ``read_ranges``; what was read before an error is yielded
+    before it is raised.
+    """
+    async with _RangeReading(link, ranges, timeout, counters, following) as reading:
+        columns = ColumnCollector(reading.fetcher.collector)
+        ends: dict[TopicPartition, BatchEnd] = {}
+        try:
+            while reading.unfinished:
+                reading.check()
+                waits_at = columns.append_at_once(builder, _ALL_ROWS, batch_bytes, reading.turn.ends)
+                # At once, too: what is in the builder can't be taken out of it again. Were others to run in between, a
+                # partition whose leader moved would not be handed out, though its rows are; who goes on from where
+                # that batch says that it ends would have them twice.
+                columns.take()
+                ends |= reading.moved()
+                if builder.size >= batch_bytes or builder.is_full:
+                    yield RecordColumns(builder.finish(), ends)
+                    ends = {}
+                    reading.progresses()
+                if waits_at is not None:
+                    await reading.fetcher.collector.give_way(waits_at, reading.turn)
+                else:
+                    await reading.next()
+        except KafkaError:
+            if builder.rows:
+                yield RecordColumns(builder.finish(), ends)
+            raise
+        if builder.rows:
+            yield RecordColumns(builder.finish(), ends)
+
+
+class _RangeReading:
+    """A fetcher of its own for these ranges, what is left of them, and when that became less."""
+
+    def __init__(
+        self,
+        link: ClusterLink,
+        ranges: Ranges,
+        timeout: float,
+        counters: FetchCounters,
+        following: AbstractContextManager[None],
+    ) -> None:
+        self._link = link
+        self._following = following
+        self._ranges = ranges
+        self._timeout = timeout
+        self._subscription = subscription = Subscription()
+        subscription.assign(tp for tp, (start, until) in ranges.items() if start < until)
+        for tp in subscription.assigned:
+            subscription.seek(tp, ranges[tp][0])
+            subscription.read_until(tp, ranges[tp][1])
+        # A broker keeps a session for minutes, and has a thousand: short reads must not use up those of consumers.
+        self.fetcher = Fetcher(
+            link.config, link.pool, link.metadata, subscription, link.random, sessions=False, counters=counters
+        )
+        self._background = Supervisor("aiokc range reader")
+        self._last_progress = 0.0
+        self.turn = Turn()
+        self._stood = self._positions()
+        self._told = self._positions()
+
+    async def __aenter__(self) -> _RangeReading:
+        self._background.ended.followed_by(self.fetcher.arrived)
+        self._link.background.ended.followed_by(self.fetcher.arrived)
+        self._link.metadata.changed.followed_by(self.fetcher.wake)
+        self._background.start([self.fetcher.run])
+        self._following.__enter__()
+        self.progresses()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._following.__exit__(None, None, None)
+        self._link.metadata.changed.not_followed_by(self.fetcher.wake)
+        self._link.background.ended.not_followed_by(self.fetcher.arrived)
+        await self._background.stop()
+
+    def check(self) -> None:
+        """Raise what ended the link, or the background of this reading."""
+        self._link.check()
+        self._background.check()
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self._subscription.assigned)
+
+    def position(self, tp: TopicPartition) -> int:
+        """Where to read on: within the range, or at its end."""
+        return min(self._subscription[tp].position, self._ranges[tp][1])
+
+    def moved(self) -> dict[TopicPartition, BatchEnd]:
+        """Return where the partitions stand that have moved since the last call."""
+        now = self._positions()
+        moved = {tp: position for tp, position in now.items() if self._told.get(tp) != position}
+        self._told = now
+        assigned = self._subscription.assigned
+        return {
+            tp: BatchEnd(self.position(tp), assigned[tp].leader_epoch, assigned[tp].claim, assigned[tp].topic_id)
+            for tp in moved
+        }
+
+    def progresses(self) -> None:
+        """The time without progress begins now."""
+        self._last_progress = asyncio.get_running_loop().time()
+
+    async def next(self) -> None:
+        """Give up the ranges that are finished; where nothing has moved, wait for more. Raises RequestTimedOut.
+
+        Lets others run at least every 2 ms, however much is there, and however fast the caller takes it.
+        """
+        if asyncio.get_running_loop().time() > self.turn.ends:
+            await self.turn.give_way()
+        stands = self._positions()
+        has_moved, self._stood = stands != self._stood, stands
+        if has_moved:
+            self.progresses()
+        if self._subscription.replace(tp for tp, offset in stands.items() if offset < self._ranges[tp][1]):
+            self.fetcher.wake.notify()  # what is buffered behind the end of a range makes room
+            self._stood = self._positions()
+            return
+        if has_moved:
+            return
+        left = self._last_progress + self._timeout - asyncio.get_running_loop().time()
+        if self.fetcher.collector.has_undecoded():
+            await asyncio.sleep(0)
+            if left <= 0:
+                raise self._stuck()
+            return
+        self.fetcher.collector.user_waits(None)
+        if not await self.fetcher.arrived.wait(left):
+            raise self._stuck()
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {tp: position.position for tp, position in self._subscription.assigned.items()}
+
+    def _stuck(self) -> RequestTimedOut:
+        where = "; ".join(
+            f"{tp} at offset {position.position} of the range's end {position.until}"
+            f" (its log ends at {'unknown' if position.high_watermark is None else position.high_watermark};"
+            f" {self._led_by(tp)})"
+            for tp, position in sorted(self._subscription.assigned.items())
+        )
+        error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}")
+        error.__cause__ = self._link.metadata.error or self._link.pool.error
+        return error
+
+    def _led_by(self, tp: TopicPartition) -> str:
+        leader = self._link.metadata.cluster.leader(tp)
+        return "no broker leads it now" if leader is None else f"broker {leader.node_id} leads it"

@@ -1,0 +1,183 @@
+"""What the answers to Fetch requests bring: stored, partition by partition, without holding the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ...config import ClientConfig
+from ...core.cluster.snapshot import NewLeader
+from ...core.counters import FetchCounters
+from ...core.fetch.buffer import FetchBuffer
+from ...core.fetch.planner import FetchPlan, FetchPlanner
+from ...core.fetch.response import Answer, Verdict
+from ...core.fetch.session import FetchTarget
+from ...core.subscription.position import PartitionPosition, PositionState
+from ...core.subscription.state import Subscription
+from ...error_codes import ErrorCode
+from ...errors import KafkaError
+from ...types import Broker, TopicPartition
+from ...wire.messages.fetch import FetchResponse, PartitionData
+from ..cluster.metadata import Metadata
+from ..positions.resets import LostPositions
+from .collector import SLICE_SECONDS
+
+logger = logging.getLogger("aiokc.fetch")
+
+
+class FetchIntake:
+    """Takes in what brokers answer: records into ``buffer``, what is said of the log into the positions, news of the
+    cluster into ``metadata``.
+
+    ``complain`` is told of what will be tried again: what it is about, and why.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        metadata: Metadata,
+        subscription: Subscription,
+        buffer: FetchBuffer,
+        planner: FetchPlanner,
+        lost: LostPositions,
+        counters: FetchCounters,
+        complain: Callable[[str, KafkaError], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._read_committed = config.isolation_level == "read_committed"
+        self._metadata = metadata
+        self._subscription = subscription
+        self._buffer = buffer
+        self._planner = planner
+        self._lost = lost
+        self._counters = counters
+        self._complain = complain
+        self._clock = clock
+
+    async def take_in(
+        self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse, plan: FetchPlan
+    ) -> None:
+        """Store what came, partition by partition, giving way to other tasks every 2 ms."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        moved = self._learn_leaders(answers, response)
+        later: list[TopicPartition] = []
+        size, goes_on = 0, False
+        for target, data in answers:
+            if loop.time() - since > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                since = loop.time()
+            position = self._position_of(target)
+            if position is None:
+                continue
+            if target.tp in moved:
+                self._subscription.touch(target.tp)
+            elif not self._heed(Answer(target, data), position, plan.node_id):
+                later.append(target.tp)
+            elif data.records:
+                since = await self._add_rest(target, since)
+                size += len(data.records)
+                goes_on = goes_on or self._goes_on(target.tp, position)
+        # An answer that is as long as it may be can have left out partitions of which nothing else is known.
+        self._planner.answered(plan.node_id, has_more=goes_on or 2 * size > plan.max_bytes)
+        if later:
+            self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
+
+    def _position_of(self, target: FetchTarget) -> PartitionPosition | None:
+        """Return what an answer is for, if it still is."""
+        position = self._subscription.get(target.tp, target.token)
+        if position is None:
+            return None  # revoked, or sought away from, while the Fetch was in flight
+        if position.state is not PositionState.FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
+            return None  # another leader since: this one may not have known that it was deposed (KIP-320)
+        return position
+
+    async def _add_rest(self, target: FetchTarget, since: float) -> float:
+        """Store what of a partition was not stored at once, giving way every 2 ms; return when it last has.
+
+        What a claim that has ended meanwhile, or has another leader, would still get is left out.
+        """
+        buffer, time = self._buffer.of(target.tp), asyncio.get_running_loop().time
+        while buffer is not None and buffer.is_arriving:
+            if time() - since > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                since = time()
+            position = self._position_of(target)
+            if position is None:
+                self._buffer.leave_rest(buffer)
+            else:
+                self._buffer.add_more(buffer, position)
+        return since
+
+    def _goes_on(self, tp: TopicPartition, position: PartitionPosition) -> bool:
+        """Whether the log holds more of a partition than was fetched of it."""
+        end = position.last_stable_offset if self._read_committed else position.high_watermark
+        return end is not None and self._buffer.frontier(tp, position)[0] < end
+
+    def _learn_leaders(
+        self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse
+    ) -> set[TopicPartition]:
+        """Take over the leaders that the answer names (KIP-951), and return the partitions that move there, at once.
+
+        The metadata are refreshed beside it.
+        """
+        leaders = {
+            target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch, target.topic_id)
+            for target, data in answers
+            if data.current_leader is not None and data.error_code != ErrorCode.NONE
+        }
+        if not leaders:
+            return set()
+        self._metadata.request_update()
+        nodes = response.node_endpoints
+        return self._metadata.learn_leaders(
+            leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
+        )
+
+    def _heed(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+        """Do what the answer about one partition means; False: it is to be asked again, but not at once."""
+        if answer.verdict in (Verdict.DATA, Verdict.FAIL):
+            return self._store(answer, position, node_id)
+        tp = answer.target.tp
+        match answer.verdict:
+            case Verdict.OUT_OF_RANGE | Verdict.REFRESH | Verdict.RETRY if position.read_replica == node_id:
+                # A follower may lag: only what the leader says about the log counts (KIP-392).
+                self._complain(str(tp), answer.error(node_id))
+                self._subscription.read_from(tp, None)
+                self._metadata.request_update()
+            case Verdict.OUT_OF_RANGE:
+                return self._lost.out_of_range(answer, position, node_id)
+            case Verdict.DIVERGING:
+                self._subscription.await_validation(tp)
+            case Verdict.REFRESH | Verdict.RETRY:
+                self._complain(str(tp), answer.error(node_id))
+                if answer.verdict is Verdict.REFRESH:
+                    self._metadata.request_update()
+        return False
+
+    def _store(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+        """Keep what came; False: nothing can come, before the metadata tell of the replica that the leader names."""
+        data, tp = answer.data, answer.target.tp
+        is_led_on = data.preferred_read_replica not in (-1, node_id)
+        is_known = is_led_on and self._metadata.cluster.has_replica(tp, data.preferred_read_replica)
+        if is_known:
+            until = asyncio.get_running_loop().time() + self._config.metadata_max_age_ms / 1e3
+            logger.debug("%s is fetched from broker %d from now on", tp, data.preferred_read_replica)
+            self._subscription.read_from(tp, data.preferred_read_replica, until)
+        elif is_led_on:  # the leader would say so again, at once, and give no records
+            self._metadata.request_update()
+        if answer.verdict is Verdict.DATA:
+            position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+            position.heard_at = self._clock()
+            if not data.records:
+                return is_known or not is_led_on
+            self._counters.bytes += len(data.records)
+        self._buffer.begin(answer.fetched(node_id), position)
+        return True
+
+
+def _epoch(known: int | None) -> int:
+    """A leader epoch as a request carries it."""
+    return -1 if known is None else known

@@ -1,0 +1,1 @@
+"""What only members of the classic protocol do: its requests, and leading a group."""

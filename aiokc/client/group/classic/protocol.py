@@ -1,0 +1,108 @@
+"""The classic group protocol of one consumer: its machine, its requests, and its work while it leads its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ....assignor import RebalanceProtocol
+from ....core.assignors.registry import assignors
+from ....core.backoff import Backoff
+from ....core.group.classic.keepalive import ClassicKeepalive
+from ....core.group.classic.membership import Membership
+from ....core.group.classic.messages import ClassicGroup
+from ....core.group.events import (
+    Assign,
+    ComputeAssignment,
+    Event,
+    MemberToken,
+    NotNow,
+    PartitionsCounted,
+    Request,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+    SentCommit,
+)
+from ....core.group.loop_watch import least_rest
+from ..protocol import GroupParts
+from .leader import METADATA_SECONDS, GroupLeader
+from .requests import ClassicRequests
+
+_NO_NODE = -1  # whichever has refused the commit: what sent it has told the lookup
+
+
+class ClassicProtocol:
+    """JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the GroupProtocol that all brokers speak."""
+
+    def __init__(self, parts: GroupParts) -> None:
+        config = parts.config
+        self.group_id = parts.group_id
+        self._group = group = ClassicGroup(
+            group_id=parts.group_id,
+            session_timeout_ms=config.session_timeout_ms,
+            rebalance_timeout_ms=config.max_poll_interval_ms,
+            assignors=assignors(config.partition_assignment_strategy),
+            rack_id=config.client_rack or None,
+        )
+        interval, session = config.heartbeat_interval_ms / 1e3, config.session_timeout_ms / 1e3
+        self.machine = Membership(
+            session_timeout=session,
+            heartbeat_interval=interval,
+            max_poll_interval=config.max_poll_interval_ms / 1e3,
+            polls=parts.polls,
+            backoff=Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, parts.random),
+            protocol=group.protocol,
+            group_instance_id=config.group_instance_id,
+        )
+        self.keepalive = ClassicKeepalive(group)
+        self.rest = least_rest(interval, session)
+        self.is_cooperative = group.protocol is not RebalanceProtocol.EAGER
+        self._requests = ClassicRequests(group, parts.lookup, config.request_timeout_ms / 1e3)
+        self._leader = GroupLeader(group, parts.metadata)
+        self._subscription = parts.subscription
+        self._pattern = parts.pattern
+        self._pattern_max_age = config.retry_backoff_ms / 1e3
+
+    def start(self, joining: Callable[[], None]) -> None:
+        self._requests.joining = joining
+
+    def close(self) -> None:
+        self._leader.close()
+
+    async def perform(self, request: Request) -> Event:
+        match request:
+            case SendJoin():
+                return await self._join(request)
+            case SendSync():
+                return await self._requests.sync(request)
+            case ComputeAssignment():
+                return await self._leader.compute(request)
+            case SendHeartbeat():
+                return await self._requests.heartbeat(request)
+            case SendLeave():
+                return await self._requests.leave(request)
+        raise AssertionError(f"no request of the classic protocol: {request}")
+
+    async def _join(self, effect: SendJoin) -> Event:
+        """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""
+        if self._pattern is not None and self._subscription.pattern is not None:
+            await self._pattern.refresh(self._pattern_max_age, METADATA_SECONDS)
+            if self._subscription.topics != effect.topics:
+                return NotNow(effect)  # to join in a moment, with what has been found
+        return await self._requests.join(effect)
+
+    def refused_commit(self, member: MemberToken, error_code: int) -> Event:
+        return self._group.refusal(SentCommit(member), error_code, _NO_NODE)
+
+    def assigned(self, change: Assign) -> None:
+        self._group.assigned(change)
+
+    def moved(self) -> None:
+        """While this member leads its group, the metadata follow the topics of all members."""
+        if self.machine.watched_topics != self._leader.watched:
+            self._leader.watch(self.machine.watched_topics)
+
+    def news(self) -> Event | None:
+        watched = self._leader.watched
+        return PartitionsCounted(self._leader.basis(watched)) if watched else None

@@ -1,0 +1,373 @@
+"""A consumer's place in its group, as the rest of the client sees it: the user's wishes, and commits as the member."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import Final
+from uuid import UUID
+
+import anyio
+
+from ...config import ConsumerConfig
+from ...core.backoff import Backoff
+from ...core.group.events import Enforced, Leave, MemberToken, PollClock, Polled, Subscribed
+from ...core.subscription.position import PartitionPosition, is_of_another_topic
+from ...core.subscription.state import Mode, Subscription
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, CommitFailed, ConfigError, KafkaError, RebalanceInProgress, fresh
+from ...net.pool import Pool
+from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from ..aio.signal import Signal
+from ..cluster.metadata import Metadata
+from ..cluster.pattern_topics import PatternTopics
+from ..offsets.auto_commit import AutoCommit, Commit, IsOfFormerTopic
+from ..offsets.commit_order import Turn
+from ..offsets.group_offsets import GroupOffsets, Offsets
+from .classic.protocol import ClassicProtocol
+from .driver import GOODBYE_SECONDS, MembershipDriver
+from .last_commits import LastCommits
+from .protocol import GroupParts, NewProtocol
+from .rebalance_listener import ListenerCalls
+from .reconciler import AssignmentChanges
+
+logger = logging.getLogger("aiokc.group")
+
+# What an OffsetCommit can say about the membership of who sent it.
+_ABOUT_THE_MEMBER: Final = frozenset(
+    {
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class Coordinator:
+    """A consumer's place in its group, and its offsets there.
+
+    ``run`` joins the group and keeps the membership for ever; what only the user can repair is put into ``error``,
+    and ``changed`` is notified of that and of every change of the assignment; ``moved`` of every event. A consumer
+    whose partitions were assigned by hand is in no group: for it this only commits and looks up offsets.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        pool: Pool,
+        metadata: Metadata,
+        subscription: Subscription,
+        changed: Signal,
+        random: Random,
+        listener: ListenerCalls | None = None,
+        pattern: PatternTopics | None = None,
+        new_protocol: NewProtocol = ClassicProtocol,
+    ) -> None:
+        if config.group_id is None:
+            raise ConfigError("a group needs a group_id")
+        self.on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = None
+        self._metadata = metadata
+        self._subscription = subscription
+        self._polls = PollClock()
+        self.offsets = GroupOffsets(config, pool, config.group_id, random, request_metadata=metadata.request_update)
+        self._protocol = new_protocol(
+            GroupParts(
+                config, config.group_id, self.offsets.lookup, metadata, subscription, self._polls, random, pattern
+            )
+        )
+        self._machine = self._protocol.machine
+        self._error_told = False
+        self._handed_out_to = self._machine.last_member  # who this member was when the user's last poll returned
+        self._auto_commit: AutoCommit | None = None
+        if config.enable_auto_commit:
+            self._auto_commit = _auto_commit_of(
+                config, config.group_id, subscription, self.commit, random, self._exists, self.is_of_former_topic
+            )
+        self._listener = listener or ListenerCalls(changed.notify)
+        self._last_commits = LastCommits(
+            config.group_id, self.offsets.turns, self._auto_commit, config.request_timeout_ms / 1e3
+        )
+        self._changes = AssignmentChanges(
+            f"group {config.group_id!r}",
+            subscription,
+            changed,
+            listener=self._listener,
+            polls=self._polls,
+            max_poll_interval=config.max_poll_interval_ms / 1e3,
+            commits=self._last_commits,
+            tell_assignor=self._protocol.assigned,
+        )
+        self._driver = MembershipDriver(
+            config,
+            self._protocol,
+            self._polls,
+            lookup=self.offsets.lookup,
+            options=pool.options,
+            metadata=metadata,
+            subscription=subscription,
+            changes=self._changes,
+            failed=changed.notify,
+        )
+        self.moved = self._driver.moved
+        self.asked_to_join = self._driver.asked_to_join
+        self.counters = self._driver.counters
+
+    async def run(self) -> None:
+        """Keep the membership until cancelled. Nothing that can be repaired is raised."""
+        async with anyio.create_task_group() as tasks:
+            if self._auto_commit is not None:
+                tasks.start_soon(self._auto_commit.run)
+            await self._driver.run()
+            tasks.cancel_scope.cancel()  # it has ended, which it never should: so does this, and the supervisor tells
+
+    def loop_is_closed(self) -> None:
+        """Nothing runs any more that could end ``run``."""
+        self._driver.loop_is_closed()
+
+    @property
+    def error(self) -> KafkaError | None:
+        """What only the user can repair: the membership has ended by it, and not begun anew since."""
+        return self._driver.error
+
+    def raise_error(self) -> None:
+        """Raise what has ended the membership. What the user asks for after that is another attempt to join.
+
+        That helps where the coordinator refuses today what it will grant tomorrow: a permission, a place in the group.
+        """
+        if self.error is not None and self._machine.has_failed:
+            self._error_told = True
+            raise fresh(self.error)
+
+    @property
+    def has_assigned(self) -> bool:
+        """Whether this member is in a generation that has assigned, and nothing of that is left to be carried out."""
+        return self.generation >= 0 and not self._machine.is_settling and self._changes.are_done
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group that this member belongs to; -1 in none."""
+        return self._machine.member.generation_id
+
+    @property
+    def member_id(self) -> str:
+        return self._machine.member.member_id
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """On whose behalf offsets of what the user holds may be committed.
+
+        Of a transaction, coordinators take the offsets of somebody without a name whatever members the group has. So
+        who is outside keeps the name of his last generation, under which he is refused; and a member that has lost
+        what its user holds and has joined again since speaks, about that, as who it was when he got it.
+        """
+        member = self._machine.last_member
+        if self._subscription.taken_from_user:
+            member = self._handed_out_to
+        if self._subscription.mode is Mode.PARTITIONS:  # the group has no say in them
+            member = self._machine.member
+            member = member if self.generation >= 0 else MemberToken(group_instance_id=member.group_instance_id)
+        return GroupMetadata(self._protocol.group_id, member.generation_id, member.member_id, member.group_instance_id)
+
+    @property
+    def last_error(self) -> KafkaError | None:
+        """What goes wrong at the moment, and is tried again."""
+        failed_commit = self._auto_commit.error if self._auto_commit is not None else None
+        return self.offsets.lookup.error or self._driver.complaint.error or failed_commit
+
+    # The user
+
+    def polling_begins(self) -> None:
+        """The user waits for records from here on. To be called after Subscription.release()."""
+        self._polls.waiting = True
+        self.polled()
+
+    def polling_ends(self) -> None:
+        self._polls.waiting = False
+        self._polls.last = asyncio.get_running_loop().time()
+        self._handed_out_to = self._machine.last_member
+
+    def polled(self) -> None:
+        """The user asked for records. To be called after Subscription.release()."""
+        self._driver.hear()  # before the clock says that all is well
+        self._polls.last = asyncio.get_running_loop().time()
+        if self._machine.needs_poll or self._error_told:
+            self._error_told = False
+            self._driver.feed(Polled())
+        self._changes.user_moved.notify()
+
+    def subscription_changed(self) -> None:
+        """To be called whenever the user has changed what he subscribes to, before anything else can happen."""
+        self._driver.feed(Subscribed(self._subscription.topics))
+        if self._auto_commit is not None and not self._is_member:
+            self._auto_commit.hurry()  # for what assign() has left; a member commits what it leaves by itself
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """The group assigns anew, unless it is doing so already."""
+        self._driver.feed(Enforced(reason))
+
+    async def commit(self, offsets: Offsets, *, timeout: float, retry: bool = True) -> None:
+        """All of ``offsets`` are stored. Raises as ``committer`` and GroupOffsets.commit do.
+
+        A cooperative member reads on while its group rebalances, so that its commits may come at any time: what is
+        refused because the group has just formed its next generation goes out in that one, as long as the partitions
+        have been this member's all the while.
+        """
+        if not self._protocol.is_cooperative:
+            return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry)
+        deadline = asyncio.get_running_loop().time() + timeout
+        partitions = () if callable(offsets) else tuple(offsets)
+        claims = self._claims(partitions)
+        order: int | None = None
+        while True:
+            turn = self.offsets.turns.take(order)  # behind those who did not wait, and without undoing theirs
+            order = None if callable(offsets) else turn.order
+            left = deadline - asyncio.get_running_loop().time()
+            sender: MemberToken | None = None
+            try:
+                sender = self.committer()
+                return await self.commit_as(sender, offsets, timeout=left, retry=retry, turn=turn)
+            except (RebalanceInProgress, CommitFailed) as error:
+                turn.end()  # what is revoked in this rebalance is committed meanwhile
+                while self._machine.is_rebalancing:
+                    if not await self.moved.wait(deadline - asyncio.get_running_loop().time()):
+                        raise
+                is_over = self.generation < 0 or self._machine.member == sender
+                if is_over or self._claims(partitions) != claims:
+                    raise
+                logger.debug("group %r: committing again: %s", self._protocol.group_id, error)
+            finally:
+                turn.end()
+
+    def _claims(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
+        """What stays the same for as long as the partitions stay assigned."""
+        return [self._subscription.assigned.get(tp) for tp in partitions]
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the user has yet to learn that he is outside his group: he does not poll, or is being told."""
+        return self._machine.needs_poll or (self.generation < 0 and self._listener.is_inside())
+
+    def committer(self) -> MemberToken | None:
+        """Who a commit that is called for now comes from; None: from outside of the group.
+
+        Raises CommitFailed, RebalanceInProgress, and what made the membership fail.
+        """
+        self._driver.hear()  # before anything is sent for a membership that is over
+        if self.error is not None:
+            raise fresh(self.error)
+        return self._machine.commit_token() if self._is_member else None
+
+    async def commit_as(
+        self,
+        member: MemberToken | None,
+        offsets: Offsets,
+        *,
+        timeout: float,
+        retry: bool = True,
+        turn: Turn | None = None,
+    ) -> None:
+        """All of ``offsets`` are stored, for ``member`` and for nobody who has come after it."""
+        try:
+            stored = await self.offsets.commit(
+                offsets,
+                member=member,
+                timeout=timeout,
+                current_id=self.topic_id,
+                is_gone=self._is_gone,
+                retry=retry,
+                before_each_attempt=partial(self._check_member, member),
+                turn=turn,
+            )
+        except BrokerError as error:
+            if member is not None and error.code in _ABOUT_THE_MEMBER:
+                self._driver.feed(self._protocol.refused_commit(member, error.code))
+            raise
+        self._subscription.committed(stored)
+        if self._auto_commit is not None:
+            self._auto_commit.stored(stored)
+        self._changes.user_moved.notify()
+        if self.on_commit is not None:
+            self.on_commit(stored)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition], *, timeout: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what the group has committed for each of ``partitions``. Raises as GroupOffsets.fetch does."""
+        return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
+
+    async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
+        """Commit for the last time (with enable_auto_commit), tell the listener, hand over the partitions, leave.
+
+        Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group``: whether the group is told (KIP-1092);
+        None: by a dynamic member it is, by a static one not. The last commit may take all but what comes after it: the
+        listener, if there is one, and the LeaveGroup. Where there is nothing to commit, it takes no time.
+        """
+        after = timeout / 2
+        if self._listener.listener is None:
+            after = min(after, GOODBYE_SECONDS)
+        self._last_commits.within(timeout - after)
+        self._listener.end_within(timeout)  # with a rest for the LeaveGroup
+        with anyio.move_on_after(timeout):
+            if self._auto_commit is not None and not self._subscription.by_topics:
+                await self._auto_commit.hand_over(timeout - after)
+            self._driver.feed(Leave(leave_group))
+            await self._driver.left()
+
+    @property
+    def _is_member(self) -> bool:
+        """Whether commits must name the member: also after unsubscribe(), until the group is left."""
+        return self._subscription.by_topics or self.generation >= 0
+
+    def _check_member(self, member: MemberToken | None) -> None:
+        """A commit names the generation of its caller. Once that is over, its partitions may have new owners."""
+        if member is not None and self._machine.commit_token() != member:
+            raise CommitFailed(
+                ErrorCode.ILLEGAL_GENERATION,
+                f"group {self._protocol.group_id!r} has assigned its partitions anew since this commit was called for "
+                f"{member}: commit what is assigned now",
+            )
+
+    def _is_gone(self, topic: str) -> bool:
+        """Whether the newest metadata were asked for it, and say that it does not exist."""
+        cluster = self._metadata.cluster
+        return topic not in cluster.topics and (cluster.complete or topic in cluster.errors)
+
+    def is_of_former_topic(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
+        """Whether the metadata know by now that the topic was deleted and created again since that was read."""
+        return is_of_another_topic(offset, self.topic_id(tp.topic))
+
+    def _exists(self, topic: str) -> bool:
+        return topic in self._metadata.cluster.topics
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of the topic of that name in the newest metadata."""
+        return self._metadata.cluster.topic_id(topic)
+
+
+def _auto_commit_of(
+    config: ConsumerConfig,
+    group_id: str,
+    subscription: Subscription,
+    commit: Commit,
+    random: Random,
+    exists: Callable[[str], bool],
+    is_of_former_topic: IsOfFormerTopic,
+) -> AutoCommit:
+    return AutoCommit(
+        group_id,
+        subscription,
+        commit,
+        interval=config.auto_commit_interval_ms / 1e3,
+        timeout=config.request_timeout_ms / 1e3,
+        backoff=_backoff_of(config, random),
+        exists=exists,
+        is_of_former_topic=is_of_former_topic,
+    )
+
+
+def _backoff_of(config: ConsumerConfig, random: Random) -> Backoff:
+    return Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)

@@ -1,0 +1,209 @@
+"""Telling the user which partitions come and go: each callback in time, and its errors where he can catch them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextvars import ContextVar
+from typing import Final, TypeAlias
+from weakref import ReferenceType, ref
+
+import anyio
+
+from ...errors import ListenerTimedOut, UsageError
+from ...net.users_code import USERS_ERRORS, as_error, ends_us
+from ...types import TopicPartition
+
+logger = logging.getLogger("aiokc.listener")
+
+_SHOWN: Final = 5  # partitions that one error names
+_LONG_FOR_THE_LOOP: Final = 0.1  # seconds that a callback may hold the loop without a word in the log
+
+Told: TypeAlias = Awaitable[None] | None
+
+
+class RebalanceListener:
+    """Is told which partitions come and go. Derive from it; each method may be ``def`` or ``async def``.
+
+    Callbacks of one consumer run one after the other, in its background, beside the task that calls getmany(). They
+    may call everything of the consumer except getmany(), getone(), the iterator and stop(), which raise UsageError.
+    An exception is raised from the consumer's next getmany(), getone() or step of the iterator, or from stop(), as
+    itself; what is assigned is the same as without it. A StopAsyncIteration, StopIteration, GeneratorExit, or
+    CancelledError that nobody has cancelled it with, would end in silence who it is raised to: it is the cause of a
+    UsageError.
+
+    A callback that is not done in time is cancelled, and ListenerTimedOut raised in the same places. The time is what
+    is left of max_poll_interval_ms: since the user last asked for records, and since the change began; in stop(), three
+    quarters of what unwaited commits have left of its timeout, less what the last auto-commit takes. A ``def`` can't be
+    cancelled, and holds the whole event loop for as long as it runs.
+    """
+
+    def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> Told:
+        """These go to others next, and are still this member's: the last chance to commit for them.
+
+        Nothing more of them is returned, and the user is done with what he had. Called for what unsubscribe() and
+        stop() give up, too. In an eager rebalance it is called with all that was assigned, even if that is nothing.
+        """
+        return None
+
+    def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> Told:
+        """These are new, and none of their records is returned before this is done: the place for seek().
+
+        Called at the end of each rebalance, even if nothing is new. What was kept is not among them.
+        """
+        return None
+
+    def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> Told:
+        """These are gone already, and others may be reading them: a commit raises CommitFailed.
+
+        Unlike in Java, on_partitions_revoked() is not called in its place.
+        """
+        return None
+
+
+class _Callback:
+    """One call of a listener. Tasks that it has started stay inside of it until it is over."""
+
+    def __init__(self, owner: ListenerCalls) -> None:
+        self.owner = owner
+        self.running = True
+
+
+_callback: ContextVar[_Callback | None] = ContextVar("aiokc_rebalance_callback", default=None)
+
+
+class ListenerCalls:
+    """Calls the listener of one consumer, and keeps what went wrong for the user's next call.
+
+    ``listener`` is who is told from now on. It is held by the user's side (InUse) only, since it often refers to its
+    consumer: held from here, a consumer would never be forgotten. ``failed`` is called when there is an error to raise.
+    """
+
+    def __init__(self, failed: Callable[[], None]) -> None:
+        self._listener: ReferenceType[RebalanceListener] | None = None
+        self._failed = failed
+        self._errors: deque[Exception] = deque()
+        self._scope: anyio.CancelScope | None = None
+        self._is_welcome = False  # whether the callback that is running is told of new partitions
+        self._latest = math.inf
+        self._limit = "what was left of max_poll_interval_ms"
+
+    @property
+    def listener(self) -> RebalanceListener | None:
+        return self._listener() if self._listener is not None else None
+
+    @listener.setter
+    def listener(self, listener: RebalanceListener | None) -> None:
+        self._listener = None if listener is None else ref(listener)
+
+    # What the user's calls ask
+
+    def is_inside(self) -> bool:
+        """Whether this very task is inside a callback of this consumer's listener."""
+        callback = _callback.get()
+        return callback is not None and callback.running and callback.owner is self
+
+    def refuse_inside(self, call: str) -> None:
+        """Raise UsageError for a ``call`` that would wait for the end of the callback that it is made from."""
+        if self.is_inside():
+            raise UsageError(
+                f"{call} inside a rebalance listener would wait for the listener itself: let the callback return, and "
+                "call it from the task that reads"
+            )
+
+    def raise_error(self) -> None:
+        """Raise what a callback raised, each once, the oldest first."""
+        if self._errors:
+            raise self._errors.popleft()
+
+    def raise_last_error(self) -> None:
+        """Raise the oldest of what is left, and nothing after it: for stop()."""
+        errors, self._errors = self._errors, deque()
+        if errors:
+            raise errors[0]
+
+    def end_within(self, timeout: float) -> None:
+        """Let all callbacks from now on end within three quarters of ``timeout`` seconds: the consumer stops.
+
+        The one that is running has no more either; if it is about partitions that came, a quarter: they go again.
+        """
+        now = asyncio.get_running_loop().time()
+        self._latest = min(self._latest, now + timeout * 3 / 4)
+        self._limit = f"what stop() had left of its {timeout:.3g} s"
+        if self._scope is not None:
+            latest = now + timeout / 4 if self._is_welcome else self._latest
+            self._scope.deadline = min(self._scope.deadline, latest)
+
+    # Calling
+
+    async def revoked(
+        self, listener: RebalanceListener | None, partitions: Iterable[TopicPartition], deadline: float
+    ) -> None:
+        if listener is not None:
+            await self._call(listener, listener.on_partitions_revoked, partitions, deadline)
+
+    async def assigned(
+        self, listener: RebalanceListener | None, partitions: Iterable[TopicPartition], deadline: float
+    ) -> None:
+        if listener is not None:
+            await self._call(listener, listener.on_partitions_assigned, partitions, deadline)
+
+    async def lost(
+        self, listener: RebalanceListener | None, partitions: Iterable[TopicPartition], deadline: float
+    ) -> None:
+        if listener is not None:
+            await self._call(listener, listener.on_partitions_lost, partitions, deadline)
+
+    async def _call(
+        self,
+        listener: RebalanceListener,
+        method: Callable[[frozenset[TopicPartition]], Told],
+        partitions: Iterable[TopicPartition],
+        deadline: float,
+    ) -> None:
+        name = f"{type(listener).__name__}.{method.__name__}()"
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        start = loop.time()
+        told = frozenset(partitions)
+        callback = _Callback(self)
+        self._is_welcome = method == listener.on_partitions_assigned
+        before = _callback.set(callback)
+        self._scope = scope = anyio.CancelScope(deadline=min(deadline, self._latest))
+        try:
+            with scope:
+                result = method(told)
+                self._complain_if_slow(name, loop.time() - start)
+                if inspect.isawaitable(result):
+                    await result
+        except USERS_ERRORS as error:
+            if ends_us(error, task):
+                raise
+            self.keep(name, as_error(error, name))
+        else:
+            if scope.cancelled_caught:
+                took = loop.time() - start
+                self.keep(name, ListenerTimedOut(_cancelled(name, told, took, self._limit)))
+        finally:
+            self._scope = None
+            callback.running = False
+            _callback.reset(before)
+
+    def keep(self, name: str, error: Exception) -> None:
+        """``error`` of what ``name`` says is raised from the user's next call."""
+        logger.error("%s failed; the next call raises it: %r", name, error, exc_info=error)
+        self._errors.append(error)
+        self._failed()
+
+    def _complain_if_slow(self, name: str, took: float) -> None:
+        if took > _LONG_FOR_THE_LOOP:
+            logger.warning("%s held the event loop for %.3g s: make it async, or hand work to a thread", name, took)
+
+
+def _cancelled(name: str, partitions: Collection[TopicPartition], took: float, limit: str) -> str:
+    names = ", ".join(map(str, sorted(partitions)[:_SHOWN])) or "no partition"
+    more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
+    return f"{name} for {names}{more} was cancelled: not done after {took:.3g} s, {limit}"

@@ -1,0 +1,230 @@
+"""Giving up partitions and taking over new ones: one change after the other, whatever the user holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from ...core.group.events import Assign, Change, Lost, PollClock, Released, Revoke
+from ...core.subscription.state import Subscription
+from ...errors import AssignmentFailed
+from ...types import TopicPartition
+from ..aio.signal import Signal
+from .last_commits import LastCommits
+from .rebalance_listener import ListenerCalls, RebalanceListener
+
+logger = logging.getLogger("aiokc.group")
+
+_SHOWN: Final = 20  # partitions that one log line names
+_MANY: Final = 1_000  # to take over more of them holds the loop for milliseconds: then others get their turn half way
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Queued:
+    """A change that waits for its turn: since when, and whom its end of partitions is to be told to.
+
+    The listener is the one at that time: who unsubscribes and subscribes anew, with another one, means the old one to
+    hear of what he had.
+    """
+
+    change: Change
+    since: float
+    listener: RebalanceListener | None
+
+
+class AssignmentChanges:
+    """Carries out Revoke, Lost and Assign in their order, and tells the user's listener of each.
+
+    Whatever decides about the assignment, a group by any protocol or the metadata alone, decides by these three.
+
+    ``user_moved`` is to be notified when the user has come back from the records that he holds, or committed them;
+    ``changed`` is notified of every change of the assignment. A callback ends within ``max_poll_interval`` seconds:
+    of the user's last poll while he is not waiting for records, because the group does without him then; and of the
+    beginning of the change, because the group waits no longer for a member.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        subscription: Subscription,
+        changed: Signal,
+        *,
+        listener: ListenerCalls,
+        polls: PollClock,
+        max_poll_interval: float,
+        commits: LastCommits | None = None,
+        tell_assignor: Callable[[Assign], None] | None = None,
+    ) -> None:
+        """``owner``: what decides about the assignment, for the log. ``commits``: where there is a group to tell."""
+        self.user_moved = Signal()
+        self._owner = owner
+        self._subscription = subscription
+        self._changed = changed
+        self._commits = commits
+        self._listener = listener
+        self._tell_assignor = tell_assignor
+        self._polls = polls
+        self._max_poll_interval = max_poll_interval
+        self._queue: deque[_Queued] = deque()
+        self._added = Signal()
+        self._is_at_work = False
+        self._newest_release: Revoke | Lost | None = None
+        self._announced: set[TopicPartition] = set()  # assigned, and nobody was told yet that they go
+        self._told_now: frozenset[TopicPartition] = frozenset()  # the listener is being told that they have come
+
+    def add(self, change: Change) -> None:
+        """Carry this out after all others. A newer Revoke or Lost overrules the Revoke under way."""
+        self._queue.append(_Queued(change, asyncio.get_running_loop().time(), self._listener.listener))
+        if isinstance(change, Lost):  # at once, whatever has to end before its turn
+            self._block(change)
+            if not self._subscription.by_topics:  # what the user has left by unsubscribe() others may commit by now
+                self._subscription.forget(change.partitions)
+        if not isinstance(change, Assign):
+            self._newest_release = change
+            self.user_moved.notify()
+            if self._commits is not None:
+                self._commits.cut_short()
+        self._added.notify()
+
+    @property
+    def are_done(self) -> bool:
+        """Whether no change is under way or waits for its turn."""
+        return not self._queue and not self._is_at_work
+
+    async def run(self, released: Callable[[Released], None]) -> None:
+        """Carry out changes for ever. ``released`` is told what was given up, in the tick in which it is."""
+        while True:
+            while not self._queue:
+                self._is_at_work = False
+                await self._added.wait()
+            self._is_at_work = True
+            await self._carry_out(self._queue.popleft(), released)  # and refer to its listener no longer than that
+
+    async def _carry_out(self, queued: _Queued, released: Callable[[Released], None]) -> None:
+        match queued.change:
+            case Revoke():
+                await self._revoke(queued.change, queued, released)
+            case Lost():
+                await self._lose(queued.change, queued, released)
+            case Assign():
+                await self._assign(queued.change, queued)
+
+    async def _revoke(self, change: Revoke, queued: _Queued, released: Callable[[Released], None]) -> None:
+        """First nothing more is handed out, then the user finishes what he holds, then that is committed, and told."""
+        self._block(change)
+        partitions = frozenset(change.partitions)
+        while change.wait and self._is_newest(change) and self._holds_records(partitions):
+            await self.user_moved.wait()
+        if self._is_newest(change) and self._commits is not None:
+            await self._commits.finish(self._deadline(queued.since))
+        if not self._is_newest(change):
+            return  # a newer release is in the queue: nothing may be committed any more, or there is no time left
+        going = self._announced & partitions
+        if going or not partitions:
+            self._announced -= going  # so a loss that overtakes the callback is not told for them again
+            await self._listener.revoked(queued.listener, going, self._deadline(queued.since))
+        if not self._is_newest(change):
+            return  # what is queued gives up these partitions too, without a word to the listener
+        self._drop(partitions)
+        logger.info("%s: revoked %s", self._owner, _Shown(change.partitions))
+        released(Released(change.step))
+
+    async def _lose(self, change: Lost, queued: _Queued, released: Callable[[Released], None]) -> None:
+        """Others may be reading these by now: a commit would overwrite theirs."""
+        going = self._announced.intersection(change.partitions)
+        self._announced -= going
+        self._drop(frozenset(change.partitions))
+        logger.warning("%s: lost %s: %s", self._owner, _Shown(change.partitions), change.reason)
+        if going:
+            now = asyncio.get_running_loop().time()  # nobody waits for this: the member is outside its group
+            await self._listener.lost(queued.listener, going, now + self._max_poll_interval)
+        released(Released(change.step))
+
+    async def _assign(self, change: Assign, queued: _Queued) -> None:
+        """What is held goes on as it is. What is added comes behind it, and is read when the listener is done.
+
+        The positions of what is added are looked up meanwhile; a seek() of the listener wins over that.
+        """
+        subscription = self._subscription
+        if not subscription.by_topics or any(isinstance(later.change, Lost) for later in self._queue):
+            return  # overtaken, by the user or by a loss: the machine knows, and a release follows in the queue
+        if self._tell_assignor is not None:
+            try:
+                self._tell_assignor(change)
+            except AssignmentFailed as error:
+                self._listener.keep("on_assignment()", error)
+        # Not only what is new to the machine: what was left out of an earlier assignment, because the user did not want
+        # its topic at that moment, may have stayed this member's until he wanted it again.
+        added = [tp for tp in change.partitions if tp.topic in subscription.topics and tp not in self._announced]
+        subscription.replace([*subscription.assigned, *added])
+        for tp in change.starts.keys() & set(added):
+            subscription.await_reset(tp, change.starts[tp])
+        subscription.block(added)
+        kept = set(change.partitions).difference(added)
+        subscription.unblock(tp for tp in kept if tp.topic in subscription.topics)
+        self._announced.update(added)
+        reader = change.member if change.member.generation_id >= 0 else "this consumer"
+        logger.info("%s: %s reads %s", self._owner, reader, _Shown(change.partitions))
+        self._changed.notify()
+        self._told_now = frozenset(added)
+        try:
+            await self._listener.assigned(self._who_is_told(queued), added, self._deadline(queued.since))
+        finally:
+            self._told_now = frozenset()
+        if len(added) > _MANY:
+            await asyncio.sleep(0)
+        subscription.unblock(tp for tp in added if tp.topic in subscription.topics)
+        self._changed.notify()
+
+    def serve_again(self) -> None:
+        """Serve what is assigned and was left out for a while, because the user did not want its topic then."""
+        assigned, topics = self._subscription.assigned, self._subscription.topics
+        told = self._announced - self._told_now
+        self._subscription.unblock(
+            [tp for tp, position in assigned.items() if position.blocked and tp.topic in topics and tp in told]
+        )
+
+    def _who_is_told(self, queued: _Queued) -> RebalanceListener | None:
+        """Whoever will hear that they go hears that they have come: another one may have subscribed anew since."""
+        later = (later for later in self._queue if isinstance(later.change, Revoke))
+        return next((revoked.listener for revoked in later), self._listener.listener)
+
+    def _deadline(self, since: float) -> float:
+        begin = since if self._polls.waiting else min(since, self._polls.last)
+        return begin + self._max_poll_interval
+
+    def _is_newest(self, change: Revoke) -> bool:
+        return self._newest_release is change
+
+    def _holds_records(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether the user holds what the group has given him; not what he has assigned to himself since."""
+        return self._subscription.by_topics and self._subscription.holds_records(partitions)
+
+    def _block(self, change: Revoke | Lost) -> None:
+        if self._subscription.by_topics:  # what the user has assigned by hand since is not the group's to take
+            self._subscription.block(change.partitions)
+
+    def _drop(self, partitions: Collection[TopicPartition]) -> None:
+        subscription = self._subscription
+        if subscription.by_topics:  # else the user has unsubscribed, and what he assigned since is his
+            subscription.replace([tp for tp in subscription.assigned if tp not in partitions])
+        subscription.forget(partitions)
+        if self._commits is not None:
+            self._commits.forget(partitions)
+        self._changed.notify()
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Partitions as a log line names them, if it is written at all."""
+
+    partitions: Collection[TopicPartition]
+
+    def __str__(self) -> str:
+        wanted = sorted(self.partitions)
+        more = f" and {len(wanted) - _SHOWN} more" if len(wanted) > _SHOWN else ""
+        return (", ".join(map(str, wanted[:_SHOWN])) or "nothing") + more

@@ -1,0 +1,174 @@
+"""Commits that nobody waits for: sent in the order of their calls, tried once, reported to callbacks (commitAsync)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+from ...core.group.events import MemberToken
+from ...core.rate_limit import RateLimit, and_more
+from ...errors import KafkaError, RequestTimedOut, fresh
+from ...net.users_code import USERS_ERRORS, as_error
+from ...types import OffsetAndMetadata, TopicPartition
+from ..aio.signal import Signal
+from .commit_order import Turn, Turns
+from .group_offsets import Offsets
+
+logger = logging.getLogger("aiokc.group")
+
+_WARNING_INTERVAL: Final = 30.0
+
+#: ``on_done(offsets, error)``: these are stored if ``error`` is None.
+OnCommitted: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
+
+
+class CommitAs(Protocol):
+    async def __call__(
+        self, member: MemberToken | None, offsets: Offsets, *, timeout: float, retry: bool, turn: Turn | None
+    ) -> None: ...
+
+
+@dataclass(slots=True)
+class _Call:
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    on_done: OnCommitted
+    error: KafkaError | None = None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """One OffsetCommit to come, for one call or several. Without a turn it is over, with ``failed`` or well."""
+
+    number: int
+    member: MemberToken | None
+    turn: Turn | None
+    failed: KafkaError | None
+    offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    calls: list[_Call] = field(default_factory=list)
+    begun: bool = False
+
+
+class UnwaitedCommits:
+    """Sends what is added. ``reported`` is notified where callbacks have become due; ``run_callbacks`` runs those.
+
+    Calls that wait for their turn together, with no other commit between them, share one OffsetCommit, and its end:
+    so whoever commits faster than the coordinator answers does not pile up requests.
+    """
+
+    def __init__(self, group_id: str, turns: Turns, commit_as: CommitAs, timeout: float) -> None:
+        self.reported = Signal()
+        self._group_id = group_id
+        self._turns = turns
+        self._commit_as = commit_as
+        self._timeout = timeout
+        self._queue: deque[_Pending] = deque()
+        self._moved = Signal()
+        self._number = 0
+        self._due: deque[_Call] = deque()
+        self._calling = False
+        self._warnings = RateLimit(_WARNING_INTERVAL)
+
+    def add(
+        self,
+        member: MemberToken | None,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        on_done: OnCommitted | None,
+        failed: KafkaError | None = None,
+    ) -> None:
+        """Commit ``offsets`` after all commits that were called for before; none, or ``failed``: only report it."""
+        is_over = failed is not None or not offsets
+        pending = None if is_over else self._shared(member)
+        if pending is None:
+            self._number += 1
+            turn = None if is_over else self._turns.take()
+            pending = _Pending(self._number, member, turn, failed)
+            self._queue.append(pending)
+        pending.offsets.update(offsets)
+        if on_done is not None:
+            pending.calls.append(_Call(offsets, on_done))
+        if is_over and self._queue[0] is pending:
+            self._finish(failed)  # nothing is under way: what follows in the caller finds it reported
+        self._moved.notify()
+
+    def _shared(self, member: MemberToken | None) -> _Pending | None:
+        last = self._queue[-1] if self._queue else None
+        if last is None or last.begun or last.turn is None or not last.turn.is_last or last.member != member:
+            return None
+        return last
+
+    async def run(self) -> None:
+        """Commit for ever."""
+        while True:
+            while not self._queue:
+                await self._moved.wait()
+            pending = self._queue[0]
+            self._finish(pending.failed if pending.turn is None else await self._send(pending, pending.turn))
+
+    async def _send(self, pending: _Pending, turn: Turn) -> KafkaError | None:
+        def begin() -> Mapping[TopicPartition, OffsetAndMetadata]:
+            pending.begun = True
+            return pending.offsets
+
+        try:
+            await turn.wait()  # those before have deadlines of their own
+            await self._commit_as(pending.member, begin, timeout=self._timeout, retry=False, turn=turn)
+        except KafkaError as error:
+            return error
+        return None
+
+    def _finish(self, error: KafkaError | None) -> None:
+        pending = self._queue.popleft()
+        for call in pending.calls:
+            call.error = None if error is None else fresh(error)  # one for each: a callback may raise it
+        self._due += pending.calls
+        if error is not None and not pending.calls:
+            self._warn(error)
+        self._moved.notify()
+        if pending.calls:
+            self.reported.notify()
+
+    def _warn(self, error: KafkaError) -> None:
+        now = asyncio.get_running_loop().time()
+        if (held_back := self._warnings.admit(type(error).__name__, now)) is not None:
+            logger.warning("group %r: commit_soon failed: %s%s", self._group_id, error, and_more(held_back))
+
+    async def settled(self, deadline: float) -> bool:
+        """Wait until all that was added before this call is reported, until ``deadline``; return whether it is."""
+        loop = asyncio.get_running_loop()
+        newest = self._number
+        while self._queue and self._queue[0].number <= newest:
+            if not await self._moved.wait(deadline - loop.time()):
+                return False
+        return True
+
+    def close(self) -> None:
+        """Report everything that is still to be sent as not done."""
+        while self._queue:
+            pending = self._queue[0]
+            sent = "the answer was not waited for" if pending.begun else "it was not sent"
+            if pending.turn is None:
+                self._finish(pending.failed)
+            else:
+                pending.turn.end()
+                self._finish(RequestTimedOut(f"stopped before the commit was done: {sent}"))
+
+    def run_callbacks(self) -> None:
+        """Run those that are due, in the order of the calls. What one raises is raised; the rest stays due."""
+        if self._calling:
+            return  # a callback has called for a commit: it is reported after this one
+        self._calling = True
+        try:
+            while self._due:
+                call = self._due.popleft()
+                try:
+                    call.on_done(call.offsets, call.error)
+                except USERS_ERRORS as error:
+                    if (told := as_error(error, "on_done of commit_soon()")) is not error:
+                        raise told from error
+                    raise
+        finally:
+            self._calling = False

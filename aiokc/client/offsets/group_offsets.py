@@ -1,0 +1,384 @@
+"""The offsets of one group: storing them and reading them back, with retries until a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import Final, TypeAlias, TypeVar
+from uuid import UUID
+
+from ...config import ClientConfig
+from ...core.backoff import Backoff
+from ...core.counters import RequestCounter
+from ...core.group.events import MemberToken
+from ...core.offsets.messages import (
+    TOPIC_IDS,
+    TopicIds,
+    commit_codes,
+    commit_request,
+    fetch_code,
+    fetch_request,
+    fetched_offsets,
+)
+from ...core.subscription.position import is_of_another_topic
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, CommitFailed, KafkaError, RequestTimedOut, broker_error
+from ...net.pool import Pool
+from ...types import OffsetAndMetadata, TopicPartition
+from ...wire import prepare
+from ...wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+from ..cluster.coordinator_lookup import CoordinatorLookup
+from .commit_order import Turn, Turns
+
+prepare(OffsetFetchRequest, OffsetCommitRequest)
+
+# More partitions than this are asked about, or committed, by several requests, one after the other: neither to write
+# one nor to read its answer holds the loop for long.
+_AT_ONCE: Final = 1_000
+
+T = TypeVar("T")
+FindTopicId: TypeAlias = Callable[[str], UUID | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfItsTurn:
+    """Tells the newest offsets when the turn of the commit has come: newer ones than calls for behind it have named."""
+
+    tell: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
+
+    def __call__(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return self.tell()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """The offset that was committed last: in which order that was asked for, and told."""
+
+    asked: int
+    told: int
+    offset: OffsetAndMetadata
+
+
+#: What to commit, or what tells it as late as possible.
+Offsets: TypeAlias = (
+    Mapping[TopicPartition, OffsetAndMetadata] | Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
+)
+
+# After these the coordinator is looked up anew.
+_NOT_THE_COORDINATOR: Final = frozenset(
+    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
+)
+# After these the topic may have moved, or be another one of the same name.
+TOPIC_NOT_KNOWN: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
+# The group has gone on without the member whose offsets these are.
+_OUTSIDE_THE_GROUP: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    }
+)
+
+
+def _no_topic_id(topic: str) -> UUID | None:
+    return None
+
+
+def _nobody() -> MemberToken | None:
+    return None
+
+
+def _not_known_to_be_gone(topic: str) -> bool:
+    return False
+
+
+class GroupOffsets:
+    """Commits and reads the offsets of ``group_id``, on behalf of one of its members or of none."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: Pool,
+        group_id: str,
+        random: Random,
+        *,
+        request_metadata: Callable[[], None] | None = None,
+    ) -> None:
+        self.lookup = CoordinatorLookup(config, pool, group_id, random, request_metadata)
+        self._config = config
+        self._group_id = group_id
+        self._request_metadata = request_metadata
+        self._random = random
+        self.turns = Turns()
+        self._stored: dict[TopicPartition, _Stored] = {}
+        self.commits = RequestCounter()
+
+    async def commit(
+        self,
+        offsets: Offsets,
+        *,
+        member: MemberToken | None,
+        timeout: float,
+        current_id: FindTopicId = _no_topic_id,
+        is_gone: Callable[[str], bool] = _not_known_to_be_gone,
+        retry: bool = True,
+        before_each_attempt: Callable[[], None] | None = None,
+        turn: Turn | None = None,
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """All of ``offsets`` are stored, and returned. Commits go out in the order of their calls, one at a time.
+
+        So an older commit that has to be repeated never overtakes, and undoes, a newer one (but for what lies in a
+        connection that was given up: the broker may read that whenever it gets there). A ``turn`` that was taken
+        earlier stands for the time of the call: of what was stored for a later one since, nothing is sent or returned.
+        A function is asked for the offsets when the turn has come: what it says is never older than what was stored.
+
+        Each offset is stored for the topic that it is one of. Where ``current_id`` gives another id for its name, by
+        the time of whichever attempt, the topic was deleted and created again: that raises CommitFailed, once the rest
+        is stored.
+
+        What can be retried is, until ``timeout`` (then RequestTimedOut tells the last reason), or not at all without
+        ``retry``. Where all that is left to store is of topics that the coordinator does not know, and ``is_gone`` says
+        that nobody does, that is raised after retry_backoff_max_ms: brokers hear of a new topic one by one. Raises
+        CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever
+        ``before_each_attempt`` raises. After an error, some of the offsets may be stored.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        may_be_new_until = loop.time() + self._config.retry_backoff_max_ms / 1e3
+        remaining: dict[TopicPartition, OffsetAndMetadata] = {}
+
+        def is_hopeless(error: KafkaError) -> bool:
+            is_unknown = isinstance(error, BrokerError) and error.code in TOPIC_NOT_KNOWN
+            return is_unknown and loop.time() >= may_be_new_until and all(is_gone(tp.topic) for tp in remaining)
+
+        async def attempt(left: float) -> None:
+            until = loop.time() + left
+            while remaining:
+                if before_each_attempt is not None:
+                    before_each_attempt()
+                portion = _portion(remaining, current_id)
+                if not portion:
+                    raise self._of_former_topics(remaining)
+                codes = await self._send_commit(portion, member, until - loop.time())
+                for tp in [tp for tp in portion if codes[tp] == ErrorCode.NONE]:
+                    self._stored[tp] = _Stored(mine.order, told, remaining[tp])
+                    del remaining[tp], portion[tp]
+                if portion:
+                    raise self._commit_error(member, {tp: codes[tp] for tp in portion})
+
+        async with self._turn(deadline, timeout, turn) as mine:
+            wanted = offsets() if callable(offsets) else offsets
+            told = mine.order_now() if isinstance(offsets, AsOfItsTurn) else mine.order
+            wanted = {tp: offset for tp, offset in wanted.items() if not self._is_over(tp, offset, mine.order)}
+            remaining.update(wanted)
+            if remaining:
+                what = f"commit for group {self._group_id!r}"
+                await self._retried(attempt, deadline, what, retry, is_hopeless)
+        return wanted
+
+    def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int) -> bool:
+        """Whether what is stored is newer than a commit that was called for in that order.
+
+        That is so where it was called for later. Or it was told in a later turn (AsOfItsTurn), and is further: then the
+        user had come further, too. What he still holds is in no auto-commit, but may be in the commit that waits.
+        """
+        stored = self._stored.get(tp)
+        if stored is None or is_of_another_topic(stored.offset, offset.topic_id):
+            return False
+        return stored.asked > order or (stored.told > order and stored.offset.offset > offset.offset)
+
+    async def fetch(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        member: Callable[[], MemberToken | None] = _nobody,
+        timeout: float,
+        topic_ids: FindTopicId = _no_topic_id,
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return what is committed for each of ``partitions``; None where nothing is.
+
+        An offset that an open transaction is about to replace, or that only a newer member epoch may see, is waited
+        for: it is not "nothing". ``member`` is asked before each attempt, and matters to KIP-848 groups alone.
+        Raises RequestTimedOut after ``timeout`` with the last reason, AuthorizationFailed, BrokerError.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        wanted = list(dict.fromkeys(partitions))
+        if not wanted:
+            return {}
+
+        async def attempt(left: float) -> dict[TopicPartition, OffsetAndMetadata | None]:
+            until = loop.time() + left
+            found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+            for begin in range(0, len(wanted), _AT_ONCE):
+                portion = wanted[begin : begin + _AT_ONCE]
+                found |= await self._send_fetch(portion, member(), until - loop.time(), topic_ids)
+            return found
+
+        return await self._retried(attempt, deadline, f"fetch of the offsets of group {self._group_id!r}")
+
+    # One attempt
+
+    async def _send_commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MemberToken | None,
+        timeout: float,
+    ) -> dict[TopicPartition, int]:
+        """Return the error code of each partition. Either all of ``offsets`` have the ids of their topics, or none."""
+        is_by_id = all(offset.topic_id is not None for offset in offsets.values())
+        with self.commits.attempt(asyncio.get_running_loop().time):
+            node_id, response = await self.lookup.ask(
+                OffsetCommitRequest,
+                lambda version: commit_request(self._group_id, offsets, member),
+                timeout=timeout,
+                max_version=_max_version(is_by_id),
+            )
+        codes = commit_codes(response, offsets)
+        self._heed(node_id, codes.values())
+        if any(codes.values()):
+            self.commits.failed += 1
+        return codes
+
+    async def _send_fetch(
+        self, partitions: Collection[TopicPartition], member: MemberToken | None, timeout: float, find_id: FindTopicId
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        topic_ids = _known_ids(partitions, find_id)
+        node_id, response = await self.lookup.ask(
+            OffsetFetchRequest,
+            lambda version: fetch_request(self._group_id, partitions, member, topic_ids, version),
+            timeout=timeout,
+            max_version=_max_version(all(tp.topic in topic_ids for tp in partitions)),
+        )
+        code = fetch_code(response)
+        if code != ErrorCode.NONE:
+            self._heed(node_id, [code])
+            raise broker_error(code, f"offsets of group {self._group_id!r}")
+        fetched = fetched_offsets(response, partitions, topic_ids)
+        codes = {tp: found.error_code for tp, found in fetched.items() if found.error_code != ErrorCode.NONE}
+        if codes:
+            self._heed(node_id, codes.values())
+            raise self._worst(codes)
+        return {tp: found.offset for tp, found in fetched.items()}
+
+    def _heed(self, node_id: int, codes: Iterable[int]) -> None:
+        """Act on what codes say about this client's picture of the cluster."""
+        found = set(codes)
+        if found & _NOT_THE_COORDINATOR:
+            self.lookup.forget(node_id)
+        if found & TOPIC_NOT_KNOWN and self._request_metadata is not None:
+            self._request_metadata()
+
+    # Errors
+
+    def _commit_error(self, member: MemberToken | None, codes: Mapping[TopicPartition, int]) -> BrokerError:
+        error = self._worst(codes)
+        if error.code not in _OUTSIDE_THE_GROUP:
+            return error
+        if member is None:
+            advice = "the group has members, and while it has, only they may commit"
+        else:
+            advice = (
+                f"the group has gone on without {member}, and others read these partitions by now: poll to join again; "
+                "if this happens often, process less at a time or raise max_poll_interval_ms"
+            )
+        return CommitFailed(error.code, f"group {self._group_id!r}, {_names(codes)}: {advice}")
+
+    def _of_former_topics(self, offsets: Collection[TopicPartition]) -> CommitFailed:
+        return CommitFailed(
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            f"group {self._group_id!r}, {_names(offsets)}: the topic was deleted and created again since these offsets "
+            "were read: they mean nothing in the new one; poll, and commit what is read of that",
+        )
+
+    def _worst(self, codes: Mapping[TopicPartition, int]) -> BrokerError:
+        """The error to act on: one that can't be retried, if there is such a one; it names its partitions."""
+        code = min(codes.values(), key=lambda code: broker_error(code).retriable)
+        names = _names([tp for tp in codes if codes[tp] == code])
+        return broker_error(code, f"group {self._group_id!r}, {names}")
+
+    # Time
+
+    @asynccontextmanager
+    async def _turn(self, deadline: float, timeout: float, turn: Turn | None) -> AsyncIterator[Turn]:
+        turn = turn or self.turns.take()
+        try:
+            try:
+                await turn.wait(deadline)
+            except TimeoutError as error:
+                raise RequestTimedOut(
+                    f"commit for group {self._group_id!r} not sent within {timeout:.3g} s: "
+                    "an earlier one is still being tried"
+                ) from error
+            yield turn
+        finally:
+            turn.end()
+
+    async def _retried(
+        self,
+        attempt: Callable[[float], Awaitable[T]],
+        deadline: float,
+        what: str,
+        retry: bool = True,
+        is_hopeless: Callable[[KafkaError], bool] = lambda error: False,
+    ) -> T:
+        """Return what ``attempt(seconds)`` returns, trying until ``deadline`` whatever can be retried."""
+        loop = asyncio.get_running_loop()
+        config = self._config
+        backoff = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, self._random)
+        start, patience = loop.time(), config.request_timeout_ms / 1e3
+        last: KafkaError | None = None
+        while (left := deadline - loop.time()) > 0:
+            try:
+                return await attempt(min(left, patience))
+            except KafkaError as error:
+                stale = isinstance(error, BrokerError) and error.code == ErrorCode.STALE_MEMBER_EPOCH
+                if not retry or not (error.retriable or stale) or is_hopeless(error):
+                    raise
+                if last is None or left > patience or not isinstance(error, RequestTimedOut):
+                    last = error  # and not that the last attempt of all was cut short
+            await asyncio.sleep(min(backoff.next(), max(0.0, deadline - loop.time())))
+        reason = f"; the last attempt: {last}" if last is not None else ""
+        raise RequestTimedOut(f"{what}: not done after {loop.time() - start:.3g} s{reason}") from last
+
+
+def _known_ids(partitions: Iterable[TopicPartition], find_id: FindTopicId) -> TopicIds:
+    found = {topic: find_id(topic) for topic in {tp.topic for tp in partitions}}
+    return {topic: topic_id for topic, topic_id in found.items() if topic_id is not None}
+
+
+def _max_version(is_by_id: bool) -> int | None:
+    """Topics whose id is not known can only be spoken of in versions that name them."""
+    return None if is_by_id else TOPIC_IDS - 1
+
+
+def _portion(
+    remaining: Mapping[TopicPartition, OffsetAndMetadata], current_id: FindTopicId
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What the next OffsetCommit stores: nothing of a former topic, and none but those with ids if there are any."""
+    ids: dict[str, UUID | None] = {}
+    by_id: dict[TopicPartition, OffsetAndMetadata] = {}
+    by_name: dict[TopicPartition, OffsetAndMetadata] = {}
+    for tp, offset in remaining.items():
+        if tp.topic not in ids:
+            ids[tp.topic] = current_id(tp.topic)
+        if offset.topic_id is None:
+            by_name[tp] = offset
+        elif not is_of_another_topic(offset, ids[tp.topic]):
+            by_id[tp] = offset
+            # Where the topic is not there at the moment, offsets of several former ones may be left.
+            ids[tp.topic] = offset.topic_id
+        if len(by_id) == _AT_ONCE:
+            break
+    return by_id or dict(islice(by_name.items(), _AT_ONCE))
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))

@@ -1,0 +1,260 @@
+"""Finding where to read on: the committed offset, or what auto_offset_reset says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from random import Random
+from typing import cast
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...config import ConsumerConfig
+from ...core.backoff import Backoff
+from ...core.rate_limit import RateLimit, and_more
+from ...core.subscription.offset_reset import OffsetReset
+from ...core.subscription.position import PositionState
+from ...core.subscription.state import Subscription
+from ...errors import KafkaError, NoOffsetForPartition
+from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from ..aio.signal import Signal
+from ..cluster.list_offsets import AT_ONCE, OffsetLister, group_by_leader, may_pass
+from ..cluster.metadata import Metadata
+
+logger = logging.getLogger("aiokc.offsets")
+
+#: Returns what the group has committed for some partitions (None where nothing); None: there is no group.
+FetchCommitted = Callable[[Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]]
+
+_COMPLAINT_SECONDS = 30.0
+
+# So many positions are set in one step.
+_SET_AT_ONCE = 250
+
+#: Partitions without a position, and the token of each one's claim.
+Claims = dict[TopicPartition, int]
+
+
+class PositionFinder:
+    """Gives every assigned partition a position.
+
+    An answer counts only for the claim that asked (its token): a seek, or another assignment, always wins over it.
+    ``found`` is notified when positions were found, and when there is an error for the user's next call to raise.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        subscription: Subscription,
+        metadata: Metadata,
+        lister: OffsetLister,
+        fetch_committed: FetchCommitted | None,
+        random: Random,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.found = Signal()
+        self.wake = Signal()
+        self._error: tuple[KafkaError, Claims] | None = None
+        self._subscription = subscription
+        self._metadata = metadata
+        self._lister = lister
+        self._fetch_committed = fetch_committed
+        self._reset = OffsetReset(config.auto_offset_reset)
+        self._clock = clock
+        self._request_timeout = config.request_timeout_ms / 1e3
+        self._backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+        self._backoffs: dict[int, Backoff] = {}
+        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._absent: frozenset[TopicPartition] = frozenset()
+
+    async def run(self) -> None:
+        """Look up positions for ever; what fails is tried again after a growing pause.
+
+        Two loops: a coordinator that does not answer must not keep a seek_to_beginning() waiting.
+        """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._find_committed)
+            await self._find_by_timestamp(tasks)
+
+    # Committed offsets
+
+    async def _find_committed(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = self._backoff()
+        while True:
+            now = loop.time()
+            claims = self._subscription.in_state(PositionState.INITIALIZING, now)
+            if not claims:
+                await self._next(now)
+                continue
+            try:
+                await self._look_up_committed(claims)
+                backoff.reset()
+            except KafkaError as error:
+                waiting = self._subscription.in_state(PositionState.INITIALIZING, now)
+                self._subscription.retry_later(waiting, loop.time() + backoff.next())
+                self._report(error, claims, retriable=error.retriable)
+
+    async def _look_up_committed(self, claims: Claims) -> None:
+        committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        if self._fetch_committed is not None:
+            committed = await self._fetch_committed(claims)
+        missing: list[TopicPartition] = []
+        timestamp = self._reset.timestamp(self._clock())
+        for done, (tp, token) in enumerate(claims.items(), start=1):
+            if done % _SET_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if self._subscription.get(tp, token) is None:
+                continue  # sought, or assigned anew, while the answer was on its way
+            offset = committed.get(tp)
+            if offset is not None:
+                self._subscription.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
+            elif timestamp == LATEST and self._is_made_anew(tp):
+                self._subscription.await_reset(tp, EARLIEST)
+            elif timestamp is not None:
+                self._subscription.await_reset(tp, timestamp)
+            else:
+                missing.append(tp)
+        self.found.notify()
+        self.wake.notify()  # the other loop: some are to be looked up by timestamp now
+        if missing:
+            raise NoOffsetForPartition(missing)
+
+    def _is_made_anew(self, tp: TopicPartition) -> bool:
+        """Whether the group's topic was deleted and created again under the eyes of this consumer.
+
+        What is in the new one was written since, and nobody has read it: it is read from its beginning, as where a
+        partition was not given up in between.
+        """
+        topic_id = self._metadata.cluster.topic_id(tp.topic)
+        former = self._metadata.cluster.former.get(tp.topic)
+        if not self._subscription.by_topics or topic_id is None or former is None or not former.ids:
+            return False
+        logger.warning("%s: the topic was deleted and created again: reading the new log from its beginning", tp)
+        return True
+
+    # Offsets by timestamp
+
+    async def _find_by_timestamp(self, tasks: TaskGroup) -> None:
+        """Ask each leader by itself: a broker that is silent, or a partition that has no leader, delays no other.
+
+        Thousands of partitions are asked for by several requests (AT_ONCE).
+        """
+        loop = asyncio.get_running_loop()
+        leaderless = self._backoff()  # a topic that does not exist may never have one
+        while True:
+            now = loop.time()
+            subscription = self._subscription
+            claims = subscription.in_state(PositionState.AWAIT_RESET, now, AT_ONCE)
+            asked = {tp: cast(int, subscription[tp].reset_timestamp) for tp in claims}
+            by_leader = group_by_leader(self._metadata.cluster, asked)
+            for node_id, part in by_leader.items():
+                subscription.retry_later(part, now + self._request_timeout)  # sooner, if the answer is an error
+                tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: claims[tp] for tp in part})
+            if without_leader := [tp for tp in claims if self._metadata.cluster.leader(tp) is None]:
+                self._metadata.request_missing()
+                self._complain_of_absent(without_leader, now)
+                subscription.retry_later(without_leader, now + leaderless.next())
+            elif claims:
+                leaderless.reset()
+            if len(claims) < AT_ONCE:
+                await self._next(now)
+            else:
+                await asyncio.sleep(0)
+
+    def _complain_of_absent(self, partitions: Iterable[TopicPartition], now: float) -> None:
+        """Say so where a partition was assigned by hand that its topic does not have: that may be a slip.
+
+        Not the first time: the metadata may be older than the partition.
+        """
+        topics = {} if self._subscription.by_topics else self._metadata.cluster.topics
+        seen, self._absent = (
+            self._absent,
+            frozenset(tp for tp in partitions if tp.topic in topics and self._metadata.cluster.partition(tp) is None),
+        )
+        for tp in sorted(seen & self._absent):
+            held_back = self._complaints.admit(str(tp), now)
+            if held_back is not None:
+                count = len(topics[tp.topic].partitions)
+                logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
+
+    async def _look_up_timestamps(self, node_id: int, asked: Mapping[TopicPartition, int], claims: Claims) -> None:
+        cluster = self._metadata.cluster  # as of now: the answer is not of a topic that is made after this
+        answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
+        subscription, found, says = self._subscription, answer.found, logger.isEnabledFor(logging.INFO)
+        for done, (tp, token) in enumerate(claims.items(), start=1):
+            if done % _SET_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if tp not in found or (position := subscription.get(tp, token)) is None:
+                continue  # sought, or assigned anew: the later call wins
+            offset = found[tp]
+            if offset is None:  # nothing is that young (KIP-1106)
+                subscription.await_reset(tp, LATEST, lost=position.lost)
+                continue
+            if says or position.lost:
+                self._log(tp, offset.offset, asked[tp])
+            topic_id, checked_epoch = cluster.topic_id(tp.topic), cluster.leader_epoch(tp)
+            subscription.seek(tp, offset.offset, offset.leader_epoch, topic_id=topic_id, checked_epoch=checked_epoch)
+        left = [tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None]
+        if left:
+            backoff = self._backoffs.setdefault(node_id, self._backoff())
+            self._subscription.retry_later(left, asyncio.get_running_loop().time() + backoff.next())
+            self._metadata.request_update()
+            for error in {id(answer.errors[tp]): answer.errors[tp] for tp in left if tp in answer.errors}.values():
+                self._report(error, claims, retriable=may_pass(error))
+        else:
+            self._backoffs.pop(node_id, None)
+        self.found.notify()
+        self.wake.notify()
+
+    def _log(self, tp: TopicPartition, offset: int, timestamp: int) -> None:
+        """Say from where to where: nobody asked for a reset of what its log had lost."""
+        position = self._subscription[tp]
+        how = _names.get(timestamp, f"the first record of {timestamp} or later")
+        if position.position < 0:
+            logger.info("%s: position set to offset %d (%s)", tp, offset, how)
+        else:
+            level = logging.WARNING if position.lost else logging.INFO
+            logger.log(level, "%s: position reset from offset %d to offset %d (%s)", tp, position.position, offset, how)
+
+    # Both
+
+    async def _next(self, now: float) -> None:
+        """Wait until somebody needs a position, or the time for another attempt has come."""
+        retry = self._subscription.next_retry(now)
+        await self.wake.wait(None if retry is None else retry - now)
+
+    def _report(self, error: KafkaError, claims: Claims, *, retriable: bool) -> None:
+        if retriable:
+            held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
+            if held_back is not None:
+                names = ", ".join(map(str, sorted(claims)[:5]))
+                logger.warning("no position yet for %s: %s%s", names, error, and_more(held_back))
+        else:
+            self._error = error, claims
+            self.found.notify()
+
+    def take_error(self, *, of_blocked: bool) -> KafkaError | None:
+        """Return, once, why there is no position; None where the user has sought since, in all that it is about.
+
+        That an offset is missing is no error yet for a partition that is blocked (not ``of_blocked``): the listener is
+        being told of it, and may seek.
+        """
+        if self._error is None:
+            return None
+        (error, claims), self._error = self._error, None
+        left = {tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None}
+        if not isinstance(error, NoOffsetForPartition):
+            return error if left else None
+        missing = error.partitions & left
+        due = {tp for tp in missing if of_blocked or not self._subscription[tp].blocked}
+        if missing != due:
+            self._error = error, {tp: claims[tp] for tp in missing - due}
+        return NoOffsetForPartition(due) if due else None
+
+
+_names = {EARLIEST: "earliest", LATEST: "latest"}

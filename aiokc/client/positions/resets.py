@@ -1,0 +1,107 @@
+"""What becomes of a position that its log does not hold: out of range, truncated, or of a topic that is gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...core.fetch.buffer import FetchBuffer
+from ...core.fetch.response import Answer
+from ...core.subscription.offset_reset import OffsetReset
+from ...core.subscription.position import PartitionPosition
+from ...core.subscription.state import Subscription
+from ...errors import LogTruncated, OffsetOutOfRange
+from ...types import EARLIEST, TopicPartition
+from .validator import Ending
+
+logger = logging.getLogger("aiokc.offsets")
+
+
+class LostPositions:
+    """Resets such a position as ``reset`` says; where that says "none", the user gets an error, and seeks.
+
+    Every reset is a warning that names both offsets: here, or (PositionFinder) once the other one is known.
+    ``clock`` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self, subscription: Subscription, buffer: FetchBuffer, reset: OffsetReset, clock: Callable[[], float]
+    ) -> None:
+        self._subscription = subscription
+        self._buffer = buffer
+        self._reset = reset
+        self._clock = clock
+
+    def out_of_range(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+        """The log of this broker does not hold the offset that was asked for; return whether that counts already.
+
+        Where there are records before it, those come first, and the same question is asked again later.
+        """
+        tp, offset = answer.target.tp, answer.target.offset
+        if offset != position.position:
+            return False
+        timestamp = self._reset.timestamp(self._clock())
+        if timestamp is None:
+            self._buffer.fail(tp, position, OffsetOutOfRange({tp: offset}, _found(position, node_id)))
+            return True
+        logger.warning(
+            "%s: offset %d is not in the log (log start %s, end %s); looking up where to go on",
+            tp,
+            offset,
+            position.log_start_offset,
+            position.high_watermark,
+        )
+        self._subscription.await_reset(tp, timestamp, lost=True)
+        return True
+
+    def truncated(self, tp: TopicPartition, position: PartitionPosition, ending: Ending | None) -> None:
+        """Another log than the one that was read begins before the position, at ``ending`` (None: not known)."""
+        offset = position.position
+        timestamp = self._reset.timestamp(self._clock())
+        if timestamp is None:
+            safe = {tp: ending.offset} if ending is not None else {}
+            self._buffer.fail(tp, position, LogTruncated({tp: offset}, safe))
+        elif ending is None:
+            logger.warning("%s: the log was truncated before offset %d; looking up where to go on", tp, offset)
+            self._subscription.await_reset(tp, timestamp, lost=True)
+        else:
+            logger.warning(
+                "%s: the log was truncated under offset %d: what was read from offset %d on is gone; going on there",
+                tp,
+                offset,
+                ending.offset,
+            )
+            topic_id = position.topic_id
+            self._subscription.seek(
+                tp, ending.offset, ending.epoch, topic_id=topic_id, checked_epoch=ending.leader_epoch
+            )
+
+    def recreated(self, tp: TopicPartition, token: int) -> None:
+        """The topic was deleted and created again: a position in the old log means nothing in the new one (KIP-516).
+
+        Any reset goes to the beginning: "latest" would skip what was written before this client heard of it.
+        """
+        position = self._subscription.get(tp, token)
+        if position is None:
+            return
+        offset = position.position
+        if self._reset.timestamp(self._clock()) is None:
+            self._buffer.drop(tp)
+            self._buffer.fail(
+                tp, position, LogTruncated({tp: offset}, {tp: 0}, "the topic was deleted and created again")
+            )
+            return
+        logger.warning(
+            "%s: the topic was deleted and created again: leaving offset %d for the beginning of the new log",
+            tp,
+            offset,
+        )
+        self._subscription.begin_anew(tp, EARLIEST)
+
+
+def _found(position: PartitionPosition, node_id: int) -> str:
+    """What is known of the log, from answers before; the refusal itself does not say."""
+    start, end = position.log_start_offset, position.high_watermark
+    if start is None or end is None:
+        return f"so says broker {node_id}"
+    return f"so says broker {node_id}, whose log had offsets {start} to {end} before"

@@ -1,0 +1,242 @@
+"""Asking new leaders whether their logs hold what was read from the old ones (KIP-320, OffsetForLeaderEpoch)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from random import Random
+from typing import Final, NamedTuple
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...config import ClientConfig
+from ...core.backoff import Backoff
+from ...core.fetch.buffer import FetchBuffer
+from ...core.rate_limit import RateLimit, and_more
+from ...core.subscription.position import PartitionPosition, PositionState
+from ...core.subscription.state import Subscription
+from ...error_codes import ErrorCode
+from ...errors import KafkaError, UnsupportedVersion, broker_error
+from ...net.pool import Pool
+from ...types import TopicPartition
+from ...wire.messages.offsets import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from ..aio.signal import Signal
+from ..cluster.list_offsets import group_by_leader
+from ..cluster.metadata import Metadata
+
+logger = logging.getLogger("aiokc.offsets")
+
+_COMPLAINT_SECONDS: Final = 30.0
+_UNDEFINED: Final = -1
+_CONSUMER: Final = -1  # replica_id: not a broker that replicates
+
+
+class _Asked(NamedTuple):
+    """The claim, the offset up to which its records are at hand, their last epoch, and the leader's epoch.
+
+    ``is_read``: a record of that epoch was read; else they may all be older.
+    """
+
+    token: int
+    offset: int
+    epoch: int
+    leader_epoch: int
+    is_read: bool
+
+
+#: Called with a claim whose position lies behind the point up to which the log is what was read; None: not known.
+Truncated = Callable[[TopicPartition, PartitionPosition, "Ending | None"], None]
+
+
+class Ending(NamedTuple):
+    """Where the log of now stops being what was read, its epoch before that, and the leader's own epoch."""
+
+    offset: int
+    epoch: int
+    leader_epoch: int
+
+
+class PositionValidator:
+    """Takes up partitions in AWAIT_VALIDATION: they go on, or ``truncated`` is told that they can't.
+
+    What was fetched ahead of the user is validated first; where only that is gone, it is dropped and fetched again.
+    ``wake`` is to be notified when there may be such partitions; ``done`` is notified when some of them go on.
+    """
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        pool: Pool,
+        metadata: Metadata,
+        subscription: Subscription,
+        buffer: FetchBuffer,
+        random: Random,
+        truncated: Truncated,
+    ) -> None:
+        self.wake = Signal()
+        self.done = Signal()
+        self._pool = pool
+        self._metadata = metadata
+        self._subscription = subscription
+        self._buffer = buffer
+        self._truncated = truncated
+        self._timeout = config.request_timeout_ms / 1e3
+        self._backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+        self._backoffs: dict[int, Backoff] = {}
+        self._leaderless = self._backoff()
+        self._behind: dict[TopicPartition, tuple[int, float]] = {}  # claims, and since when the metadata are older
+        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+
+    async def run(self) -> None:
+        """Validate for ever, each leader by itself."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                now = asyncio.get_running_loop().time()
+                self._ask_leaders(tasks, now)
+                retry = self._subscription.next_retry(now)
+                await self.wake.wait(None if retry is None else retry - now)
+
+    def _ask_leaders(self, tasks: TaskGroup, now: float) -> None:
+        subscription, cluster = self._subscription, self._metadata.cluster
+        claims = subscription.in_state(PositionState.AWAIT_VALIDATION, now)
+        asked: dict[TopicPartition, _Asked] = {}
+        behind: list[TopicPartition] = []
+        for tp, token in claims.items():
+            offset, epoch, is_read = self._buffer.frontier(tp, subscription[tp])
+            leader_epoch = cluster.leader_epoch(tp)
+            if epoch is None or leader_epoch < 0:
+                self._go_on([tp], leader_epoch)  # there is nothing to compare
+            elif epoch <= leader_epoch or not self._may_be_old(tp, token, now):
+                asked[tp] = _Asked(token, offset, epoch, leader_epoch, is_read)
+            else:
+                behind.append(tp)
+        by_leader = group_by_leader(cluster, {tp: one.epoch for tp, one in asked.items()})
+        for node_id, part in by_leader.items():
+            subscription.retry_later(part, now + self._timeout)  # sooner, if the answer is an error
+            tasks.start_soon(self._ask, node_id, {tp: asked[tp] for tp in part})
+        if without_leader := behind + [tp for tp in asked if cluster.leader(tp) is None]:
+            self._metadata.request_update()
+            subscription.retry_later(without_leader, now + self._leaderless.next())
+        elif asked:
+            self._leaderless.reset()
+
+    def _may_be_old(self, tp: TopicPartition, token: int, now: float) -> bool:
+        """Whether the metadata, which know only of leaders before the one that wrote what was read, may be out of date.
+
+        A broker that was deposed, and has not heard of it, would call all that came after it unknown: no reset may come
+        of that. Where no newer leader is heard of for so long, there is none: the log was restored, say.
+        """
+        known, since = self._behind.get(tp, (token, now))
+        self._behind[tp] = token, since if known == token else now
+        return now - self._behind[tp][1] < self._timeout
+
+    async def _ask(self, node_id: int, asked: dict[TopicPartition, _Asked]) -> None:
+        try:
+            response = await self._pool.request(node_id, _request(asked), timeout=self._timeout)
+        except UnsupportedVersion:
+            for tp, one in asked.items():
+                if self._waits(tp, one) is not None:
+                    self._go_on([tp], one.leader_epoch)
+        except KafkaError as error:
+            self._retry(node_id, asked, error)
+        else:
+            self._take_in(node_id, asked, response)
+        self.wake.notify()
+
+    def _take_in(
+        self, node_id: int, asked: dict[TopicPartition, _Asked], response: OffsetForLeaderEpochResponse
+    ) -> None:
+        left = dict(asked)
+        for topic in response.topics:
+            for end in topic.partitions:
+                tp = TopicPartition(topic.topic, end.partition)
+                one = left.get(tp)
+                if one is None or self._waits(tp, one) is None:
+                    left.pop(tp, None)
+                elif end.error_code == ErrorCode.NONE:
+                    del left[tp]
+                    self._compare(tp, one, end)
+                elif end.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    del left[tp]  # brokers up to 2.2 answer only their like
+                    self._go_on([tp], one.leader_epoch)
+                elif end.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    del left[tp]
+                    self._fail(tp, broker_error(end.error_code, f"validating the position of {tp} at broker {node_id}"))
+                else:
+                    error = broker_error(end.error_code, f"validating the position of {tp} at broker {node_id}")
+                    self._complain(error)
+        if left:
+            self._retry(node_id, left, None)
+        else:
+            self._backoffs.pop(node_id, None)
+
+    def _compare(self, tp: TopicPartition, asked: _Asked, end: EpochEndOffset) -> None:
+        position = self._subscription[tp]
+        is_unknown = _UNDEFINED in (end.leader_epoch, end.end_offset)
+        # ListOffsets names the epoch of the leader that it asked. Where that one wrote nothing before the next one was
+        # elected, no log knows of its epoch, and none has lost anything.
+        is_same = end.leader_epoch == asked.epoch or not asked.is_read
+        if not is_unknown and is_same and end.end_offset >= asked.offset:
+            return self._go_on([tp], asked.leader_epoch)
+        if asked.offset > position.position:
+            # What was fetched ahead is gone; whether the position is as well, the next question tells.
+            logger.info("%s: what was fetched ahead, up to offset %d, is not in the log any more", tp, asked.offset)
+            self._buffer.drop(tp)
+            return self._subscription.retry_later([tp], 0.0)
+        # A lower epoch that ends behind the position only says that the logs part somewhere before it.
+        is_known = not is_unknown and end.end_offset < position.position
+        ending = Ending(end.end_offset, end.leader_epoch, asked.leader_epoch) if is_known else None
+        self._subscription.validated(tp, None)
+        self._truncated(tp, position, ending)
+        self.done.notify()
+
+    def _waits(self, tp: TopicPartition, asked: _Asked) -> PartitionPosition | None:
+        """The partition, if it is still the one that was asked about, and waits for the answer."""
+        position = self._subscription.get(tp, asked.token)
+        return position if position is not None and position.state is PositionState.AWAIT_VALIDATION else None
+
+    def _go_on(self, partitions: Iterable[TopicPartition], leader_epoch: int) -> None:
+        for tp in partitions:
+            self._subscription.validated(tp, leader_epoch if leader_epoch >= 0 else None)
+        self.done.notify()
+
+    def _fail(self, tp: TopicPartition, error: KafkaError) -> None:
+        self._subscription.validated(tp, None)
+        self._buffer.fail(tp, self._subscription[tp], error)
+        self.done.notify()
+
+    def _retry(self, node_id: int, asked: dict[TopicPartition, _Asked], error: KafkaError | None) -> None:
+        backoff = self._backoffs.setdefault(node_id, self._backoff())
+        waiting = [tp for tp, one in asked.items() if self._waits(tp, one) is not None]
+        self._subscription.retry_later(waiting, asyncio.get_running_loop().time() + backoff.next())
+        self._metadata.request_update()
+        if error is not None:
+            self._complain(error)
+
+    def _complain(self, error: KafkaError) -> None:
+        held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
+        if held_back is not None:
+            logger.warning("%s; trying again%s", error, and_more(held_back))
+
+
+def _request(asked: dict[TopicPartition, _Asked]) -> OffsetForLeaderEpochRequest:
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for tp, one in asked.items():
+        topics.setdefault(tp.topic, []).append(
+            OffsetForLeaderPartition(
+                partition=tp.partition, current_leader_epoch=one.leader_epoch, leader_epoch=one.epoch
+            )
+        )
+    return OffsetForLeaderEpochRequest(
+        replica_id=_CONSUMER,
+        topics=[OffsetForLeaderTopic(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
+    )

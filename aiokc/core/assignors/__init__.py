@@ -1,0 +1,1 @@
+"""The assignors: which member of a group gets which partitions."""

@@ -1,0 +1,62 @@
+"""The sticky assignment where all members subscribe alike: every member can have every partition.
+
+Then balance is a matter of counting: each member gets ``least`` partitions, and ``extra`` of them one more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ...types import TopicPartition
+from .sticky_claims import Claims
+from .values import GroupAssignment
+
+
+def assign_constrained(partitions: Sequence[TopicPartition], members: Sequence[str], claims: Claims) -> GroupAssignment:
+    """Let each of ``members`` keep what it holds, up to its share, and deal out the rest of ``partitions`` in order.
+
+    The first of those that hold more than the least share keep the extra ones.
+    """
+    least, extra = divmod(len(partitions), len(members))
+    held = _held(members, claims)
+    assignment: GroupAssignment = {}
+    short: deque[str] = deque()  # below the least share
+    level: deque[str] = deque()  # at the least share: may get one more
+    for member_id in members:
+        mine = held[member_id]
+        if len(mine) < least:
+            short.append(member_id)
+            assignment[member_id] = mine
+        elif len(mine) > least and extra > 0:
+            extra -= 1
+            assignment[member_id] = mine[: least + 1]
+        else:
+            level.append(member_id)
+            assignment[member_id] = mine[:least]
+    kept = {tp for mine in assignment.values() for tp in mine}
+    for tp in partitions:
+        if tp not in kept:
+            _give(tp, assignment, short, level, least)
+    return assignment
+
+
+def _give(tp: TopicPartition, assignment: GroupAssignment, short: deque[str], level: deque[str], least: int) -> None:
+    """Give ``tp`` to whoever is next: in turn while anybody is short, then once to each member that is level."""
+    if not short:
+        assignment[level.popleft()].append(tp)
+        return
+    member_id = short.popleft()
+    assignment[member_id].append(tp)
+    (short if len(assignment[member_id]) < least else level).append(member_id)
+
+
+def _held(members: Sequence[str], claims: Claims) -> GroupAssignment:
+    """What each member holds, the lowest partition numbers of all topics first, as in Java: those it keeps.
+
+    So of several topics each gives up its last partitions, rather than one topic all of its own.
+    """
+    held: GroupAssignment = {member_id: [] for member_id in members}
+    for tp in sorted(claims.holders, key=lambda tp: (tp.partition, tp.topic)):
+        held[claims.holders[tp]].append(tp)
+    return held

@@ -1,0 +1,1 @@
+"""The cluster as its brokers describe it: brokers, topics, partitions, leaders."""

@@ -1,0 +1,240 @@
+"""What is known of the cluster: an immutable snapshot, made anew from each Metadata response."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import NamedTuple
+from uuid import UUID
+
+from ...error_codes import ErrorCode
+from ...errors import BrokerError, broker_error
+from ...types import Broker, PartitionInfo, TopicInfo, TopicPartition
+from ...wire.messages.discovery import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
+from .topic_ids import FormerIds, TopicIds
+
+_NO_ID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Brokers, topics and leaders as of one Metadata response. ``version`` grows with each.
+
+    ``errors`` holds, by topic, the error code that the last response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...).
+    ``complete``: the response was about all topics, so what is not in ``topics`` does not exist, or may not be seen.
+    ``former`` are ids that topics had before: an answer that names one is an old broker's word (KIP-516).
+    """
+
+    version: int = 0
+    cluster_id: str | None = None
+    controller_id: int | None = None
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    errors: Mapping[str, int] = field(default_factory=dict)
+    complete: bool = False
+    former: Mapping[str, FormerIds] = field(default_factory=dict)
+
+    def partition(self, tp: TopicPartition) -> PartitionInfo | None:
+        topic = self.topics.get(tp.topic)
+        return topic.partitions.get(tp.partition) if topic is not None else None
+
+    def leader(self, tp: TopicPartition) -> Broker | None:
+        """The broker that leads ``tp``, if it has a leader and that broker is known."""
+        partition = self.partition(tp)
+        if partition is None or partition.leader is None:
+            return None
+        return self.brokers.get(partition.leader)
+
+    def has_replica(self, tp: TopicPartition, node_id: int) -> bool:
+        """Whether that broker is there, and has a replica of ``tp`` that is online."""
+        partition = self.partition(tp)
+        if partition is None or node_id not in self.brokers or node_id in partition.offline_replicas:
+            return False
+        return not partition.replicas or node_id in partition.replicas
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """The newest leader epoch seen for ``tp``; -1 where none is known (brokers before 2.1)."""
+        partition = self.partition(tp)
+        return -1 if partition is None or partition.leader_epoch is None else partition.leader_epoch
+
+    def topic_id(self, topic: str) -> UUID | None:
+        found = self.topics.get(topic)
+        return found.topic_id if found is not None else None
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """The number of partitions of each of ``topics`` that exists."""
+        return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
+
+    def replicas(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[int]]:
+        """The brokers that have each partition of those of ``topics`` that exist."""
+        found = (self.topics[name] for name in topics if name in self.topics)
+        return {
+            TopicPartition(topic.name, number): frozenset(partition.replicas)
+            for topic in found
+            for number, partition in topic.partitions.items()
+        }
+
+    def replica_racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
+        """The racks of the replicas of each partition; none where no broker tells its rack.
+
+        A broker that is not there at the moment counts as one without a rack.
+        """
+        racks = {broker.node_id: broker.rack for broker in self.brokers.values() if broker.rack}
+        if not racks:
+            return {}
+        return {
+            tp: frozenset(racks[node_id] for node_id in nodes if node_id in racks)
+            for tp, nodes in self.replicas(topics).items()
+        }
+
+    def partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """All partitions of those of ``topics`` that exist, in order."""
+        found = (self.topics[name] for name in sorted(topics) if name in self.topics)
+        return [tp for topic in found for tp in map(TopicPartition, repeat(topic.name), sorted(topic.partitions))]
+
+
+def merge(
+    old: Cluster, response: MetadataResponse, *, complete: bool, every: int = 100
+) -> Generator[None, None, Cluster]:
+    """Return the snapshot after ``response``; yield after each ``every`` partitions, so that no loop is held.
+
+    ``complete`` says that the request was for all topics: those not in the response are gone. Else the others stay.
+    A topic of which nothing has changed is the same object as before: nobody has to look at its partitions again.
+    """
+    topics: dict[str, TopicInfo] = {} if complete else dict(old.topics)
+    errors: dict[str, int] = {} if complete else dict(old.errors)
+    ids = TopicIds(old.former)
+    done = 0
+    for answer in response.topics:
+        name = answer.name
+        if name is None:
+            continue  # asked by id, and the id is unknown
+        if answer.error_code != ErrorCode.NONE:
+            errors[name] = answer.error_code
+            if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                topics.pop(name, None)
+            continue
+        before = old.topics.get(name)
+        known_id = before.topic_id if before is not None else None
+        if ids.is_old(name, known_id, _topic_id(answer), exists=before is not None):
+            if before is not None:
+                topics[name] = before
+            continue
+        errors.pop(name, None)
+        known = _same_topic(before, answer)
+        partitions: dict[int, PartitionInfo] = {}
+        for item in answer.partitions:
+            new = _partition(name, item)
+            was = known.partitions.get(new.partition) if known is not None else None
+            partitions[item.partition_index] = new if was is None else _newest(was, new)
+            done += 1
+            if done % every == 0:
+                yield
+        topics[name] = _newest_topic(known, TopicInfo(name, partitions, _topic_id(answer), answer.is_internal))
+    for name, gone in old.topics.items():
+        if name not in topics:
+            ids.gone(name, gone.topic_id)
+    return Cluster(
+        version=old.version + 1,
+        cluster_id=response.cluster_id or old.cluster_id,
+        controller_id=response.controller_id if response.controller_id >= 0 else None,
+        brokers={b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers},
+        topics=topics,
+        errors=errors,
+        complete=complete,
+        former=ids.result(),
+    )
+
+
+class NewLeader(NamedTuple):
+    """What a broker says of a partition that it does not lead any more (KIP-951).
+
+    ``topic_id`` is that of the topic that it spoke of, None where the cluster has none: of one that is created again by
+    the same name, it says nothing.
+    """
+
+    node_id: int
+    epoch: int
+    topic_id: UUID | None
+
+
+def with_leaders(
+    old: Cluster, leaders: Mapping[TopicPartition, NewLeader], brokers: Mapping[int, Broker]
+) -> tuple[Cluster, set[TopicPartition]]:
+    """Return the snapshot with these leaders, at these addresses where they are given, and what moved by that.
+
+    Only a newer epoch at a broker that is known counts. The version stays the same: it is no Metadata response.
+    What was said of a former topic of that name does not count: the new one's epochs start anew, and stayed behind it
+    for ever.
+    """
+    known = {**old.brokers, **brokers}
+    topics = dict(old.topics)
+    moved: set[TopicPartition] = set()
+    for tp, leader in leaders.items():
+        topic, info = topics.get(tp.topic), old.partition(tp)
+        if topic is None or info is None or leader.node_id not in known or leader.topic_id != topic.topic_id:
+            continue
+        if info.leader_epoch is None or leader.epoch <= info.leader_epoch:
+            continue
+        if topic is old.topics[tp.topic]:
+            topic = topics[tp.topic] = replace(topic, partitions=dict(topic.partitions))
+        topic.partitions[tp.partition] = info._replace(leader=leader.node_id, leader_epoch=leader.epoch)
+        moved.add(tp)
+    if not moved:
+        return old, moved
+    used = {leaders[tp].node_id for tp in moved}
+    addresses = {**old.brokers, **{node_id: broker for node_id, broker in brokers.items() if node_id in used}}
+    return replace(old, topics=topics, brokers=addresses), moved
+
+
+def _topic_id(answer: MetadataResponseTopic) -> UUID | None:
+    return answer.topic_id if answer.topic_id != _NO_ID else None
+
+
+def _same_topic(known: TopicInfo | None, answer: MetadataResponseTopic) -> TopicInfo | None:
+    """Drop what is known of a topic that was deleted and created again (KIP-516): its epochs start anew."""
+    topic_id = _topic_id(answer)
+    if known is not None and topic_id is not None and known.topic_id not in (None, topic_id):
+        return None
+    return known
+
+
+def _newest_topic(old: TopicInfo | None, new: TopicInfo) -> TopicInfo:
+    """The old one, if nothing has changed; else its id, where that is the same: one object is quick to compare."""
+    if old is None or old.topic_id != new.topic_id:
+        return new
+    was, now = old.partitions, new.partitions
+    is_same = len(was) == len(now) and all(was.get(number) is info for number, info in now.items())
+    return old if is_same and old.is_internal == new.is_internal else replace(new, topic_id=old.topic_id)
+
+
+def _newest(old: PartitionInfo, new: PartitionInfo) -> PartitionInfo:
+    """Brokers learn of a new leader one by one: never go back from a newer epoch to an older one (KIP-320)."""
+    if old == new:
+        return old
+    if old.leader_epoch is None or new.leader_epoch is None:
+        return new
+    return old if new.leader_epoch < old.leader_epoch else new
+
+
+def _partition(topic: str, item: MetadataResponsePartition) -> PartitionInfo:
+    replicas = tuple(item.replica_nodes)
+    return PartitionInfo(
+        topic,
+        item.partition_index,
+        item.leader_id if item.leader_id >= 0 else None,
+        item.leader_epoch if item.leader_epoch >= 0 else None,
+        replicas,
+        replicas if item.isr_nodes == item.replica_nodes else tuple(item.isr_nodes),
+        tuple(item.offline_replicas),
+    )
+
+
+def known_error(cluster: Cluster, topics: Iterable[str]) -> BrokerError | None:
+    """Return the first error of these topics that only the user can cure (authorization, an invalid name)."""
+    for topic in sorted(topics):
+        code = cluster.errors.get(topic)
+        if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):
+            return broker_error(code, f"topic {topic!r}")
+    return None

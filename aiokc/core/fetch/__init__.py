@@ -1,0 +1,1 @@
+"""Fetching: what the next Fetch asks for, what its response means, and what is buffered."""

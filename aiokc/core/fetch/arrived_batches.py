@@ -1,0 +1,52 @@
+"""What a Fetch response brought of one partition: runs of plain batches, and batches by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ...records import AbortedTransactions, measure_run, split_batches
+from .frame_memory import Run, Unread
+
+# A run is taken apart in such steps, for who wants its batches one by one.
+_BATCHES_AT_ONCE: Final = 16
+
+
+class Arrived(NamedTuple):
+    """A batch, or a run of them; the offset behind it, and the leader epoch of what is before that."""
+
+    unread: Unread | Run
+    next_offset: int
+    leader_epoch: int | None
+
+
+def split_arrived(records: memoryview, after: int, aborted: AbortedTransactions | None) -> Iterator[Arrived]:
+    """Yield all complete batches that do not lie before offset ``after``. Raises CorruptRecord, after those before it.
+
+    A run is looked for at the beginning, and behind each marker of a transaction.
+    """
+    while len(records):
+        run = measure_run(records, after, transactional=aborted is None)
+        if run is not None:
+            after = run.next_offset
+            yield Arrived(Run(records[: run.size], aborted), after, run.leader_epoch)
+            records = records[run.size :]
+        at = 0
+        for header, view in split_batches(records):
+            at += header.size
+            if header.next_offset > after:
+                after = header.next_offset
+                yield Arrived(Unread(header, view, aborted), after, header.leader_epoch)
+            if header.is_control:
+                break
+        else:
+            return
+        records = records[at:]
+
+
+def take_apart(run: Run) -> tuple[list[Unread], Run | None]:
+    """Return the first batches of a run, each by itself, and what is left of it."""
+    batches = [Unread(header, view, run.aborted) for header, view in islice(split_batches(run.view), _BATCHES_AT_ONCE)]
+    size = sum(len(unread.view) for unread in batches)
+    return batches, Run(run.view[size:], run.aborted) if size < len(run.view) else None

@@ -1,0 +1,404 @@
+"""Who is asked for what next: kept from one Fetch to the next, and worked out anew only where something happened."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+from uuid import UUID
+
+from ...config import ClientConfig
+from ...types import TopicPartition
+from ...wire.messages.fetch import FetchRequest
+from ..cluster.snapshot import Cluster
+from ..subscription.position import PartitionPosition
+from ..subscription.state import Subscription
+from .buffer import FetchBuffer, frontier
+from .partition_buffer import PartitionBuffer
+from .session import FetchSession, FetchTarget, SessionRequest
+
+# A Fetch that leaves partitions out for want of buffer room must not park on the broker for the whole
+# fetch_max_wait_ms: the room may be there a moment later, and a broker serves one Fetch of ours at a time. Only while
+# the user takes records, though: else it would be asked 50 times a second for as long as he is busy with something.
+_SHORT_WAIT_MS = 20
+
+# Of the buffer, the part that is kept free for one Fetch to each broker, whatever comes from the others.
+_SET_ASIDE = 1 / 4
+
+# A full buffer is read ahead into again once so much of it is free: each time that room runs out, or is there again,
+# all partitions that hold something leave their broker's session, or come back, and that is to be worth it. With
+# nothing unread there is as much: a quarter is set aside, another may be spare buffers, and what others are asked for
+# at once takes no more than half of the rest.
+_LOW_TIDE = 1 / 8
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """One Fetch request to one broker."""
+
+    node_id: int
+    session: SessionRequest
+    max_bytes: int
+    max_wait_ms: int
+
+    def request(self, version: int, config: ClientConfig) -> FetchRequest:
+        """Return the Fetch in the version that it is sent in."""
+        session = self.session
+        return FetchRequest(
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=self.max_bytes,
+            isolation_level=1 if config.isolation_level == "read_committed" else 0,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=session.topics(version, config.max_partition_fetch_bytes),
+            forgotten_topics_data=session.forgotten_topics(version),
+            rack_id=config.client_rack,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What the user does.
+
+    ``takes``: he takes records at the moment, so that a full buffer will soon have room again. ``waits``: he waits, and
+    there is nothing to hand out of the partitions in ``only`` (None: of any).
+    """
+
+    takes: bool = True
+    waits: bool = False
+    only: frozenset[TopicPartition] | None = None
+
+
+_TAKES = Demand()
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What came of a look at the partitions that something happened to. ``more``: there are more of them.
+
+    ``recreated`` are partitions, with the tokens of their positions, whose topic was deleted and created again.
+    """
+
+    more: bool
+    recreated: list[tuple[TopicPartition, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """What to ask for now.
+
+    without_leader  no broker can be asked for these until the metadata say more; a live view
+    retry_at        when the first broker that is left alone may be asked again; infinity where there is none
+    resume_at       partitions were left out for want of room: they can be asked for once no more bytes than this are
+                    buffered; None where none was left out
+    """
+
+    fetches: list[FetchPlan]
+    without_leader: Collection[TopicPartition]
+    retry_at: float
+    resume_at: int | None
+
+
+@dataclass(slots=True)
+class _Node:
+    """What one broker is to be asked for: partitions that have nothing buffered, and those that would be read ahead."""
+
+    session: FetchSession
+    hungry: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
+    ahead: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
+    only: frozenset[TopicPartition] | None = None  # what the last request was confined to
+    has_more: bool = False  # than the last answer brought, which no request has asked for yet
+    retry_at: float = 0.0
+
+    def put(self, target: FetchTarget, *, is_ahead: bool) -> None:
+        """Want this; what is new comes last, so that a broker without sessions serves in turn."""
+        tp = target.tp
+        wanted, other = (self.ahead, self.hungry) if is_ahead else (self.hungry, self.ahead)
+        known = wanted.get(tp)
+        if known == target:
+            return
+        if known is not None:
+            del wanted[tp]
+        else:
+            known = other.pop(tp, None)
+            if known == target:
+                wanted[tp] = known  # the same object as in the session: one to keep, and none to compare
+                return
+        wanted[tp] = target
+        self.session.change(tp)
+
+    def take(self, tp: TopicPartition) -> None:
+        if self.hungry.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
+            self.session.change(tp)
+
+    def most_bytes(self, of_partition: int) -> int:
+        """The most that the answer brings if each partition brings no more than that."""
+        return of_partition * len(self.session.known)
+
+    def request(self, only: frozenset[TopicPartition] | None) -> SessionRequest:
+        """Return what to tell the broker about all partitions, or as if there were ``only`` these, which are hungry."""
+        if only != self.only:
+            self.only = only
+            self.session.changed(self.hungry)
+            self.session.changed(self.ahead)
+        if only is None:
+            return self.session.request(self.hungry, self.ahead)
+        return self.session.request({tp: self.hungry[tp] for tp in self.hungry if tp in only})
+
+
+class FetchPlanner:
+    """At most one Fetch at a time for each broker, from the subscription and what is buffered.
+
+    ``look`` takes in what happened; ``plan`` then costs no more than what changed. Everything is read ahead while the
+    buffer has room, and nothing is asked for when it has none: the user will soon take what is there. Unless he waits,
+    because what is there is paused, or not what he asks for: then partitions that he waits for and that have nothing
+    buffered are asked for all the same, so that a full buffer of others can't starve them. All others leave the
+    broker's session only then.
+    """
+
+    def __init__(
+        self, subscription: Subscription, buffer: FetchBuffer, config: ClientConfig, *, sessions: bool = True
+    ) -> None:
+        self._subscription = subscription
+        self._buffer = buffer
+        self._config = config
+        self._sessions = sessions
+        self._cluster = Cluster()
+        self._nodes: dict[int, _Node] = {}
+        self._home: dict[TopicPartition, int] = {}
+        self._pending: dict[TopicPartition, None] = {}
+        self._without_leader: dict[TopicPartition, None] = {}
+        self._recreated: list[tuple[TopicPartition, int]] = []
+        self._reading_ahead = True
+
+    # What happened
+
+    def look(self, cluster: Cluster, now: float, most: int) -> Looked:
+        """Work out anew what to ask for, for up to ``most`` of the partitions that something happened to."""
+        if cluster is not self._cluster:
+            if cluster.version != self._cluster.version:  # else what is new in it was touched
+                self._pending.update(dict.fromkeys(self._concerned(cluster)))
+            self._cluster = cluster
+            for node_id in self._nodes.keys() - cluster.brokers.keys():
+                del self._nodes[node_id]
+        self._pending.update(dict.fromkeys(self._subscription.take_touched()))
+        self._pending.update(dict.fromkeys(self._buffer.take_touched()))
+        pending = self._pending
+        for tp in list(islice(pending, most)):
+            del pending[tp]
+            self._look_at(tp, now)
+        recreated, self._recreated = self._recreated, []
+        return Looked(bool(pending) or self._subscription.has_touched or self._buffer.has_touched, recreated)
+
+    def _concerned(self, cluster: Cluster) -> Iterable[TopicPartition]:
+        """The partitions that a new picture of the cluster may say something new of."""
+        assigned, old = self._subscription.assigned, self._cluster
+        if cluster.brokers != old.brokers:
+            return assigned
+        topics = {tp.topic for tp in assigned}
+        news = {topic for topic in topics if cluster.topics.get(topic) is not old.topics.get(topic)}
+        return [tp for tp in assigned if tp.topic in news] if news else ()
+
+    def _look_at(self, tp: TopicPartition, now: float) -> None:
+        position = self._subscription.find(tp)
+        buffer = self._buffer.of(tp)
+        if buffer is not None and (position is None or buffer.token != position.token):
+            self._buffer.drop(tp)  # of a claim that does not hold any more (revoked, sought away from)
+            buffer = None
+        if self._without_leader:
+            self._without_leader.pop(tp, None)
+        home = self._home.get(tp)
+        node_id: int | None = None
+        target: FetchTarget | None = None
+        if position is not None and self._is_of_former_topic(tp, position, buffer):
+            self._recreated.append((tp, position.token))
+        elif position is not None and position.fetchable:
+            node_id, target = self._target(tp, position, buffer, now)
+        elif home is None:
+            return
+        if home is not None and home != node_id:
+            del self._home[tp]
+            if home in self._nodes:
+                self._nodes[home].take(tp)
+        if node_id is not None and target is not None:
+            if home != node_id:
+                self._home[tp] = node_id
+            node = self._nodes.get(node_id)
+            if node is None:
+                node = self._nodes[node_id] = _Node(FetchSession(wished=self._sessions))
+            node.put(target, is_ahead=buffer is not None and not buffer.empty)
+
+    def _is_of_former_topic(
+        self, tp: TopicPartition, position: PartitionPosition, buffer: PartitionBuffer | None
+    ) -> bool:
+        """Whether the position is one of a topic that was deleted and created again, and nothing tells that yet."""
+        if position.topic_id is None or (buffer is not None and buffer.error is not None):
+            return False
+        topic_id = self._cluster.topic_id(tp.topic)
+        return topic_id is not position.topic_id and topic_id not in (None, position.topic_id)
+
+    def _target(
+        self, tp: TopicPartition, position: PartitionPosition, buffer: PartitionBuffer | None, now: float
+    ) -> tuple[int, FetchTarget] | tuple[None, None]:
+        """Where a partition that may be fetched is to be fetched from now, and from which offset; or nothing."""
+        if position.retry_at > now or (buffer is not None and buffer.error is not None):
+            return None, None  # there is no use in fetching past an error that waits to be raised
+        topic = self._cluster.topics.get(tp.topic)
+        info = topic.partitions.get(tp.partition) if topic is not None else None
+        leader = info.leader if info is not None else None
+        if topic is None or info is None or leader is None or leader not in self._cluster.brokers:
+            self._without_leader[tp] = None
+            return None, None
+        offset, last_epoch, is_read = frontier(buffer, position)
+        if position.until is not None and offset >= position.until:
+            return None, None
+        topic_id, epoch = topic.topic_id, info.leader_epoch
+        is_same = topic_id is position.topic_id and epoch == position.checked_epoch
+        if not is_same and not self._is_same_log(tp, position, topic_id, epoch, last_epoch):
+            return None, None
+        node_id = leader if position.read_replica is None else self._replica(tp, position, now) or leader
+        if node_id != leader or last_epoch is None or not is_read:
+            # A follower that lags has not heard of that epoch yet, and of one that got no record nobody has: neither is
+            # a divergence.
+            last_epoch = -1
+        return node_id, FetchTarget(tp, position.token, offset, -1 if epoch is None else epoch, last_epoch, topic_id)
+
+    def _replica(self, tp: TopicPartition, position: PartitionPosition, now: float) -> int | None:
+        """The closer replica that the leader named, as long as that holds and the replica is there (KIP-392)."""
+        replica = position.read_replica
+        if replica is not None and (position.read_replica_until <= now or not self._cluster.has_replica(tp, replica)):
+            position.read_replica = None
+        return position.read_replica
+
+    def _is_same_log(
+        self,
+        tp: TopicPartition,
+        position: PartitionPosition,
+        topic_id: UUID | None,
+        leader_epoch: int | None,
+        last_epoch: int | None,
+    ) -> bool:
+        """Whether the log that the metadata speak of is known to be the one that was read so far."""
+        if topic_id is not None:
+            position.of_topic(topic_id)
+        if position.checked_epoch == leader_epoch:
+            return True
+        if leader_epoch is None or last_epoch is None:
+            position.checked_epoch = leader_epoch  # there is nothing to compare
+            return True
+        self._subscription.await_validation(tp)
+        return False
+
+    # What to do
+
+    def plan(self, busy: Mapping[int, int], now: float, demand: Demand = _TAKES) -> Plans:
+        """Plan a Fetch for each broker that is not ``busy`` (with a Fetch in flight for so many bytes).
+
+        What is buffered and what is in flight stay within fetch_buffer_bytes together. A quarter of that is set aside,
+        evenly, for one Fetch to each broker: a poll that may be parked gets no more. The rest is for brokers that are
+        known to have more, each of which may have one answer there and one on its way.
+        """
+        config = self._config
+        asked = {node_id: node for node_id, node in self._nodes.items() if node.hungry or node.ahead}
+        set_aside = self._set_aside(len(asked))
+        free = config.fetch_buffer_bytes - set_aside * len(asked)
+        eager = sum(node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in asked.items())
+        share = free // (2 * max(1, eager))
+        room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values())
+        room = room_if_empty - self._buffer.bytes
+        self._heed(room)
+        short_of_room = False
+        fetches: list[FetchPlan] = []
+        for node_id, node in asked.items():
+            only = None if self._reading_ahead else _waited_for(node, demand)
+            left_out = only is not None and len(only) < len(node.hungry) + len(node.ahead)
+            short_of_room = short_of_room or left_out
+            if node_id in busy or node.retry_at > now or only == frozenset():
+                continue
+            session = node.request(only)
+            self._recall(node.session, session)
+            wait_ms = config.fetch_max_wait_ms
+            if session.more:
+                wait_ms = 0
+            elif demand.takes and left_out:
+                wait_ms = min(wait_ms, _SHORT_WAIT_MS)
+            of_partition = config.max_partition_fetch_bytes
+            if only is None:
+                most = min(set_aside + (min(share, room) if node.has_more else 0), node.most_bytes(of_partition))
+            else:
+                most = min(set_aside, of_partition)
+            max_bytes = max(1, min(most, config.fetch_max_bytes))
+            room -= max(0, max_bytes - set_aside)
+            node.has_more = False
+            fetches.append(FetchPlan(node_id, session, max_bytes, wait_ms))
+        return Plans(
+            fetches,
+            self._without_leader.keys(),
+            min((node.retry_at for node in self._nodes.values() if node.retry_at > now), default=inf),
+            room_if_empty - self._enough_room if short_of_room else None,
+        )
+
+    @property
+    def _enough_room(self) -> int:
+        """What must be free before a buffer that was full is read ahead into again."""
+        return int(self._config.fetch_buffer_bytes * _LOW_TIDE)
+
+    def _set_aside(self, brokers: int) -> int:
+        """The bytes that are set aside for one Fetch to each of so many brokers."""
+        config = self._config
+        return min(config.fetch_max_bytes, int(config.fetch_buffer_bytes * _SET_ASIDE) // max(1, brokers))
+
+    def answered(self, node_id: int, *, has_more: bool) -> None:
+        """A broker has answered; ``has_more``: its logs go on behind what it sent, so that it can send more at once."""
+        if node_id in self._nodes:
+            self._nodes[node_id].has_more = has_more
+
+    def _heed(self, room: int) -> None:
+        if room <= 0:
+            self._reading_ahead = False
+        elif room >= self._enough_room:
+            self._reading_ahead = True
+
+    def _recall(self, session: FetchSession, request: SessionRequest) -> None:
+        """Tell new claims what the broker said to old ones: it does not repeat what it has said."""
+        for target in request.asked if session.marks else ():
+            marks = session.marks.get(target.tp)
+            position = None if marks is None else self._subscription.get(target.tp, target.token)
+            if marks is not None and position is not None and position.high_watermark is None:
+                position.learn(*marks)
+
+    # What one broker is asked
+
+    def session(self, node_id: int) -> FetchSession:
+        """The dialogue with a broker that was planned for; a new one, if the broker is gone from the metadata."""
+        node = self._nodes.get(node_id)
+        return node.session if node is not None else FetchSession(wished=self._sessions)
+
+    def heard_at(self, tp: TopicPartition) -> float | None:
+        """When a broker that was asked for ``tp`` last answered, in seconds since the epoch; None: not lately."""
+        sessions = (node.session for node in self._nodes.values() if tp in node.session.known)
+        return max((session.heard_at for session in sessions if session.heard_at is not None), default=None)
+
+    def closings(self) -> list[FetchPlan]:
+        """Return the Fetch that ends the session, and asks for nothing, for each broker that gave one."""
+        ends = [(node_id, node.session.closing()) for node_id, node in self._nodes.items()]
+        return [FetchPlan(node_id, end, self._config.fetch_max_bytes, 0) for node_id, end in ends if end is not None]
+
+    def wanted(self, node_id: int) -> list[FetchTarget]:
+        """Everything that is to be fetched from a broker."""
+        node = self._nodes.get(node_id)
+        return [*node.hungry.values(), *node.ahead.values()] if node is not None else []
+
+    def rest(self, node_id: int, until: float) -> None:
+        """Leave a broker alone until then."""
+        if node_id in self._nodes:
+            self._nodes[node_id].retry_at = until
+
+
+def _waited_for(node: _Node, demand: Demand) -> frozenset[TopicPartition]:
+    """Of one broker's partitions that have nothing buffered, those that the user waits for now."""
+    if not demand.waits:
+        return frozenset()
+    return frozenset(tp for tp in node.hungry if demand.only is None or tp in demand.only)

@@ -1,0 +1,98 @@
+"""Reading a Fetch response: what each partition's part of it means."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from ...error_codes import ErrorCode, error_code
+from ...errors import BrokerError, broker_error
+from ...wire.messages.fetch import PartitionData
+from .fetched_partition import Fetched
+from .session import FetchTarget
+
+
+class Verdict(Enum):
+    """What to do about one partition's answer."""
+
+    DATA = auto()  # keep it (it may be empty)
+    REFRESH = auto()  # the metadata are wrong or old: refresh them, ask again
+    RETRY = auto()  # ask again later
+    OUT_OF_RANGE = auto()  # the offset is not in the log
+    DIVERGING = auto()  # the log parts from what was read before the offset was reached (KIP-320)
+    FAIL = auto()  # tell the user
+
+
+# What the metadata can cure: another leader, a newer epoch, a topic that is new, gone, or made again (KIP-516).
+_REFRESH = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        # The broker has not heard yet of the election that we know of; or it leads a new topic of that name.
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+# What passes by itself.
+_RETRY = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
+
+
+#: What ends a fetch session, and nothing else (KIP-227, KIP-516): a new one is opened at once.
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+
+class Answer:
+    """One partition of a response, and the target that asked for it."""
+
+    __slots__ = ("data", "target", "verdict")
+
+    def __init__(self, target: FetchTarget, data: PartitionData) -> None:
+        self.target = target
+        self.data = data
+        if data.error_code:
+            self.verdict = verdict(data.error_code)
+        else:
+            self.verdict = Verdict.DATA if data.diverging_epoch is None else Verdict.DIVERGING
+
+    def fetched(self, node_id: int) -> Fetched:
+        """Return what goes into the buffer: the records, or the error in their place."""
+        target, data = self.target, self.data
+        aborted = None
+        if data.aborted_transactions:
+            aborted = [(item.producer_id, item.first_offset) for item in data.aborted_transactions]
+        records = data.records or memoryview(b"")
+        fetched = Fetched(target.tp, target.token, target.offset, records, aborted, broker=node_id)
+        if self.verdict is Verdict.FAIL:
+            fetched.error = self.error(node_id)
+        return fetched
+
+    def error(self, node_id: int) -> BrokerError:
+        where = f"fetching {self.target.tp} at offset {self.target.offset} from broker {node_id}"
+        return broker_error(self.data.error_code, where)
+
+
+def verdict(code: int) -> Verdict:
+    """Decide by the error code (behaviour of Kafka's FetchCollector)."""
+    code = error_code(code)
+    if code == ErrorCode.NONE:
+        return Verdict.DATA
+    if code in _REFRESH:
+        return Verdict.REFRESH
+    if code in _RETRY:
+        return Verdict.RETRY
+    if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Verdict.OUT_OF_RANGE
+    return Verdict.FAIL

@@ -1,0 +1,303 @@
+"""Incremental fetch sessions (KIP-227): what one broker was told to send, and what it has to be told next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain, islice
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from ...error_codes import ErrorCode
+from ...types import TopicPartition
+from ...wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic, PartitionData
+
+#: No session: of a request, that one is wished for; of an answer, that there is none.
+NO_SESSION: Final = 0
+#: The epoch of a full request, which opens a session and closes the one that it names.
+FIRST_EPOCH: Final = 0
+#: The epoch of the request that ends a session, or, without one, of a full request that opens none.
+FINAL_EPOCH: Final = -1
+_MAX_EPOCH: Final = 0x7FFF_FFFF
+
+#: The last Fetch version that names topics; from 13 on only their ids travel (KIP-516).
+LAST_VERSION_WITH_NAMES: Final = 12
+#: The first Fetch version that carries the epoch of the last record fetched (KIP-595).
+_FIRST_VERSION_WITH_LAST_EPOCH: Final = 12
+
+# A request that names ten thousand partitions takes tens of milliseconds to make; so many, one or two.
+_MOST_ASKED: Final = 250
+# Where more than this may have changed, the broker is told everything anew, portion by portion: to tell it what it has
+# to forget of ten thousand would take as long.
+_MOST_CHANGED: Final = 4 * _MOST_ASKED
+
+_NO_ID: Final = UUID(int=0)
+
+
+class FetchTarget(NamedTuple):
+    """One partition of a Fetch: the claim that asks (token), and from where.
+
+    ``last_epoch`` is the leader epoch of the last record before ``offset``, -1 where it is not known: the broker says
+    where its log parts from that (KIP-320). ``topic_id`` is None where the cluster has none.
+    """
+
+    tp: TopicPartition
+    token: int
+    offset: int
+    leader_epoch: int
+    last_epoch: int = -1
+    topic_id: UUID | None = None
+
+
+#: What a broker is to be asked for.
+Wanted: TypeAlias = Mapping[TopicPartition, FetchTarget]
+
+_NOTHING: Final[Wanted] = MappingProxyType({})
+
+
+#: Where a log stood when the broker last spoke of it: high watermark, last stable offset and log start offset. A plain
+#: tuple: of what is kept for each partition, Python's garbage collector need not look at this again and again.
+Marks: TypeAlias = tuple[int, int, int]
+
+
+class SessionRequest(NamedTuple):
+    """What to tell the broker. ``more``: not all of it fits, so another request should follow at once.
+
+    ``replaced`` is asked for by another topic id than before.
+    """
+
+    session_id: int
+    epoch: int
+    asked: list[FetchTarget]
+    forgotten: list[FetchTarget]
+    replaced: list[FetchTarget]
+    by_id: bool
+    more: bool
+
+    @property
+    def max_version(self) -> int | None:
+        """The highest Fetch version that can say it; None: any."""
+        return None if self.by_id else LAST_VERSION_WITH_NAMES
+
+    def topics(self, version: int, partition_max_bytes: int) -> list[FetchTopic]:
+        """Return what is asked for, in the order given, as a Fetch of ``version`` has it."""
+        with_last_epoch = version >= _FIRST_VERSION_WITH_LAST_EPOCH
+        topics: dict[str, FetchTopic] = {}
+        for target in self.asked:
+            topic = topics.get(target.tp.topic)
+            if topic is None:
+                topic_id = target.topic_id if self.by_id and target.topic_id is not None else _NO_ID
+                topic = topics[target.tp.topic] = FetchTopic(topic=target.tp.topic, topic_id=topic_id, partitions=[])
+            topic.partitions.append(
+                FetchPartition(
+                    partition=target.tp.partition,
+                    current_leader_epoch=target.leader_epoch,
+                    fetch_offset=target.offset,
+                    last_fetched_epoch=target.last_epoch if with_last_epoch else -1,
+                    partition_max_bytes=partition_max_bytes,
+                )
+            )
+        return list(topics.values())
+
+    def forgotten_topics(self, version: int) -> list[ForgottenTopic]:
+        """Return what the broker has to forget. Names stay the same when ids change, and are asked for above."""
+        topics: dict[tuple[str, UUID | None], list[int]] = {}
+        for target in self.forgotten + (self.replaced if version > LAST_VERSION_WITH_NAMES else []):
+            topics.setdefault((target.tp.topic, target.topic_id), []).append(target.tp.partition)
+        return [
+            ForgottenTopic(topic=topic, topic_id=topic_id if self.by_id and topic_id else _NO_ID, partitions=partitions)
+            for (topic, topic_id), partitions in topics.items()
+        ]
+
+
+class FetchSession:
+    """The dialogue with one broker: one request in flight at a time, each followed by ``answered`` or ``failed``.
+
+    A broker that gives no session (id 0) gets full requests for ever; so does one that is asked for none (not
+    ``wished``), since it has room for few, and keeps each for two minutes. ``known`` is what the broker was last asked
+    for, by partition, and ``marks`` what it last said of each. ``heard_at`` is when an answer last counted, in
+    seconds since the epoch: of what is known and was left out of it, nothing had changed by then.
+    """
+
+    def __init__(self, *, wished: bool = True) -> None:
+        self.known: dict[tuple[str, int], FetchTarget] = {}
+        self._full_epoch = FIRST_EPOCH if wished else FINAL_EPOCH
+        self._session_id = NO_SESSION
+        self._epoch = FIRST_EPOCH
+        self.marks: dict[TopicPartition, Marks] = {}
+        self.heard_at: float | None = None
+        self._by_id = True
+        self._nameless = 0  # of the known partitions, those without a topic id
+        self._names: dict[UUID, str] = {}
+        self._altered: dict[TopicPartition, None] = {}  # of the known ones, those that may be wanted differently
+        self._added: dict[TopicPartition, None] = {}  # those that may be wanted and are not known
+        self._sessionless = not wished
+        self._refused = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request tells everything anew."""
+        return self._epoch == FIRST_EPOCH
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    def changed(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are wanted from now on, or differently, or not any more."""
+        for tp in partitions:
+            self.change(tp)
+
+    def change(self, tp: TopicPartition) -> None:
+        """It is wanted from now on, or differently, or not any more."""
+        (self._altered if tp in self.known else self._added)[tp] = None
+
+    def request(self, wanted: Wanted, also: Wanted = _NOTHING) -> SessionRequest:
+        """Return what makes the broker send what is ``wanted``, ``also`` what is in there, and count it as told."""
+        if len(self._altered) > _MOST_CHANGED:
+            self._epoch = FIRST_EPOCH
+        if self.is_full:
+            return self._full(wanted, also)
+        asked: list[FetchTarget] = []
+        forgotten: list[FetchTarget] = []
+        replaced: list[FetchTarget] = []
+        altered, self._altered = self._altered, {}
+        for tp in altered:
+            target, known = wanted.get(tp) or also.get(tp), self.known.get(tp)
+            if known is None:
+                self._added[tp] = None
+            elif target is None:
+                forgotten.append(known)
+                self._forget(known)
+                self.marks.pop(tp, None)
+            elif target == known:
+                continue
+            elif len(asked) == _MOST_ASKED:  # not to be sent again what lies behind the old offset
+                forgotten.append(known)
+                self._forget(known)
+                self._added[tp] = None
+            else:
+                if known.topic_id not in (None, target.topic_id):
+                    replaced.append(known)
+                asked.append(target)
+                self._learn(target)
+        self._ask_for_added(wanted, also, asked)
+        if self._by_id != (self._nameless == 0):
+            # A broker refuses to speak of one session's topics by name and by id (FETCH_SESSION_TOPIC_ID_ERROR).
+            self._epoch = FIRST_EPOCH
+            return self._full(wanted, also)
+        return SessionRequest(self._session_id, self._epoch, asked, forgotten, replaced, self._by_id, bool(self._added))
+
+    def _ask_for_added(self, wanted: Wanted, also: Wanted, asked: list[FetchTarget]) -> None:
+        """Fill ``asked`` up with what the broker does not know yet."""
+        while self._added and len(asked) < _MOST_ASKED:
+            for tp in list(islice(self._added, _MOST_ASKED - len(asked))):
+                del self._added[tp]
+                target = wanted.get(tp) or also.get(tp)
+                if target is not None and tp not in self.known:
+                    asked.append(target)
+                    self._learn(target)
+
+    def _full(self, wanted: Wanted, also: Wanted) -> SessionRequest:
+        self.known, self._names, self._nameless = {}, {}, 0
+        self._altered, self._added = {}, {}
+        self.marks.clear()
+        for tp, target in chain(wanted.items(), also.items()):
+            if len(self.known) < _MOST_ASKED or self._sessionless:
+                self._learn(target)
+            else:
+                self._added[tp] = None
+        self._by_id = self._nameless == 0
+        more = bool(self._added)
+        asked = list(self.known.values())
+        return SessionRequest(self._session_id, self._full_epoch, asked, [], [], self._by_id, more)
+
+    def _learn(self, target: FetchTarget) -> None:
+        known = self.known.pop(target.tp, None)
+        if known is not None:
+            self._forget(known)
+        self.known[target.tp] = target
+        if target.topic_id is None:
+            self._nameless += 1
+        else:
+            self._names[target.topic_id] = target.tp.topic
+
+    def _forget(self, known: FetchTarget) -> None:
+        self.known.pop(known.tp, None)
+        if known.topic_id is None:
+            self._nameless -= 1
+
+    # Answers
+
+    def answered(self, response: FetchResponse) -> list[tuple[FetchTarget, PartitionData]] | None:
+        """Take the answer in and return its partitions, with what was asked for each; none of them if throttled.
+
+        None: it counts for nothing, because the broker does not know the session, or means another one. The next
+        request opens a new one; where that happens twice in a row, ``is_refused``, and it should wait.
+        """
+        if response.error_code != ErrorCode.NONE:
+            if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self._session_id = NO_SESSION
+            self._restart()
+            return None
+        if self._is_throttled(response):
+            self._session_id, self._refused = NO_SESSION, False
+            return []
+        answers = self._read(response)
+        is_complete = answers is not None and (not self.is_full or len(answers) == len(self.known))
+        is_this_one = self.is_full or response.session_id in (NO_SESSION, self._session_id)
+        if answers is None or not is_complete or not is_this_one:
+            self._restart()
+            return None
+        self._refused = False
+        self._sessionless = self.is_full and response.session_id == NO_SESSION
+        if response.session_id == NO_SESSION:
+            self._session_id, self._epoch = NO_SESSION, FIRST_EPOCH
+        else:
+            self._session_id = response.session_id
+            self._epoch = self._epoch % _MAX_EPOCH + 1
+        return answers
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the last answer counted for nothing, and the one before it as well."""
+        return self._refused
+
+    def failed(self) -> None:
+        """No answer came: what the broker made of the request is not known, so all is told anew."""
+        self._epoch = FIRST_EPOCH
+
+    def closing(self) -> SessionRequest | None:
+        """Return what ends the session on the broker, which has room for few; None where there is none."""
+        if self._session_id == NO_SESSION:
+            return None
+        return SessionRequest(self._session_id, FINAL_EPOCH, [], [], [], self._by_id, False)
+
+    def _is_throttled(self, response: FetchResponse) -> bool:
+        """Whether the broker read nothing, and opened no session, as the client is over its quota (KIP-219)."""
+        is_empty = response.session_id == NO_SESSION and not response.responses
+        return self.is_full and is_empty and response.throttle_time_ms > 0
+
+    def _restart(self) -> None:
+        self._refused = self.is_full
+        self._epoch = FIRST_EPOCH
+
+    def _read(self, response: FetchResponse) -> list[tuple[FetchTarget, PartitionData]] | None:
+        """Match the answer with what the broker was told; None where it speaks of anything else."""
+        answers: list[tuple[FetchTarget, PartitionData]] = []
+        known = self.known
+        for topic in response.responses:
+            name = topic.topic or self._names.get(topic.topic_id, "")
+            asked_id = None  # compared already: that of all partitions is one object, as a rule
+            for data in topic.partitions:
+                target = known.get((name, data.partition_index))
+                if target is None:
+                    return None
+                if not topic.topic and target.topic_id is not asked_id:
+                    if target.topic_id != topic.topic_id:
+                        return None
+                    asked_id = target.topic_id
+                answers.append((target, data))
+                if data.error_code == 0:
+                    self.marks[target.tp] = data.high_watermark, data.last_stable_offset, data.log_start_offset
+        return answers

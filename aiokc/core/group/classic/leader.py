@@ -1,0 +1,69 @@
+"""What the leader of a group does: run the assignor that the members have agreed on, and check what it says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from ....assignor import Assignment, Assignor, Group, RebalanceProtocol
+from ....errors import AssignmentFailed
+from ....types import TopicPartition
+from .embedded import write_assignment
+
+
+def assign_group(assignor: Assignor, group: Group, protocol: RebalanceProtocol) -> dict[str, bytes]:
+    """Return what SyncGroup carries for each member. ``protocol``: how this member rebalances, and so the others do.
+
+    Raises AssignmentFailed for whatever the assignor raises, and for an assignment that nobody could obey.
+    """
+    try:
+        answered = assignor.assign(group)
+        assigned = {member_id: _as_assignment(value) for member_id, value in answered.items()}
+        _check(group, assigned)
+        if protocol is RebalanceProtocol.COOPERATIVE:
+            _check_cooperative(group, assigned)
+        nothing = Assignment()
+        return {member_id: write_assignment(assigned.get(member_id, nothing)) for member_id in group.members}
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # an assignor may be anybody's code, and GeneratorExit would end the background
+        raise AssignmentFailed(f"assignor {assignor.name!r} failed: {error!r}") from error
+
+
+def _as_assignment(value: Assignment | Iterable[TopicPartition]) -> Assignment:
+    return value if isinstance(value, Assignment) else Assignment(tuple(TopicPartition(*tp) for tp in value))
+
+
+def _check(group: Group, assigned: Mapping[str, Assignment]) -> None:
+    owners: dict[TopicPartition, str] = {}
+    for member_id, assignment in assigned.items():
+        member = group.members.get(member_id)
+        if member is None:
+            raise ValueError(f"{member_id!r} is no member of the group")
+        for tp in assignment.partitions:
+            if tp.topic not in member.topics:
+                raise ValueError(f"{tp} goes to {member_id!r}, which does not subscribe to its topic")
+            if not 0 <= tp.partition < group.partition_counts.get(tp.topic, 0):
+                raise ValueError(f"{tp} does not exist")
+            if owners.setdefault(tp, member_id) != member_id:
+                raise ValueError(f"{tp} goes to {owners[tp]!r} and to {member_id!r}")
+
+
+def _check_cooperative(group: Group, assigned: Mapping[str, Assignment]) -> None:
+    """What somebody still reads goes to nobody else. Who says so with an old generation has lost it already.
+
+    Before KIP-792 members do not say their generation: of what two of them claim, the assignor may know more.
+    """
+    newest = max((member.generation_id for member in group.members.values()), default=-1)
+    current = {member_id: member for member_id, member in group.members.items() if member.generation_id == newest}
+    claims = [(tp, member_id) for member_id, member in current.items() for tp in member.owned]
+    claimed = Counter(tp for tp, _ in claims)
+    owners = {tp: member_id for tp, member_id in claims if claimed[tp] == 1}
+    for member_id, assignment in assigned.items():
+        for tp in assignment.partitions:
+            owner = owners.get(tp, member_id)
+            if owner != member_id:
+                raise ValueError(
+                    f"{tp} goes to {member_id!r} while {owner!r} still reads it: a cooperative assignor leaves it out, "
+                    "and gives it away in the rebalance that follows"
+                )

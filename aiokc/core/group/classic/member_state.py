@@ -1,0 +1,119 @@
+"""Where a member of a classic group stands: all that it remembers, and what can be asked of it without moving it."""
+
+from __future__ import annotations
+
+import math
+
+from ....assignor import RebalanceProtocol
+from ...backoff import Backoff
+from ..events import MemberToken, PollClock
+from ..intent import UserWish
+from ..loop_watch import Vigil
+from .heartbeats import Heartbeats
+from .identity import Identity
+from .join_pace import JoinPace
+from .owned_partitions import Holdings
+from .transitions import COMMITS, HEARTBEATS, JOINING_OR_IN, REBALANCING, State
+from .watched_topics import Leading
+
+
+class Standing:
+    """What a GroupMachine tells its driver, but for ``on``, which moves it. Times in seconds."""
+
+    def __init__(
+        self,
+        *,
+        session_timeout: float,
+        heartbeat_interval: float,
+        max_poll_interval: float,
+        polls: PollClock,
+        backoff: Backoff,
+        protocol: RebalanceProtocol = RebalanceProtocol.EAGER,
+        group_instance_id: str | None = None,
+    ) -> None:
+        self.state = State.UNJOINED
+        self._identity = Identity(group_instance_id)
+        self._held = Holdings(protocol)
+        self._heartbeats = Heartbeats(heartbeat_interval, session_timeout, backoff)
+        self._wish = UserWish(polls, max_poll_interval)
+        self._backoff = backoff
+        self._step = 0
+        self._join_pace = JoinPace(backoff)
+        self._join_reason = ""
+        self._protocol_name = ""
+        self._user_data: bytes | None = None
+        self._leading = Leading()
+        self._may_try_again = False
+
+    # What the driver looks at
+
+    @property
+    def member(self) -> MemberToken:
+        return self._identity.member
+
+    @property
+    def last_member(self) -> MemberToken:
+        return self._identity.last
+
+    @property
+    def deadline(self) -> float:
+        join = self._join_pace.due if self.state is State.JOINING else math.inf
+        heartbeat = self._heartbeats.deadline if self._beats else math.inf
+        return min(self._poll_limit, join, heartbeat)
+
+    @property
+    def vigil(self) -> Vigil | None:
+        return self._heartbeats.vigil(self.member, self._wish.max_poll_interval) if self._beats else None
+
+    @property
+    def watched_topics(self) -> frozenset[str]:
+        """The topics whose partition counts it wants to hear of: those of the whole group, while it leads that."""
+        return self._leading.topics
+
+    @property
+    def has_left(self) -> bool:
+        return self.state is State.LEFT
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state is State.FAILED
+
+    @property
+    def is_rebalancing(self) -> bool:
+        return self.state in REBALANCING
+
+    @property
+    def needs_poll(self) -> bool:
+        return self._wish.has_stopped_polling
+
+    @property
+    def is_settling(self) -> bool:
+        return self._wish.is_membership and self.state in State.REVOKING | REBALANCING
+
+    def commit_token(self) -> MemberToken:
+        # A coordinator that waits for the members to join still takes commits of the generation before: what a
+        # cooperative member keeps is not waited for at its revocation, so its commits go on meanwhile.
+        keeps = self.state is State.JOINING and bool(self._held.owned)
+        return self._identity.commit_token(is_valid=self.state in COMMITS or keeps)
+
+    # What its moves look at
+
+    @property
+    def _beats(self) -> bool:
+        return self._identity.in_generation and self.state in HEARTBEATS
+
+    @property
+    def _poll_limit(self) -> float:
+        """When the user must have polled: whoever joins or holds something for him is bound by it."""
+        revoking = self.state is State.REVOKING and self._identity.in_generation and not self._wish.leaves
+        return self._wish.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
+
+    def _enter(self, state: State) -> None:
+        """From here on, answers to earlier steps are stale."""
+        self.state = state
+        self._step += 1
+
+    def _forget_identity(self, reason: str, *, keep_member_id: bool = False) -> None:
+        self._identity.forget(reason, keep_member_id=keep_member_id)
+        self._join_reason = reason
+        self._leading.end()

@@ -1,0 +1,1 @@
+"""Committed offsets: the requests that store them and read them back."""

@@ -1,0 +1,1 @@
+"""What the consumer reads: its subscription, its assignment, and where each partition stands."""

@@ -1,0 +1,419 @@
+"""What the consumer reads: the subscription, and the one and only record of what is assigned to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from itertools import count
+from types import MappingProxyType
+from uuid import UUID
+
+from ...errors import UsageError
+from ...types import OffsetAndMetadata, TopicPartition
+from ..cluster.topic_pattern import TopicPattern
+from .pending import Waiting
+from .position import PartitionPosition, PositionState, Stored, is_of_another_topic
+
+_NOTHING: Stored = MappingProxyType({})
+
+
+class Mode(Enum):
+    """How the assignment comes about; changing it takes an unsubscribe() in between."""
+
+    NONE = "nothing"
+    TOPICS = "topics"
+    PATTERN = "pattern"
+    PARTITIONS = "partitions"
+
+
+class Subscription:
+    """The subscription and the assignment, in the order in which partitions are served.
+
+    Only this object says what is assigned. ``assignment_id`` grows with every change of the assigned set. ``topics``
+    are those subscribed to: by name, or because ``pattern`` matched them in the newest picture of the cluster.
+    """
+
+    def __init__(self) -> None:
+        self.mode = Mode.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: TopicPattern | None = None
+        self.is_matched = False  # whether ``topics`` are what the pattern matches, and not what it may match of before
+        self.assignment_id = 0
+        self._assigned: dict[TopicPartition, PartitionPosition] = {}
+        self._tokens = count(1)
+        self._held: set[TopicPartition] = set()
+        self._taken: set[TopicPartition] = set()
+        self._former_ids: dict[TopicPartition, UUID | None] = {}  # of topics that are gone, and whose records he holds
+        self._left: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._left_consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._left_held: set[TopicPartition] = set()
+        # So that nobody has to look at all partitions to find the few that something happened to:
+        self._touched: dict[TopicPartition, None] = {}
+        self.touches = 0
+        self._waiting = Waiting()
+
+    # What is wanted
+
+    def subscribe(self, topics: Iterable[str]) -> bool:
+        """Want these topics instead of the former ones; return whether that is a change.
+
+        What is assigned stays so until the group (or, without one, the metadata) gives a new assignment.
+        """
+        self._enter(Mode.TOPICS)
+        return self._want(topics)
+
+    def subscribe_pattern(self, pattern: TopicPattern) -> bool:
+        """Want the topics that match; return whether that is a change.
+
+        Until ``matched`` says which, these are those of the former ones that match.
+        """
+        self._enter(Mode.PATTERN)
+        if pattern == self.pattern:
+            return False
+        self.pattern, self.is_matched = pattern, False
+        self._want(topic for topic in self.topics if pattern.may_match(topic))
+        return True
+
+    def matched(self, topics: Iterable[str]) -> bool:
+        """These are the topics that match the pattern now; return whether that is news: the first time, or a change."""
+        is_first, self.is_matched = not self.is_matched, True
+        return self._want(topics) or is_first
+
+    def _want(self, topics: Iterable[str]) -> bool:
+        wanted = frozenset(topics)
+        changed = wanted != self.topics
+        self.topics = wanted
+        self.block([tp for tp in self._assigned if tp.topic not in wanted])  # whoever still owns them
+        return changed
+
+    @property
+    def by_topics(self) -> bool:
+        """Whether topics are subscribed to, by name or by pattern: then the user has no say in the partitions."""
+        return self.mode in (Mode.TOPICS, Mode.PATTERN)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Read exactly these partitions, without a group's say; return whether that is a change."""
+        self._enter(Mode.PARTITIONS)
+        return self._leave_for(partitions)
+
+    def unsubscribe(self) -> None:
+        """Want nothing and hold nothing. What the user had he may still commit, until ``forget`` or another wish."""
+        consumed, taken = self.consumed(), set(self._taken)
+        self._left_held |= {tp for tp in self._held if self._assigned[tp].held}
+        self.mode = Mode.NONE
+        self.topics = frozenset()
+        self.pattern, self.is_matched = None, False
+        self._leave_for(())
+        self._left_consumed, self._taken = consumed, taken
+
+    def end(self) -> None:
+        """Want nothing and hold nothing, for good: nobody commits any more, so nothing is kept for that."""
+        self.mode = Mode.NONE
+        self.topics = frozenset()
+        self.pattern, self.is_matched = None, False
+        self._assigned, self._waiting, self._touched = {}, Waiting(), {}
+        for kept in (self._held, self._taken, self._former_ids, self._left, self._left_consumed, self._left_held):
+            kept.clear()
+        self.assignment_id += 1
+        self.touches += 1
+
+    def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Replace the assignment by the user's own wish: what may be committed of it stays so."""
+        committable = self.committable()
+        changed = self.replace(partitions)
+        self._left = {tp: offset for tp, offset in committable.items() if tp not in self._assigned}
+        return changed
+
+    def _enter(self, mode: Mode) -> None:
+        if self.mode not in (Mode.NONE, mode):
+            raise UsageError(
+                f"the consumer already reads by {self.mode.value}: subscription to topics, subscription to a pattern "
+                "and assignment of partitions are mutually exclusive; call unsubscribe() first"
+            )
+        if self.mode is Mode.NONE:
+            self._left_consumed.clear()
+            self._taken |= self._left_held
+            self._left_held.clear()
+        self.mode = mode
+
+    # What is assigned
+
+    @property
+    def assigned(self) -> Mapping[TopicPartition, PartitionPosition]:
+        """A live, read-only view of the assignment."""
+        return MappingProxyType(self._assigned)
+
+    def __getitem__(self, tp: TopicPartition) -> PartitionPosition:
+        found = self._assigned.get(tp)
+        if found is None:
+            raise UsageError(f"{tp} is not assigned to this consumer (assignment() tells what is)")
+        return found
+
+    def find(self, tp: TopicPartition) -> PartitionPosition | None:
+        """Return the partition if it is assigned."""
+        return self._assigned.get(tp)
+
+    def get(self, tp: TopicPartition, token: int) -> PartitionPosition | None:
+        """Return the partition if it is still the claim that ``token`` names; else the answer at hand is stale."""
+        found = self._assigned.get(tp)
+        return found if found is not None and found.token == token else None
+
+    def replace(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Hold exactly these; those held before keep position, token and pause. Return whether that is a change."""
+        wanted = dict.fromkeys(partitions)
+        if wanted.keys() == self._assigned.keys():
+            return False
+        self._taken |= {tp for tp in self._held if tp not in wanted and self._assigned[tp].held}
+        self._held &= wanted.keys()
+        old, self._assigned = self._assigned, {}
+        added = [tp for tp in wanted if tp not in old] if old else wanted
+        for tp in wanted:
+            self._assigned[tp] = old.pop(tp) if tp in old else PartitionPosition(next(self._tokens))
+        self._waiting.begin(added)
+        self._touched.update(dict.fromkeys(added))
+        self.touches += 1
+        for tp in old:
+            self._waiting.remove(tp)
+            self.touch(tp)
+        self.assignment_id += 1
+        return True
+
+    def block(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of these, and fetch nothing: they are about to be revoked."""
+        for tp in partitions:
+            if tp in self._assigned:
+                self._assigned[tp].blocked = True
+                self.touch(tp)
+
+    def unblock(self, partitions: Iterable[TopicPartition]) -> None:
+        """Serve these again: the assignment that they are part of is complete."""
+        for tp in partitions:
+            if tp in self._assigned:
+                self._assigned[tp].blocked = False
+                self.touch(tp)
+
+    def pause(self, tp: TopicPartition, paused: bool) -> None:
+        """Hand out and fetch nothing of ``tp`` (or serve it again)."""
+        self[tp].paused = paused
+        self.touch(tp)
+
+    def touch(self, tp: TopicPartition) -> None:
+        """Something happened to ``tp`` that may change whether, where or from which offset it is fetched."""
+        self._touched[tp] = None
+        self.touches += 1
+
+    def take_touched(self) -> list[TopicPartition]:
+        """Return the partitions that something happened to since the last call, given up ones among them."""
+        if not self._touched:
+            return []
+        touched, self._touched = self._touched, {}
+        return list(touched)
+
+    @property
+    def has_touched(self) -> bool:
+        return bool(self._touched)
+
+    def move_to_end(self, tp: TopicPartition) -> None:
+        """Serve ``tp`` after all others: it had its turn, or an error, and must not starve them."""
+        if tp in self._assigned:
+            self._assigned[tp] = self._assigned.pop(tp)
+
+    # Positions
+
+    def seek(
+        self,
+        tp: TopicPartition,
+        offset: int,
+        leader_epoch: int | None = None,
+        *,
+        topic_id: UUID | None = None,
+        checked_epoch: int | None = None,
+    ) -> None:
+        """Stand at ``offset``; whatever was asked or buffered for another position is stale from here on.
+
+        ``topic_id``: the topic that this is an offset of, where known. Of one that is created anew, it means nothing.
+        ``checked_epoch``: it comes from the leader of that epoch, which need not be asked again.
+        """
+        self[tp].locate(next(self._tokens), offset, leader_epoch, topic_id)
+        self._assigned[tp].checked_epoch = checked_epoch
+        self._waiting.remove(tp)
+        self.touch(tp)
+
+    def await_validation(self, tp: TopicPartition) -> None:
+        """Hand out and fetch nothing of ``tp`` until its leader's log is known to hold what was read (KIP-320)."""
+        self[tp].state = PositionState.AWAIT_VALIDATION
+        self._waiting.put(tp, PositionState.AWAIT_VALIDATION)
+        self.touch(tp)
+
+    def validated(self, tp: TopicPartition, checked_epoch: int | None) -> None:
+        """The log of the leader of that epoch holds what was read of ``tp``: go on."""
+        position = self[tp]
+        position.state, position.checked_epoch, position.retry_at = PositionState.FETCHING, checked_epoch, 0.0
+        self._waiting.remove(tp)
+        self.touch(tp)
+
+    def read_from(self, tp: TopicPartition, replica: int | None, until: float = 0.0) -> None:
+        """Fetch ``tp`` from this replica until then, or (None) from its leader again (KIP-392)."""
+        position = self[tp]
+        position.read_replica, position.read_replica_until = replica, until
+        self.touch(tp)
+        if replica is not None:
+            self._waiting.alarm(until, (tp,))
+
+    def read_until(self, tp: TopicPartition, offset: int) -> None:
+        """Want nothing of ``tp`` from ``offset`` on."""
+        self[tp].until = offset
+        self.touch(tp)
+
+    def await_reset(self, tp: TopicPartition, timestamp: int, *, lost: bool = False) -> None:
+        """Find the position of ``tp`` by timestamp (EARLIEST, LATEST, or ms since the epoch).
+
+        ``lost``: its log does not hold it any more, which is worth a warning.
+        """
+        self[tp].await_reset(next(self._tokens), timestamp, lost=lost)
+        self._waiting.put(tp, PositionState.AWAIT_RESET)
+        self.touch(tp)
+
+    def begin_anew(self, tp: TopicPartition, timestamp: int) -> None:
+        """Its topic was deleted and created again: find the position in the new one, by timestamp.
+
+        Records of the old one that the user holds count as taken from him: nothing can be committed for them.
+        """
+        position = self[tp]
+        if position.held:
+            self._taken.add(tp)
+            self._held.discard(tp)
+            self._former_ids[tp] = position.held_id
+            position.release()
+        position.topic_id = None
+        self.await_reset(tp, timestamp, lost=True)
+
+    def in_state(self, state: PositionState, now: float, most: int | None = None) -> dict[TopicPartition, int]:
+        """The partitions in ``state``, not FETCHING, that may be worked on now, with their tokens; ``most`` of them."""
+        self.next_retry(now)
+        found: dict[TopicPartition, int] = {}
+        for tp in self._waiting.of(state):
+            if len(found) == most:
+                break
+            position = self._assigned[tp]
+            if position.retry_at <= now:
+                found[tp] = position.token
+        return found
+
+    @property
+    def is_locating(self) -> bool:
+        """Whether there are partitions on their way to a position that can be fetched from."""
+        return bool(self._waiting)
+
+    def next_retry(self, now: float) -> float | None:
+        """When to look again at the first partition that has to be left alone until then."""
+        for tp in self._waiting.due(now):
+            position = self._assigned.get(tp)
+            if position is not None and (position.retry_at or position.read_replica is not None):
+                self.touch(tp)  # else the answer that it was left alone for has come
+        return self._waiting.next_alarm
+
+    def retry_later(self, partitions: Iterable[TopicPartition], at: float) -> None:
+        """Leave these alone until ``at``."""
+        held = [tp for tp in partitions if tp in self._assigned]
+        for tp in held:
+            self._assigned[tp].retry_at = at
+            self.touch(tp)
+        self._waiting.until(at, held)
+
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(tp for tp, p in self._assigned.items() if p.paused)
+
+    # What the user holds
+
+    @property
+    def taken_from_user(self) -> frozenset[TopicPartition]:
+        """The partitions that were given up while the user held records of them: those will be delivered again."""
+        return frozenset(self._taken)
+
+    def given_up(self, claims: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+        """Those of ``claims`` that do not hold any more, even where the partition has come back since."""
+        return frozenset(
+            tp for tp, claim in claims.items() if tp not in self._assigned or self._assigned[tp].claim != claim
+        )
+
+    def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
+        """Everything of ``tp`` below ``position`` is in the user's hands from here on; all others are served first."""
+        held = self[tp]
+        held.hand_out(position, leader_epoch)
+        self._held.add(tp)
+        del self._assigned[tp]
+        self._assigned[tp] = held
+
+    def release(self) -> None:
+        """The user came back for more: all that he holds counts as processed."""
+        self._taken.clear()
+        self._former_ids.clear()
+        self._left_held.clear()
+        for tp in self._held:
+            self._assigned[tp].release()
+        self._held.clear()
+
+    def topic_id(self, tp: TopicPartition) -> UUID | None:
+        """The topic that the user means by ``tp`` as long as he holds records of it; None where that is not known."""
+        position = self._assigned.get(tp)
+        if position is None or tp in self._former_ids:
+            return self._former_ids.get(tp)
+        return position.held_id if position.held else position.topic_id
+
+    def holds_records(self, partitions: Collection[TopicPartition] | None = None) -> bool:
+        """Whether the user holds records (of these partitions) which he has not come back from."""
+        return any(self._assigned[tp].held for tp in self._held if partitions is None or tp in partitions)
+
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """A commit of ``offsets`` succeeded: what lies below them is processed, whoever still holds it."""
+        for tp, offset in offsets.items():
+            self._left.pop(tp, None)
+            left = self._left_consumed.get(tp)
+            if left == offset and not is_of_another_topic(offset, left.topic_id):
+                del self._left_consumed[tp]
+                self._left_held.discard(tp)
+            position = self._assigned.get(tp)
+            if position is None or is_of_another_topic(offset, position.topic_id):
+                continue
+            if offset.offset == position.position:
+                position.release()
+            elif position.released < offset.offset < position.position:
+                position.released, position.released_epoch = offset.offset, offset.leader_epoch
+                position.released_id = position.topic_id
+
+    def committable(self, stored: Stored = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What auto-commit may store: what *earlier* calls handed out, never what the user holds now.
+
+        That includes what he has left by assign() or unsubscribe(), until it is committed or ``forget``. Partitions
+        whose offset is in ``stored`` already are left out.
+        """
+        return dict(self.uncommitted(stored))
+
+    def uncommitted(self, stored: Stored) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
+        """Yield what ``committable`` returns: to know that there is something, it need not all be looked at."""
+        for tp, offset in self._left.items():
+            if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
+                yield tp, offset
+        for tp, position in self._assigned.items():
+            is_stored = stored.get(tp) == (position.released, position.released_id)
+            if not is_stored and (now := position.committable()) is not None:
+                yield tp, now
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """The group has taken these over: nothing that was left of them may be committed any more."""
+        for tp in partitions:
+            self._left.pop(tp, None)
+            self._left_consumed.pop(tp, None)
+        self._taken |= self._left_held.intersection(partitions)
+        self._left_held.difference_update(partitions)
+
+    def consumed(self, *, but_held: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What commit() without arguments stores: all that was handed out (``but_held``: that the user came back from).
+
+        After unsubscribe() that is of what he left by it, as long as it is his: until the group has taken it over.
+        """
+        if self.mode is Mode.NONE:
+            return dict(self._left_consumed)
+        of = PartitionPosition.committable if but_held else PartitionPosition.consumed
+        return {tp: offset for tp, position in self._assigned.items() if (offset := of(position)) is not None}

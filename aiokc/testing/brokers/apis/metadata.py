@@ -1,0 +1,213 @@
+"""What there is and where: ApiVersions, Metadata, DescribeCluster, FindCoordinator."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ....error_codes import ErrorCode
+from ....wire.messages.discovery import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Coordinator,
+    FinalizedFeatureKey,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    SupportedFeatureKey,
+)
+from ....wire.primitives import NO_UUID
+from ...log.topics import Partition, Topic
+from ...messages.describing import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from ...refusal import Refusal
+from ..api_keys import ApiKey
+from ..call import Call
+from ..cluster_state import BrokerNode, ClusterState
+
+GROUP: Final = 0  # key types of FindCoordinator
+TRANSACTION: Final = 1
+
+_FEATURES_FROM_0: Final = 4
+_IDS_FROM: Final = 12
+_BROKER: Final = 1  # endpoint types of DescribeCluster
+_CONTROLLER: Final = 2
+#: Authorized operations, as bits: everybody may do everything.
+_ALL_OF_CLUSTER: Final = 8096
+_ALL_OF_TOPIC: Final = 3576
+_NOT_ASKED: Final = -2147483648
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LEGAL_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
+
+
+def is_legal_name(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+async def api_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
+    request = call.request
+    if call.version >= 3:  # KIP-511
+        for text in (request.client_software_name, request.client_software_version):
+            if not _LEGAL_SOFTWARE.fullmatch(text):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    features = call.cluster.features.items() if call.version >= 3 else ()
+    # Version 3 can't say that a feature may be off, which is version 0 of it; so it does not name such features.
+    supported = features if call.version >= _FEATURES_FROM_0 else ()
+    return ApiVersionsResponse(
+        error_code=0,
+        api_keys=advertised(call.cluster),
+        supported_features=[SupportedFeatureKey(name=name, max_version=version) for name, version in supported],
+        finalized_features_epoch=0 if features else -1,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, min_version_level=version, max_version_level=version)
+            for name, version in features
+        ],
+    )
+
+
+def advertised(cluster: ClusterState) -> list[ApiVersion]:
+    """Return what every broker says it can. Real ones say it of Produce 0 too, which they refuse: old librdkafkas
+    take a broker without it for one that knows no compression.
+    """
+    return [
+        ApiVersion(api_key=key, min_version=0 if key == ApiKey.PRODUCE else first, max_version=last)
+        for key, (first, last) in sorted(cluster.versions.items())
+    ]
+
+
+async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
+    cluster, asked = call.cluster, call.request.topics
+    if call.version < _IDS_FROM and any(topic.name is None or topic.topic_id != NO_UUID for topic in asked or ()):
+        return _without_ids(asked or [])
+    if asked is None or (call.version == 0 and not asked):
+        topics = [_topic(cluster, topic) for topic in cluster.topics.by_name.values()]
+    else:
+        by_id = [topic for topic in asked if topic.name is None]
+        once = {(topic.name, topic.topic_id): topic for topic in by_id or asked}  # with an id, names do not count
+        topics = [_asked_topic(call, topic) for topic in once.values()]
+    if call.request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = _ALL_OF_TOPIC if not topic.error_code else _NOT_ASKED
+    wants_operations = call.request.include_cluster_authorized_operations
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in cluster.nodes.values()
+            if node.alive
+        ],
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        topics=topics,
+        cluster_authorized_operations=_ALL_OF_CLUSTER if wants_operations else _NOT_ASKED,
+    )
+
+
+def _without_ids(asked: list[MetadataRequestTopic]) -> MetadataResponse:
+    """KIP-516: versions 10 and 11 of the request have room for ids, and no broker takes them there."""
+    refused = [
+        MetadataResponseTopic(
+            error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
+        )
+        for topic in asked
+    ]
+    return MetadataResponse(brokers=[], topics=refused)
+
+
+def _asked_topic(call: Call[MetadataRequest], asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    topics = call.cluster.topics
+    try:
+        if asked.name is None:
+            return _topic(call.cluster, topics.of_id(asked.topic_id))
+        return _topic(call.cluster, topics.named(asked.name))
+    except Refusal as refusal:
+        code = refusal.code
+    if asked.name is not None and not is_legal_name(asked.name):
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    elif asked.name is not None and _may_create(call):
+        call.cluster.create_topic(asked.name, call.cluster.settings.num_partitions)
+        code = ErrorCode.LEADER_NOT_AVAILABLE  # as from a broker that has just asked the controller to create it
+    return MetadataResponseTopic(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
+
+
+def _may_create(call: Call[MetadataRequest]) -> bool:
+    wished = call.request.allow_auto_topic_creation or call.version < 4
+    return wished and call.cluster.settings.auto_create_topics_enable
+
+
+def _topic(cluster: ClusterState, topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in _INTERNAL,
+        partitions=[_partition(cluster, partition) for partition in topic.partitions],
+    )
+
+
+def _partition(cluster: ClusterState, partition: Partition) -> MetadataResponsePartition:
+    offline = partition.leader is None
+    return MetadataResponsePartition(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE if offline else ErrorCode.NONE,
+        partition_index=partition.index,
+        leader_id=-1 if partition.leader is None else partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.in_sync,
+        offline_replicas=[replica for replica in partition.replicas if not cluster.nodes[replica].alive],
+    )
+
+
+async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeClusterResponse:
+    cluster = call.cluster
+    endpoint = call.request.endpoint_type
+    if endpoint != _BROKER:
+        code, why = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint}"
+        if endpoint == _CONTROLLER:
+            code, why = ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER"
+        return DescribeClusterResponse(error_code=code, error_message=why, cluster_id="", brokers=[])
+    wants_operations = call.request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        error_code=0,
+        cluster_id=cluster.cluster_id,
+        controller_id=cluster.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            for node in cluster.nodes.values()
+            if node.alive
+        ],
+        cluster_authorized_operations=_ALL_OF_CLUSTER if wants_operations else _NOT_ASKED,
+    )
+
+
+async def find_coordinator(call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
+    request = call.request
+    if call.version >= 4:
+        found = [_coordinator(call.cluster, request.key_type, key) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _coordinator(call.cluster, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message or ErrorCode.NONE.name,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _coordinator(cluster: ClusterState, key_type: int, key: str) -> Coordinator:
+    try:
+        if key_type not in (GROUP, TRANSACTION):
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"{key_type} is no type of a coordinator's key here")
+        node: BrokerNode = cluster.nodes[cluster.coordinator_of(key)]
+    except Refusal as refusal:
+        message = refusal.why
+        return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=refusal.code, error_message=message)
+    return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port, error_message="")

@@ -1,0 +1,124 @@
+"""Every API: its request, and who answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
+
+from ....wire import Request, Response
+from ....wire.messages.discovery import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+from ....wire.messages.fetch import FetchRequest
+from ....wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from ....wire.messages.offsets import (
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+)
+from ...messages.describing import (
+    DeleteGroupsRequest,
+    DescribeClusterRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+)
+from ...messages.producing import InitProducerIdRequest, ProduceRequest
+from ...messages.topic_admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+)
+from ...messages.txn import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
+from ..api_keys import ApiKey
+from ..call import Call
+from ..released_versions import RELEASES, SINCE
+from . import (
+    fetch as api_fetch,
+)
+from . import (
+    groups,
+    transactions,
+)
+from . import (
+    metadata as api_metadata,
+)
+from . import (
+    offsets as api_offsets,
+)
+from . import (
+    produce as api_produce,
+)
+from . import (
+    topic_admin as api_topic_admin,
+)
+
+#: Answers a request; None: the client wants no answer.
+Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Response | None]]
+
+HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
+    ProduceRequest: api_produce.produce,
+    FetchRequest: api_fetch.fetch,
+    ListOffsetsRequest: api_offsets.list_offsets,
+    MetadataRequest: api_metadata.metadata,
+    FindCoordinatorRequest: api_metadata.find_coordinator,
+    ApiVersionsRequest: api_metadata.api_versions,
+    CreateTopicsRequest: api_topic_admin.create_topics,
+    DeleteTopicsRequest: api_topic_admin.delete_topics,
+    DeleteRecordsRequest: api_topic_admin.delete_records,
+    CreatePartitionsRequest: api_topic_admin.create_partitions,
+    InitProducerIdRequest: transactions.init_producer_id,
+    AddPartitionsToTxnRequest: transactions.add_partitions_to_txn,
+    AddOffsetsToTxnRequest: transactions.add_offsets_to_txn,
+    EndTxnRequest: transactions.end_txn,
+    OffsetForLeaderEpochRequest: api_offsets.offset_for_leader_epoch,
+    DescribeClusterRequest: api_metadata.describe_cluster,
+    JoinGroupRequest: groups.ask_coordinator,
+    SyncGroupRequest: groups.ask_coordinator,
+    HeartbeatRequest: groups.ask_coordinator,
+    LeaveGroupRequest: groups.ask_coordinator,
+    OffsetCommitRequest: groups.ask_coordinator,
+    OffsetFetchRequest: groups.ask_coordinator,
+    OffsetDeleteRequest: groups.ask_coordinator,
+    TxnOffsetCommitRequest: transactions.txn_offset_commit,
+    DescribeGroupsRequest: groups.ask_coordinator,
+    ListGroupsRequest: groups.ask_coordinator,
+    DeleteGroupsRequest: groups.ask_coordinator,
+}
+
+REQUESTS: Final[dict[int, type[Request[Any]]]] = {request.api_key: request for request in HANDLERS}
+FLEXIBLE_FROM: Final[dict[int, int]] = {key: request.flexible_from for key, request in REQUESTS.items()}
+
+
+#: By the release that first had them on: what clients may rely on (KIP-584), and its version.
+_FEATURES: Final = {"4.0": {"transaction.version": 2}}  # KIP-890
+
+
+def features_of(release: str) -> dict[str, int]:
+    """Return the features that are on in a release. Raises ValueError where there is no such release."""
+    until = RELEASES[: RELEASES.index(release) + 1]
+    return {
+        name: version for since, features in _FEATURES.items() if since in until for name, version in features.items()
+    }
+
+
+def versions_of(release: str) -> dict[int, tuple[int, int]]:
+    """Return the versions of each API that a Kafka release ("2.1" to "4.4") advertises and this cluster knows.
+
+    Raises ValueError where there is no such release.
+    """
+    if release not in RELEASES:
+        raise ValueError(f"as_version={release!r}: the releases are {', '.join(RELEASES)}")
+    until = RELEASES[: RELEASES.index(release) + 1]
+    found = {}
+    for key, request in REQUESTS.items():
+        spans = [SINCE[ApiKey(key)][one] for one in until if one in SINCE[ApiKey(key)]]
+        if spans:
+            first, last = spans[-1]
+            found[key] = (max(first, request.min_version), min(last, request.max_version))
+    return found

@@ -1,0 +1,229 @@
+"""What the brokers of a cluster know together: nodes, topics, leaders, coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from uuid import UUID
+
+from ...error_codes import ErrorCode
+from ...records import ControlType, encode_control_batch
+from ..groups.classic.rebalances import GroupSettings
+from ..groups.coordinator import Groups
+from ..log.fetch_sessions import FetchSessions
+from ..log.topics import Partition, Topic, Topics
+from ..log.transaction_states import Place, Transactions
+from ..refusal import Refusal
+from .coordinators import Coordinators
+
+#: By API key, the versions that are advertised.
+Versions = Mapping[int, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Settings(GroupSettings):
+    """What an administrator decides, about groups too. Names and defaults are those of Kafka's broker configuration."""
+
+    auto_create_topics_enable: bool = True
+    num_partitions: int = 1
+    message_max_bytes: int = 1_048_588
+    log_message_timestamp_after_max_ms: int = 3_600_000
+    fetch_max_bytes: int = 57_671_680
+    max_incremental_fetch_session_cache_slots: int = 1000
+    transaction_max_timeout_ms: int = 900_000
+
+
+@dataclass
+class BrokerNode:
+    """One broker as the others see it. A slow link delays each answer, and lets so many bytes per second through."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    sessions: FetchSessions
+    alive: bool = False
+    latency: float = 0.0
+    bytes_per_second: float = field(default=float("inf"))
+
+
+class ClusterState:
+    """One cluster. Time comes from the running loop, wall-clock time (for timestamps) from ``clock``."""
+
+    def __init__(
+        self,
+        *,
+        versions: Versions,
+        features: Mapping[str, int],
+        settings: Settings,
+        random: Random,
+        clock: Callable[[], float],
+    ) -> None:
+        self.versions = versions
+        self.features = features
+        self.settings = settings
+        self.random = random
+        self.cluster_id = base64.urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()
+        self.nodes: dict[int, BrokerNode] = {}
+        self.topics = Topics()
+        self.producer_ids = count(1000)
+        self.coordinators = Coordinators(self.nodes)
+        self.groups = Groups(random, settings, topics=self.topics)
+        self.transactions = Transactions(
+            lambda: next(self.producer_ids), self._write_marker, self.groups.end_transaction
+        )
+        self._clock = clock
+        self._loading: dict[str, float] = {}  # until when, by group
+        self._orphans: set[str] = set()  # groups that wait for a broker to live
+        self._timer: asyncio.Handle | None = None
+        self._timer_deadline: float | None = None  # kept here: uvloop has no timer, which could tell, for what is due
+
+    def now_ms(self) -> int:
+        """Wall-clock time, for the timestamps that a broker writes."""
+        return int(self._clock() * 1000)
+
+    def now(self) -> float:
+        """The running loop's time, in seconds."""
+        return asyncio.get_running_loop().time()
+
+    # Timers
+
+    def timers_changed(self) -> None:
+        """Set the alarm to the next deadline of the coordinators."""
+        deadlines = [self.transactions.deadline, self.groups.deadline, *self._loading.values()]
+        deadline = min((one for one in deadlines if one is not None), default=None)
+        if self._timer is not None and self._timer_deadline == deadline:
+            return
+        self.stop_timers()
+        if deadline is not None:
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._tick)
+            self._timer_deadline = deadline
+
+    def stop_timers(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._timer_deadline = None
+
+    def _tick(self) -> None:
+        self._timer = self._timer_deadline = None
+        now = self.now()
+        for group_id in [group_id for group_id, until in self._loading.items() if until <= now]:
+            del self._loading[group_id]
+            self.groups.load(group_id, now)
+        self.transactions.tick(now)
+        self.groups.tick(now)
+        self.timers_changed()
+
+    # Brokers
+
+    def add_node(self, node_id: int, host: str, port: int, rack: str | None) -> None:
+        """Let there be a broker, which does not live yet."""
+        sessions = FetchSessions(self.random, self.settings.max_incremental_fetch_session_cache_slots)
+        self.nodes[node_id] = BrokerNode(node_id, host, port, rack, sessions)
+
+    @property
+    def alive(self) -> list[int]:
+        return [node.node_id for node in self.nodes.values() if node.alive]
+
+    @property
+    def controller_id(self) -> int:
+        return min(self.alive, default=-1)
+
+    def broker_came(self, node_id: int) -> None:
+        self.nodes[node_id].alive = True
+        for partition in self._partitions():
+            partition.broker_came(node_id)
+        orphans, self._orphans = self._orphans, set()
+        for key in sorted(orphans):
+            self._hand_over(key)
+
+    def broker_left(self, node_id: int) -> None:
+        node = self.nodes[node_id]
+        node.alive = False
+        node.sessions.clear()
+        for partition in self._partitions():
+            partition.broker_left(node_id, self.alive)
+        for key in self.coordinators.keys_of(node_id):
+            self._hand_over(key)
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self.topics.by_name.values() for partition in topic.partitions]
+
+    # Topics
+
+    def create_topic(
+        self, name: str, partitions: int, replication_factor: int | None = None, config: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Add a topic, its replicas spread over the brokers, three of each partition if there are so many."""
+        topic = Topic(name, UUID(int=self.random.getrandbits(128), version=4), [], dict(config or {}))
+        self.add_partitions(topic, partitions, replication_factor or min(3, len(self.nodes)))
+        self.topics.add(topic)
+        return topic
+
+    def add_partitions(self, topic: Topic, total: int, replication_factor: int | None = None) -> None:
+        """Let the topic have ``total`` partitions, replicated like those that it has."""
+        ids = list(self.nodes)
+        for index in range(len(topic.partitions), total):
+            replicas = replication_factor or len(topic.partitions[0].replicas)
+            self.place_partition(topic, [ids[(index + replica) % len(ids)] for replica in range(replicas)])
+
+    def delete_topic(self, name: str) -> None:
+        """Forget a topic, and what groups have committed for it."""
+        self.topics.remove(name)
+        self.groups.forget_topic(name)
+
+    def place_partition(self, topic: Topic, replicas: list[int]) -> None:
+        """Add the next partition of a topic on these brokers; the first living one leads."""
+        partition = Partition(len(topic.partitions), replicas)
+        partition.in_sync = [replica for replica in replicas if self.nodes[replica].alive] or replicas[:1]
+        partition.lead(next((replica for replica in partition.in_sync if self.nodes[replica].alive), None))
+        topic.partitions.append(partition)
+
+    # Transactions
+
+    def _write_marker(self, place: Place, producer_id: int, epoch: int, marker: ControlType) -> None:
+        """End the part of a transaction that lies in one partition, unless the topic is gone."""
+        name, index = place
+        topic = self.topics.by_name.get(name)
+        if topic is None:
+            return
+        partition = topic.partitions[index]
+        batch = encode_control_batch(marker, producer_id=producer_id, producer_epoch=epoch, timestamp=self.now_ms())
+        partition.log.append(batch, partition.leader_epoch)
+        partition.wake()
+
+    # Coordinators
+
+    def coordinator_of(self, key: str) -> int:
+        """Return the broker that coordinates a group or a transactional id. Raises Refusal."""
+        return self.coordinators.of(key)
+
+    def check_coordinator(self, key: str, node_id: int) -> None:
+        """Raise Refusal where this broker does not coordinate ``key``."""
+        coordinator = self.coordinators.of(key)
+        if coordinator != node_id:
+            raise Refusal(ErrorCode.NOT_COORDINATOR, f"{key!r} is coordinated by broker {coordinator}")
+
+    def move_coordinator(self, key: str, node_id: int, loading: float = 0.0) -> None:
+        """Let a broker coordinate a group or a transactional id; it needs ``loading`` seconds to know the group."""
+        self.coordinators.place(key, node_id)
+        self._hand_over(key, loading)
+
+    def _hand_over(self, key: str, loading: float = 0.0) -> None:
+        """Let whoever waits at the coordinator before know that it is none, and the new one read the log."""
+        self._loading.pop(key, None)
+        self.groups.unload(key)
+        if not self.alive:
+            self._orphans.add(key)
+            return
+        self.coordinators.of(key)  # it is settled now, so that it is known whose death concerns the key
+        if loading > 0:
+            self.groups.begin_loading(key)
+            self._loading[key] = self.now() + loading
+        else:
+            self.groups.load(key, self.now())
+        self.timers_changed()

@@ -1,0 +1,56 @@
+"""Which broker coordinates which group or transactional id, and who takes over when it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from ...error_codes import ErrorCode
+from ..refusal import Refusal
+
+_PARTITIONS: Final = 50  # offsets.topic.num.partitions, transaction.state.log.num.partitions
+
+
+class Living(Protocol):
+    """A broker, as far as it matters here."""
+
+    alive: bool
+
+
+class Coordinators:
+    """Each key stays with its broker from the first time somebody asks until that broker dies, or it is moved."""
+
+    def __init__(self, nodes: Mapping[int, Living]) -> None:
+        self._nodes = nodes
+        self._placed: dict[str, int] = {}
+
+    def of(self, key: str) -> int:
+        """Return the broker of a key. Raises Refusal: none lives."""
+        placed = self._placed.get(key)
+        if placed is not None and self._nodes[placed].alive:
+            return placed
+        ids = list(self._nodes)
+        first = abs(_java_hash(key)) % _PARTITIONS if placed is None else ids.index(placed) + 1
+        for step in range(len(ids)):
+            candidate = ids[(first + step) % len(ids)]
+            if self._nodes[candidate].alive:
+                self._placed[key] = candidate
+                return candidate
+        raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker lives")
+
+    def place(self, key: str, node_id: int) -> None:
+        """Give a key to a broker."""
+        self._placed[key] = node_id
+
+    def keys_of(self, node_id: int) -> list[str]:
+        """Return what was asked for at a broker, or moved to it."""
+        return [key for key, placed in self._placed.items() if placed == node_id]
+
+
+def _java_hash(text: str) -> int:
+    """Return String.hashCode, by which Kafka finds the partition of a key, and so its broker."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
+    return value if value < 1 << 31 else value - (1 << 32)

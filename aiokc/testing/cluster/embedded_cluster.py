@@ -1,0 +1,162 @@
+"""A Kafka cluster inside the test: brokers that speak real Kafka over TCP, and break when they are told to.
+
+    async with Cluster(brokers=3) as cluster:
+        cluster.create_topic("events", partitions=6)
+        ... cluster.bootstrap ...
+
+    with Cluster().in_thread() as cluster:  # the same, for code without a loop
+        ...
+
+Nothing is written to disk, nothing but Python is needed. The faults are methods (`running_brokers` has them), those of
+single requests are functions in `aiokc.testing.faults`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from ...records import NewRecord, encode_batch, open_batch, split_batches
+from ...types import RawRecord, TopicPartition
+from ..brokers.apis.table import features_of, versions_of
+from ..brokers.cluster_state import ClusterState, Settings
+from ..brokers.released_versions import RELEASES
+from .hosting import on_loop
+from .running_brokers import RunningBrokers
+
+_LARGEST_BATCH = 1 << 30
+
+
+class Cluster(RunningBrokers):
+    """Brokers 1 to ``brokers`` on loopback, at ports chosen by the system.
+
+    ``racks`` names the rack of each broker: a consumer with a ``client_rack`` is then sent to the replica in its own.
+    ``topics`` says how many partitions each topic has from the start. ``port`` is that of the first broker.
+    ``as_version`` ("2.1" to "4.4") lets them advertise the API versions that this Kafka release has. All chance
+    comes from ``random``, timestamps that a broker writes from ``clock`` (seconds since the epoch), everything else
+    from the running loop. Other keywords are those of `Settings`, named as in Kafka's broker configuration.
+
+    The brokers answer from ``start()`` to ``stop()``, which raises what went wrong inside of them, if anything did.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        topics: Mapping[str, int] | None = None,
+        racks: Sequence[str] = (),
+        host: str = "127.0.0.1",
+        port: int = 0,
+        as_version: str = RELEASES[-1],
+        random: Random | None = None,
+        clock: Callable[[], float] = time.time,
+        **settings: Any,
+    ) -> None:
+        state = ClusterState(
+            versions=versions_of(as_version),
+            features=features_of(as_version),
+            settings=Settings(**settings),
+            random=random or Random(),
+            clock=clock,
+        )
+        for node_id in range(1, brokers + 1):
+            rack = racks[(node_id - 1) % len(racks)] if racks else None
+            state.add_node(node_id, host, port if node_id == 1 else 0, rack)
+        super().__init__(state)
+        self._topics = dict(topics or {})
+
+    async def start(self) -> None:
+        """Listen, create the topics; afterwards the cluster can be used."""
+        await super().start()
+        for name, partitions in self._topics.items():
+            self._state.create_topic(name, partitions)
+
+    # Topics and what is in them
+
+    @on_loop
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication_factor: int | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic, three replicas of each partition where there are so many brokers.
+
+        ``config`` may hold max.message.bytes, message.timestamp.type and min.insync.replicas. Where the topic exists,
+        because a client has asked for it say, that is an error.
+        """
+        self._state.create_topic(name, partitions, replication_factor, config)
+
+    @on_loop
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, all that is in it, and what groups have committed for it.
+
+        cluster.delete_topic("events")  # my consumer subscribes to a pattern, and goes on with the others
+        """
+        self._state.delete_topic(name)
+
+    @on_loop
+    def recreate_topic(self, name: str) -> None:
+        """Delete a topic and create an empty one of the same name and shape: its id is another one.
+
+        cluster.recreate_topic("events")  # offsets of the old one mean nothing in the new one
+        """
+        old = self._state.topics.named(name)
+        self._state.delete_topic(name)
+        new = self._state.create_topic(name, 0, config=old.config)
+        for partition in old.partitions:
+            self._state.place_partition(new, partition.replicas)
+
+    @on_loop
+    def add_partitions(self, name: str, total: int) -> None:
+        """Let a topic have ``total`` partitions from now on.
+
+        cluster.add_partitions("events", 12)  # a group that does not notice misses what is written to them
+        """
+        self._state.add_partitions(self._state.topics.named(name), total)
+
+    @on_loop
+    def append(self, topic: str, *values: bytes | NewRecord | None, partition: int = 0, codec: int = 0) -> int:
+        """Write one batch of records as if a producer had, and return the offset of the first one.
+
+        Plain values get the time of now. For keys, headers and timestamps pass ``aiokc.testing.NewRecord``, whose
+        timestamp is -1, none, unless it is given.
+        """
+        now = self._state.now_ms()
+        records = [one if isinstance(one, NewRecord) else NewRecord(one, timestamp=now) for one in values]
+        target = self._partition(topic, partition)
+        offset = target.log.append(encode_batch(records, codec=codec), target.leader_epoch)
+        target.wake()
+        return offset
+
+    @on_loop
+    def records(self, topic: str, partition: int = 0) -> list[RawRecord]:
+        """Return all records that a partition holds, those of aborted transactions too, but no control records."""
+        log = self._partition(topic, partition).log
+        data = log.read(log.start_offset, log.end_offset, _LARGEST_BATCH, at_least_one=True)
+        found: list[RawRecord] = []
+        for header, view in split_batches(memoryview(data)):
+            reader = open_batch(header, view, topic=topic, partition=partition, max_decompressed_bytes=_LARGEST_BATCH)
+            found += reader.take(header.record_count, log.start_offset)
+        return found
+
+    @on_loop
+    def end_offset(self, topic: str, partition: int = 0) -> int:
+        """Return the offset that the next record gets."""
+        return self._partition(topic, partition).log.end_offset
+
+    # Groups
+
+    @on_loop
+    def members(self, group: str) -> list[str]:
+        """Return the member ids of a group, the first one to have joined first; none if there is no such group."""
+        return self._state.groups.members(group)
+
+    @on_loop
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """Return the offsets that a group has committed; those of a transaction once it is over."""
+        return {TopicPartition(*place): offset for place, offset in self._state.groups.committed(group).items()}

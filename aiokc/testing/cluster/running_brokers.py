@@ -1,0 +1,267 @@
+"""Brokers that serve, and break when they are told to: the life of a cluster, and its faults, one line each.
+
+``cluster`` in the examples is a `Cluster` with a topic "events" and a group "billing". What happens to single requests
+(delays, lost answers, noise, ...) is in `aiokc.testing.faults`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self
+
+from ...wire import Request
+from ..brokers.broker import Broker
+from ..brokers.cluster_state import ClusterState
+from ..brokers.exchange import Exchange
+from ..faults import Fault, Interception, Where, api_key_of
+from ..log.topics import Partition
+from .hosting import Host, in_thread, on_loop
+
+
+class RunningBrokers:
+    """The brokers of a cluster. They answer from ``start()`` to ``stop()``."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.host: Host | None = None
+        self._state = state
+        self._brokers = {node.node_id: Broker(node, state, self._serve, self._failed) for node in state.nodes.values()}
+        self._interceptions: list[Interception] = []
+        self._coming: set[int] = set()  # brokers that are about to listen,
+        self._wanted: set[int] = set()  # and those of them that are still to live when they do
+        self._errors: list[Exception] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def in_thread(self) -> AbstractContextManager[Self]:
+        """Return the context manager that runs this cluster in a thread of its own.
+
+        All methods can be called from outside then; functions given to ``intercept`` are called in that thread.
+        """
+        return in_thread(self)
+
+    async def start(self) -> None:
+        """Listen; afterwards the brokers answer."""
+        for node_id, broker in self._brokers.items():
+            await broker.listen()
+            self._state.broker_came(node_id)
+
+    async def stop(self) -> None:
+        """Cut all connections and end. Raises the first error that came up inside of a broker or an interceptor."""
+        self._state.stop_timers()
+        for task in self._tasks:
+            task.cancel()
+        tasks = [*self._tasks, *(task for broker in self._brokers.values() for task in broker.close())]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(3):
+            await asyncio.sleep(0)  # a connection that was accepted at the last moment comes, and is cut off
+        if self._errors:
+            raise self._errors[0]
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the brokers, as clients want them."""
+        return ",".join(f"{node.host}:{node.port}" for node in self._state.nodes.values())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _failed(self, error: Exception) -> None:
+        self._errors.append(error)
+
+    async def _serve(self, exchange: Exchange) -> None:
+        for interception in self._interceptions:
+            if interception.catches(exchange):
+                await interception.apply(exchange)
+                return
+        await exchange.answer(await exchange.handle())
+
+    # Faults
+
+    @on_loop
+    def intercept(
+        self, api: int | type[Request[Any]], fault: Fault, *, times: int | None = None, where: Where | None = None
+    ) -> Interception:
+        """Let a fault happen to the next ``times`` requests (None: to all) of an API for which ``where`` is true.
+
+        The first interception that catches a request has it; the others do not see it.
+
+            cluster.intercept(ApiKey.FETCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=3)
+            lost = cluster.intercept(ApiKey.OFFSET_COMMIT, lose_answer(), where=lambda exchange: exchange.broker == 2)
+            await lost.caught()
+        """
+        interception = Interception(api_key_of(api), fault, times, where)
+        self._interceptions.append(interception)
+        return interception
+
+    @on_loop
+    def heal(self) -> None:
+        """Cancel all interceptions, bring all brokers up, and let all links be fast again.
+
+        cluster.take_down(1)
+        ... my service says that it is not ready ...
+        cluster.heal()
+        """
+        self._interceptions.clear()
+        for node in self._state.nodes.values():
+            node.latency, node.bytes_per_second = 0.0, float("inf")
+            self.bring_up(node.node_id)
+
+    @on_loop
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        """Return the broker that leads a partition; None while no replica lives."""
+        return self._partition(topic, partition).leader
+
+    @on_loop
+    def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
+        """Let another replica lead (``to``, or the next one); return which. The leader epoch rises by one.
+
+        cluster.move_leader("events", 0)
+        assert await my_next_record() == b"after the move"
+        """
+        target = self._partition(topic, partition)
+        others = [node for node in target.in_sync if node != target.leader and self._state.nodes[node].alive]
+        leader = to if to is not None else others[0] if others else target.leader
+        if leader is None or not self._state.nodes[leader].alive:
+            raise ValueError(f"{topic}-{partition} cannot be led by broker {leader}, which is down")
+        if leader not in target.replicas:
+            target.replicas = [leader, *target.replicas[1:]]
+            target.in_sync = [leader, *target.in_sync[1:]]
+        target.lead(leader)
+        return leader
+
+    @on_loop
+    def coordinator(self, key: str) -> int:
+        """Return the broker that coordinates a group or a transactional id."""
+        return self._state.coordinator_of(key)
+
+    @on_loop
+    def move_coordinator(self, key: str, *, to: int | None = None, loading: float = 0.0) -> int:
+        """Let another broker (``to``, or the next one) coordinate a group or a transactional id; return which.
+
+        A group goes on where it was stable last; requests that wait are answered NOT_COORDINATOR. For ``loading``
+        seconds the new coordinator says COORDINATOR_LOAD_IN_PROGRESS.
+
+            cluster.move_coordinator("billing", loading=0.5)
+            await consumer.commit()  # finds the new one
+        """
+        others = [node for node in self._state.alive if node != self._state.coordinator_of(key)]
+        target = to if to is not None else others[0] if others else self._state.coordinator_of(key)
+        self._state.move_coordinator(key, target, loading)
+        return target
+
+    @on_loop
+    def expire_member(self, group: str, member: str | None = None) -> str:
+        """Let a member's session end now, as if it had been silent for too long; return its member id.
+
+        ``member`` is a member id, a group instance id or a client id; without one it is the first that joined.
+        Raises LookupError where there is no such member.
+
+            cluster.expire_member("billing", "worker-1")  # as after a long garbage collection
+            with pytest.raises(CommitFailed):
+                await consumer.commit()
+        """
+        expired = self._state.groups.expire_member(group, member, self._state.now())
+        self._state.timers_changed()
+        return expired
+
+    @on_loop
+    def take_down(self, node_id: int) -> None:
+        """Let a broker die: its connections break, nobody listens at its port, the next replicas lead.
+
+        cluster.take_down(cluster.coordinator("billing"))
+        """
+        self._wanted.discard(node_id)
+        self._brokers[node_id].close()
+        self._state.broker_left(node_id)
+
+    @on_loop
+    def bring_up(self, node_id: int) -> None:
+        """Let a broker come back, at the same port. It takes part again once it listens, a few turns of the loop later.
+
+        cluster.take_down(1)
+        cluster.bring_up(1)  # a restart: positions, commits and memberships must survive it
+        """
+        if self._state.nodes[node_id].alive:
+            return
+        self._wanted.add(node_id)
+        if node_id not in self._coming:  # twice at the same port would be once at another one
+            self._coming.add(node_id)
+            self._spawn(self._bring_up(node_id))
+
+    async def _bring_up(self, node_id: int) -> None:
+        await self._brokers[node_id].listen()
+        self._coming.discard(node_id)
+        if node_id in self._wanted:
+            self._wanted.discard(node_id)
+            self._state.broker_came(node_id)
+        else:
+            self._brokers[node_id].close()  # it was taken down while it came up
+
+    @on_loop
+    def disconnect(self, node_id: int) -> None:
+        """Cut off all connections of a broker; it goes on listening.
+
+        cluster.disconnect(1)  # as a load balancer does that is restarted
+        """
+        for connection in list(self._brokers[node_id].connections):
+            connection.abort()
+
+    @on_loop
+    def slow_link(self, node_id: int, *, latency: float = 0.0, bytes_per_second: float = float("inf")) -> None:
+        """Delay each answer of a broker by ``latency`` seconds, and let so many bytes per second through.
+
+        cluster.slow_link(2, latency=0.2, bytes_per_second=100_000)  # a region far away
+        cluster.slow_link(2)  # and near again
+        """
+        node = self._state.nodes[node_id]
+        node.latency, node.bytes_per_second = latency, bytes_per_second
+
+    @on_loop
+    def truncate(self, topic: str, partition: int = 0, *, to: int) -> None:
+        """Lose the records from offset ``to`` on (whole batches), as an unclean election does: the epoch rises.
+
+        cluster.append("events", b"a", b"b")
+        ... my consumer reads both ...
+        cluster.truncate("events", to=0)  # whoever has read them is ahead of the log now
+        """
+        target = self._partition(topic, partition)
+        target.log.truncate(to)
+        others = [node for node in target.in_sync if node != target.leader and self._state.nodes[node].alive]
+        target.lead(others[0] if others else target.leader)
+
+    @on_loop
+    def trim(self, topic: str, partition: int = 0, *, to: int) -> None:
+        """Delete the records before offset ``to``, as retention does.
+
+        cluster.trim("events", to=cluster.end_offset("events"))  # a consumer that comes late finds nothing
+        """
+        target = self._partition(topic, partition)
+        target.log.trim(to)
+        target.wake()
+
+    @on_loop
+    def forget_fetch_sessions(self) -> None:
+        """Let all brokers forget the fetch sessions of all clients, as those do that run out of room.
+
+        cluster.forget_fetch_sessions()  # the client has to begin new ones, and to lose nothing by it
+        """
+        for node in self._state.nodes.values():
+            node.sessions.clear()
+
+    def _partition(self, topic: str, index: int) -> Partition:
+        return self._state.topics.partition(topic, index)

@@ -1,0 +1,1 @@
+"""The coordinator of groups: membership, rebalances, committed offsets."""

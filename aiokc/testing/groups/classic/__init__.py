@@ -1,0 +1,1 @@
+"""Groups of the classic protocol, as their coordinator sees them."""

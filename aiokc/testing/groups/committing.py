@@ -1,0 +1,221 @@
+"""OffsetCommit, TxnOffsetCommit, OffsetDelete: who may change the offsets of a group, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from ...error_codes import ErrorCode
+from ...wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from ..messages.describing import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ..messages.txn import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from ..refusal import Refusal
+from .classic.group import CONSUMER, ClassicGroup, GroupState
+from .loaded_groups import GroupCall, LoadedGroups, TopicLookup
+from .offsets_store import GroupOffsets, Place
+
+_TOPIC_IDS_FROM: Final = 10  # KIP-848
+_GROUP_ID_NOT_FOUND_FROM: Final = 9
+
+
+class Committing:
+    """Answers what changes offsets."""
+
+    def __init__(self, groups: LoadedGroups, offsets: GroupOffsets, topics: TopicLookup) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._topics = topics
+
+    # OffsetCommit
+
+    def commit(self, call: GroupCall[OffsetCommitRequest]) -> None:
+        request = call.request
+        partitions = {}
+        codes: dict[tuple[str, UUID, int], ErrorCode] = {}
+        for topic in request.topics:
+            name = self._topics.name_of(topic.topic_id) if call.version >= _TOPIC_IDS_FROM else topic.name
+            for one in topic.partitions:
+                key = (topic.name, topic.topic_id, one.partition_index)
+                codes[key] = self._existence(name, one.partition_index)
+                if name is not None and codes[key] is ErrorCode.NONE:
+                    partitions[key] = ((name, one.partition_index), one)
+        if partitions:
+            try:
+                self._check_commit(call)
+                for key, (place, one) in partitions.items():
+                    codes[key] = self._store(request.group_id, place, one)
+            except Refusal as refusal:
+                codes |= dict.fromkeys(partitions, refusal.code)
+        call.reply(
+            OffsetCommitResponse(
+                topics=[
+                    OffsetCommitResponseTopic(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            OffsetCommitResponsePartition(
+                                partition_index=one.partition_index,
+                                error_code=codes[topic.name, topic.topic_id, one.partition_index],
+                            )
+                            for one in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
+            )
+        )
+
+    def _existence(self, name: str | None, index: int) -> ErrorCode:
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        known = self._topics.has_partition(name, index)
+        return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _check_commit(self, call: GroupCall[OffsetCommitRequest]) -> None:
+        """Raise Refusal where the member may not commit; otherwise it is alive, as if it had sent a heartbeat."""
+        request = call.request
+        generation = request.generation_id_or_member_epoch
+        not_found = ErrorCode.GROUP_ID_NOT_FOUND
+        if call.version < _GROUP_ID_NOT_FOUND_FROM:
+            not_found = ErrorCode.ILLEGAL_GENERATION
+        group = self._group(request.group_id, generation, not_found)
+        _check_member(group, request.member_id, request.group_instance_id, generation, is_transactional=False)
+        member = group.members.get(request.member_id)
+        if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self._groups.rebalances.renew_session(group, member)
+
+    def _group(self, group_id: str, generation: int, not_found: ErrorCode) -> ClassicGroup:
+        """Return the group; who is no member of any may commit to a new one. Raises Refusal."""
+        if generation < 0:
+            return self._groups.create(group_id)
+        group = self._groups.find(group_id)
+        if group is None:
+            raise Refusal(not_found, f"there is no group {group_id!r}")
+        return group
+
+    def _store(
+        self,
+        group_id: str,
+        place: Place,
+        one: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+        producer_id: int | None = None,
+    ) -> ErrorCode:
+        if len(one.committed_metadata or "") > self._groups.settings.offset_metadata_max_bytes:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        epoch, metadata = one.committed_leader_epoch, one.committed_metadata
+        self._offsets.commit(group_id, place, one.committed_offset, epoch, metadata, producer_id=producer_id)
+        return ErrorCode.NONE
+
+    # TxnOffsetCommit
+
+    def commit_transactional(self, call: GroupCall[TxnOffsetCommitRequest]) -> None:
+        """Let offsets be pending until the transaction ends; the transaction coordinator knows whether."""
+        request = call.request
+        codes = {
+            (topic.name, one.partition_index): self._existence(topic.name, one.partition_index)
+            for topic in request.topics
+            for one in topic.partitions
+        }
+        try:
+            self._check_transactional(request)
+            for topic in request.topics:
+                for one in topic.partitions:
+                    place = (topic.name, one.partition_index)
+                    codes[place] = codes[place] or self._store(request.group_id, place, one, request.producer_id)
+        except Refusal as refusal:
+            codes = {place: code or refusal.code for place, code in codes.items()}
+        call.reply(
+            TxnOffsetCommitResponse(
+                topics=[
+                    TxnOffsetCommitResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            TxnOffsetCommitResponsePartition(
+                                partition_index=one.partition_index, error_code=codes[topic.name, one.partition_index]
+                            )
+                            for one in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ]
+            )
+        )
+
+    def _check_transactional(self, request: TxnOffsetCommitRequest) -> None:
+        if not request.group_id:
+            raise Refusal(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        group = self._group(request.group_id, request.generation_id, ErrorCode.ILLEGAL_GENERATION)
+        instance_id = request.group_instance_id
+        _check_member(group, request.member_id, instance_id, request.generation_id, is_transactional=True)
+
+    # OffsetDelete
+
+    def delete(self, call: GroupCall[OffsetDeleteRequest]) -> None:
+        """Delete offsets of topics that no member is subscribed to (KIP-496)."""
+        request = call.request
+        try:
+            group = self._groups.find(request.group_id)
+            if group is None:
+                raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id!r}")
+            if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+                raise Refusal(ErrorCode.NON_EMPTY_GROUP)
+        except Refusal as refusal:
+            call.reply(OffsetDeleteResponse(error_code=refusal.code, topics=[]))
+            return
+        call.reply(
+            OffsetDeleteResponse(
+                error_code=0,
+                topics=[
+                    OffsetDeleteResponseTopic(
+                        name=topic.name,
+                        partitions=self._delete(group, topic.name, [one.partition_index for one in topic.partitions]),
+                    )
+                    for topic in request.topics
+                ],
+            )
+        )
+
+    def _delete(self, group: ClassicGroup, topic: str, indexes: Iterable[int]) -> list[OffsetDeleteResponsePartition]:
+        answers = []
+        for index in indexes:
+            code = self._existence(topic, index)
+            if code is ErrorCode.NONE and group.is_subscribed_to(topic):
+                code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if code is ErrorCode.NONE:
+                self._offsets.forget(group.group_id, (topic, index))
+            answers.append(OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+        return answers
+
+
+def _check_member(
+    group: ClassicGroup, member_id: str, group_instance_id: str | None, generation: int, *, is_transactional: bool
+) -> None:
+    """Raise Refusal where this is nobody who may commit. An empty group lets everybody who claims no generation."""
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return
+    if generation >= 0 or member_id or group_instance_id is not None:
+        group.check_member(member_id, group_instance_id)
+        if generation != group.generation:
+            raise Refusal(ErrorCode.ILLEGAL_GENERATION, f"{generation}, the group's is {group.generation}")
+    elif not is_transactional:
+        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, "the group has members, and the request names none")
+    if group.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
+        raise Refusal(ErrorCode.REBALANCE_IN_PROGRESS)

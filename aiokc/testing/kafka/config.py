@@ -1,0 +1,76 @@
+"""What the brokers of a local cluster are configured with: small, quick to fail over, with the sessions of tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from .zookeeper import SESSION_SECONDS
+
+PLAINTEXT: Final = "PLAINTEXT"
+CONTROLLER: Final = "CONTROLLER"
+
+#: The ports of one node by the names of its listeners.
+Ports = Mapping[str, int]
+
+
+def of_all(nodes: int, listeners: Mapping[str, str]) -> dict[str, str]:
+    """Return what all brokers share, whoever keeps the metadata; `listeners` by name, with their security protocol."""
+    copies, in_sync = str(nodes), str(max(1, nodes - 1))
+    return {
+        "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in listeners.items()),
+        "inter.broker.listener.name": PLAINTEXT,
+        "auto.create.topics.enable": "false",
+        "num.network.threads": "2",
+        "num.io.threads": "2",
+        "offsets.topic.num.partitions": "5",
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.num.partitions": "5",
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.num.partitions": "3",
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+        "group.consumer.min.session.timeout.ms": "1000",
+        "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.min.heartbeat.interval.ms": "200",
+        "group.consumer.heartbeat.interval.ms": "500",
+    }
+
+
+def of_kraft(controllers: Mapping[int, int]) -> dict[str, str]:
+    """Return what brokers share that are controllers too, at these ports."""
+    shared = {
+        "process.roles": "broker,controller",
+        "controller.listener.names": CONTROLLER,
+        "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items()),
+    }
+    if len(controllers) > 1:  # a crash is noticed after 3 s and not after 9
+        shared |= {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "3000"}
+    return shared
+
+
+def of_zookeeper(address: str) -> dict[str, str]:
+    """Return what brokers share that have a ZooKeeper at `address`."""
+    session = str(round(SESSION_SECONDS * 1000))
+    return {
+        "zookeeper.connect": address,
+        "zookeeper.session.timeout.ms": session,
+        "zookeeper.connection.timeout.ms": "60000",  # it may be starting
+    }
+
+
+def of_node(node_id: int, ports: Ports, advertised: Ports) -> dict[str, str]:
+    """Return what is a node's own. Listeners that are not advertised are for controllers."""
+    return {
+        "node.id": str(node_id),
+        "broker.id": str(node_id),
+        "listeners": _addresses(ports),
+        "advertised.listeners": _addresses(advertised),
+    }
+
+
+def _addresses(ports: Ports) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())

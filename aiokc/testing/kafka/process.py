@@ -1,0 +1,206 @@
+"""A Java process of a local cluster: its start, its end, and the ways to hurt it in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from .jars import LocalKafkaError, last_lines
+
+START_SECONDS: Final = 120.0
+STOP_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.05
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM)
+
+# Its stdin is a pipe that we hold open: however our process ends, even by SIGKILL, the pipe does too, and then the
+# process and its data go. (PR_SET_PDEATHSIG would fire when the *thread* that started it ends.)
+_WATCHDOG: Final = 'read -r _; kill -KILL "-$1"; [ -z "$2" ] || rm -rf "$2"'
+
+
+class StartFailed(LocalKafkaError):
+    """A broker ended while it was starting, or took too long; the message names its log."""
+
+
+class PortTaken(StartFailed):
+    """Somebody else took the port between our choice of it and the broker's start."""
+
+
+class ReservedPort:
+    """A TCP port of 127.0.0.1 that the system chose, and gives to nobody else until `release`.
+
+    The socket is bound and never listens: a broker may (SO_REUSEADDR, which Java sets) listen on the port, again and
+    again, but neither bind(0) nor connect() will pick it. Without that, a client that reconnects to a dead broker is
+    one day given the broker's own port as its source, is connected to itself, and the broker cannot start again.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind(("127.0.0.1", 0))
+        self.number: int = self._socket.getsockname()[1]
+        if not sys.platform.startswith("linux"):  # elsewhere the bound socket would keep the broker out, too
+            self._socket.close()
+
+    def release(self) -> None:
+        self._socket.close()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """SIGINT and SIGTERM are handled at the end of the block.
+
+    A handler that raises between the start of a process and the assignment of its name would leave a process that
+    nobody can end, or a watchdog that takes the loss of its pipe for our death.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread
+        return
+    came: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    theirs = {number: handler for number in _INTERRUPTS if (handler := signal.getsignal(number)) is not None}
+    for number in theirs:
+        signal.signal(number, remember)
+    try:
+        yield
+    finally:
+        for number, handler in theirs.items():
+            signal.signal(number, handler)
+        for interrupt in came:
+            signal.raise_signal(interrupt)
+
+
+class JavaProcess(ABC):
+    """One process: not running, running, or paused. `name` is what messages call it.
+
+    `log` is the name of its log in `folder`. It ends with the process of Python, however that ends, and then, without
+    `keep`, the folder above goes too.
+    """
+
+    def __init__(self, name: str, folder: Path, log: str, *, keep: bool) -> None:
+        self.name = name
+        self._folder, self._keep = folder, keep
+        self._log = folder / log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        folder.mkdir()
+
+    @abstractmethod
+    def command(self) -> Sequence[str]:
+        """Return the command line."""
+
+    @abstractmethod
+    def ready(self, brokers: int = 1) -> bool:
+        """Whether it answers (and, where it is a broker, knows so many)."""
+
+    @property
+    def pid(self) -> int:
+        """The process id; raises LocalKafkaError while there is no process."""
+        return self._running_process().pid
+
+    @property
+    def running(self) -> bool:
+        """True while the process exists: also when it is paused, or not ready yet."""
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self) -> None:
+        """Start the process and return at once; nothing answers yet."""
+        if self.running:
+            raise LocalKafkaError(f"{self.name} is running already (pid {self.pid})")
+        self._forget_process()
+        command = self.command()
+        with _undisturbed(), self._log.open("ab") as log:
+            # A session of its own: a Ctrl-C meant for us must not reach it before we stop it.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+            data = "" if self._keep else str(self._folder.parent)
+            self._watchdog = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHDOG, "watchdog", str(self._process.pid), data],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def wait_until_ready(self, brokers: int = 1, *, timeout: float = START_SECONDS) -> None:
+        """Wait until it is ready; raises StartFailed with the end of its log."""
+        deadline = time.monotonic() + timeout
+        while not self.ready(brokers):
+            if not self.running:
+                raise self._start_failed("ended while it was starting")
+            if time.monotonic() > deadline:
+                raise self._start_failed(f"was not ready after {timeout:g} s")
+            time.sleep(_POLL_SECONDS)
+
+    def kill(self) -> None:
+        """Crash: SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def terminate(self, *, timeout: float = STOP_SECONDS) -> None:
+        """Clean stop: SIGTERM. What is not gone after `timeout` seconds is killed."""
+        self._end(signal.SIGTERM, timeout)
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP): its connections stay open and nothing answers."""
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        os.killpg(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Kill the process if it runs, and forget it: whatever its state was, nothing of it is left."""
+        if self.running:
+            self.kill()
+        self._forget_process()
+
+    def log_tail(self) -> str:
+        """Return the last lines of the log (warnings and errors)."""
+        return last_lines(self._log.read_text(errors="replace")) if self._log.exists() else last_lines("")
+
+    def _running_process(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            raise LocalKafkaError(f"{self.name} is not running")
+        return self._process
+
+    def _end(self, how: signal.Signals, timeout: float = STOP_SECONDS) -> None:
+        process = self._running_process()
+        os.killpg(process.pid, signal.SIGCONT)  # a paused process takes no SIGTERM
+        os.killpg(process.pid, how)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._forget_process()
+
+    def _forget_process(self) -> None:
+        """Release the watchdog of a process that has ended, before it could ever act on a reused process id."""
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.communicate()
+        self._process = self._watchdog = None
+
+    def _start_failed(self, what: str) -> StartFailed:
+        log = self.log_tail()
+        kind = PortTaken if "Address already in use" in log else StartFailed
+        return kind(f"{self.name} {what}; the end of its log, {self._log}:\n{log}")
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    """Write a file of Java's properties."""
+    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

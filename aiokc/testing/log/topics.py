@@ -1,0 +1,168 @@
+"""Topics and their partitions: who leads, who replicates, and who waits for the next record."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from ...error_codes import ErrorCode
+from ...wire.primitives import NO_UUID
+from ..refusal import Refusal
+from .topic_log import TopicLog
+
+
+class Partition:
+    """One partition. Exactly one living replica leads it, or none: then ``leader`` is None and it is offline."""
+
+    def __init__(self, index: int, replicas: Sequence[int]) -> None:
+        self.index = index
+        self.log = TopicLog()
+        self.replicas = list(replicas)
+        self.in_sync = list(replicas)
+        self.leader: int | None = None
+        self.leader_epoch = -1
+        self._waiting: set[Future[None]] = set()
+
+    def lead(self, leader: int | None) -> None:
+        """Give the partition to this replica, or to none; the epoch rises where somebody new leads."""
+        if leader is not None:
+            self.leader_epoch += 1
+            self.log.epochs.begin(self.leader_epoch, self.log.end_offset)
+        self.leader = leader
+        self.wake()
+
+    def broker_left(self, node_id: int, alive: Collection[int]) -> None:
+        """The next in-sync replica leads, if one lives; the last in-sync replica stays in sync."""
+        if node_id not in self.replicas:
+            return
+        if self.in_sync != [node_id]:
+            self.in_sync = [replica for replica in self.in_sync if replica != node_id]
+        if self.leader == node_id:
+            self.lead(next((replica for replica in self.in_sync if replica in alive), None))
+
+    def broker_came(self, node_id: int) -> None:
+        """A replica catches up at once, and leads where nobody does."""
+        if node_id not in self.replicas:
+            return
+        if self.leader is None and node_id in self.in_sync:
+            self.lead(node_id)
+        if self.leader is not None and node_id not in self.in_sync:
+            self.in_sync.append(node_id)
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raise Refusal where a client knows another leader epoch than this one; -1 is a client that knows none."""
+        if epoch == -1 or epoch == self.leader_epoch:
+            return
+        code = ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        raise Refusal(code, f"epoch {epoch}, the current one is {self.leader_epoch}")
+
+    def check_leader(self, node_id: int, epoch: int = -1) -> None:
+        """Raise Refusal where this broker does not lead, or the client knows another epoch of the leader."""
+        if node_id in self.replicas:
+            self.check_epoch(epoch)
+        if self.leader != node_id:
+            raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node_id}; the leader is {self.leader}")
+
+    def wake(self) -> None:
+        """Let everybody who waits for this partition look again."""
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def add_waiter(self, future: Future[None]) -> None:
+        self._waiting.add(future)
+
+    def remove_waiter(self, future: Future[None]) -> None:
+        self._waiting.discard(future)
+
+
+@dataclass
+class Topic:
+    """A topic. One that is deleted and created again has another ``topic_id`` (KIP-516)."""
+
+    name: str
+    topic_id: UUID
+    partitions: list[Partition]
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_append_time(self) -> bool:
+        return self.config.get("message.timestamp.type") == "LogAppendTime"
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self._cleanup
+
+    @property
+    def is_deletable(self) -> bool:
+        """Whether old records may be deleted for being old."""
+        return "delete" in self._cleanup
+
+    @property
+    def _cleanup(self) -> list[str]:
+        return [policy.strip() for policy in self.config.get("cleanup.policy", "delete").split(",")]
+
+    def integer(self, setting: str, default: int) -> int:
+        return int(self.config.get(setting, default))
+
+
+class Topics:
+    """All topics, by name and by id."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[UUID, Topic] = {}
+
+    def add(self, topic: Topic) -> None:
+        """Raises Refusal where there is one of that name: what is in it must not be gone without a word."""
+        if topic.name in self.by_name:
+            raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        self.by_name[topic.name] = self.by_id[topic.topic_id] = topic
+
+    def remove(self, name: str) -> None:
+        """Forget a topic, and let those who wait for its records know."""
+        topic = self.by_name.pop(name)
+        del self.by_id[topic.topic_id]
+        for partition in topic.partitions:
+            partition.wake()
+
+    def named(self, name: str) -> Topic:
+        """Return a topic. Raises Refusal."""
+        topic = self.by_name.get(name)
+        if topic is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        return topic
+
+    def of_id(self, topic_id: UUID) -> Topic:
+        """Return a topic. Raises Refusal."""
+        topic = self.by_id.get(topic_id)
+        if topic is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic of the id {topic_id}")
+        return topic
+
+    def partition(self, name: str, index: int) -> Partition:
+        """Return a partition. Raises Refusal."""
+        topic = self.named(name)
+        if not 0 <= index < len(topic.partitions):
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {index}")
+        return topic.partitions[index]
+
+    # What the group coordinator asks
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """Return the name of the topic that has this id, None where none has."""
+        topic = self.by_id.get(topic_id)
+        return topic.name if topic is not None else None
+
+    def id_of(self, name: str) -> UUID:
+        """Return the id of a topic; zero where there is none of that name."""
+        topic = self.by_name.get(name)
+        return topic.topic_id if topic is not None else NO_UUID
+
+    def has_partition(self, name: str, index: int) -> bool:
+        """Whether there is this partition."""
+        topic = self.by_name.get(name)
+        return topic is not None and 0 <= index < len(topic.partitions)

@@ -1,0 +1,208 @@
+"""The transaction coordinator (KIP-98, KIP-360): one state per transactional id, markers when a transaction ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+from ...error_codes import ErrorCode
+from ...records import BatchHeader, ControlType
+from ..refusal import Refusal
+
+_LAST_EPOCH: Final = 0x7FFF - 1
+
+#: A topic and the number of a partition.
+Place: TypeAlias = tuple[str, int]
+
+
+class TransactionState(Enum):
+    """Where a transactional id stands. Nothing is ever half done here: markers are written at once."""
+
+    EMPTY = auto()
+    ONGOING = auto()
+    COMMITTED = auto()
+    ABORTED = auto()
+
+
+@dataclass
+class Transaction:
+    """The producer of a transactional id, and its current or last transaction."""
+
+    producer_id: int
+    epoch: int
+    timeout: float
+    state: TransactionState = TransactionState.EMPTY
+    partitions: set[Place] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    deadline: float | None = None
+    #: Producer id and epoch before the last end of a transaction, or InitProducerId, that raised the epoch: by them a
+    #: retry is known.
+    before_end: tuple[int, int] | None = None
+    before_init: tuple[int, int] | None = None
+
+    def check(self, producer_id: int, epoch: int) -> None:
+        """Raise Refusal where another producer took over."""
+        if producer_id != self.producer_id:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the producer's id is {self.producer_id}")
+        if epoch != self.epoch:
+            raise Refusal(ErrorCode.PRODUCER_FENCED, f"epoch {epoch}, the current one is {self.epoch}")
+
+
+class Transactions:
+    """All transactional ids. ``write_marker(place, producer_id, epoch, marker)`` ends a partition's part of one,
+    ``end_offsets(group_id, producer_id, committed)`` a group's.
+    """
+
+    def __init__(
+        self,
+        new_producer_id: Callable[[], int],
+        write_marker: Callable[[Place, int, int, ControlType], None],
+        end_offsets: Callable[[str, int, bool], None],
+    ) -> None:
+        self._new_producer_id = new_producer_id
+        self._write_marker = write_marker
+        self._end_offsets = end_offsets
+        self._known: dict[str, Transaction] = {}
+
+    def of(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
+        """Return the state of a producer's transactional id. Raises Refusal where it is not this producer's."""
+        known = self._known.get(transactional_id)
+        if known is None:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id!r} is unknown")
+        known.check(producer_id, epoch)
+        return known
+
+    def begin_producer(
+        self, transactional_id: str, timeout: float, producer_id: int = -1, epoch: int = -1
+    ) -> Transaction:
+        """Give the transactional id to a new producer, or a new epoch to the one that says who it is. Raises Refusal.
+
+        A transaction that the one before left open is aborted, and CONCURRENT_TRANSACTIONS says to ask again.
+        """
+        known = self._known.get(transactional_id)
+        if known is None:
+            known = self._known[transactional_id] = Transaction(self._new_producer_id(), -1, timeout)
+        elif producer_id >= 0 and (producer_id, epoch) == known.before_init:
+            return known
+        elif producer_id >= 0 and (producer_id, epoch) != (known.producer_id, known.epoch):
+            raise Refusal(ErrorCode.PRODUCER_FENCED, f"the producer is {known.producer_id} of epoch {known.epoch}")
+        if known.state is TransactionState.ONGOING:
+            known.epoch += 1
+            self._end(known, committed=False)
+            raise Refusal(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before this is being aborted")
+        known.before_init = (known.producer_id, known.epoch)
+        self._raise_epoch(known)
+        known.timeout, known.state = timeout, TransactionState.EMPTY
+        return known
+
+    def _raise_epoch(self, known: Transaction) -> None:
+        if known.epoch >= _LAST_EPOCH:
+            known.producer_id, known.epoch = self._new_producer_id(), -1
+        known.epoch += 1
+
+    def add(
+        self, transaction: Transaction, now: float, *, partitions: Iterable[Place] = (), group: str | None = None
+    ) -> None:
+        """Let partitions, or a group's offsets, be part of the transaction; the first ones begin it."""
+        if transaction.state is not TransactionState.ONGOING:
+            transaction.state = TransactionState.ONGOING
+            transaction.deadline = now + transaction.timeout
+        transaction.partitions.update(partitions)
+        if group is not None:
+            transaction.groups.add(group)
+
+    def end(
+        self, transactional_id: str, producer_id: int, epoch: int, *, committed: bool, raises_epoch: bool = False
+    ) -> Transaction:
+        """End the transaction; to end it once more in the same way changes nothing. Raises Refusal.
+
+        With ``raises_epoch`` (KIP-890) each transaction has an epoch of its own; one that never began can be aborted.
+        """
+        wanted = TransactionState.COMMITTED if committed else TransactionState.ABORTED
+        known = self._known.get(transactional_id)
+        if known is not None and raises_epoch and known.before_end == (producer_id, epoch):
+            if known.state is not wanted:
+                raise Refusal(ErrorCode.INVALID_TXN_STATE, f"the transaction is {known.state.name.lower()}")
+            return known
+        known = self.of(transactional_id, producer_id, epoch)
+        if known.state is not TransactionState.ONGOING and (committed if raises_epoch else known.state is not wanted):
+            raise Refusal(ErrorCode.INVALID_TXN_STATE, f"the transaction is {known.state.name.lower()}")
+        if known.state is TransactionState.ONGOING or raises_epoch:
+            self._end(known, committed=committed, raises_epoch=raises_epoch)
+        return known
+
+    def _end(self, known: Transaction, *, committed: bool, raises_epoch: bool = False) -> None:
+        """Write the markers; where the epoch rises they have the new one, which fences what is still under way."""
+        marker = ControlType.COMMIT if committed else ControlType.ABORT
+        ending = known.producer_id, known.epoch + raises_epoch
+        for place in sorted(known.partitions):
+            self._write_marker(place, *ending, marker)
+        for group in sorted(known.groups):
+            self._end_offsets(group, known.producer_id, committed)
+        known.partitions.clear()
+        known.groups.clear()
+        known.deadline = None
+        known.state = TransactionState.COMMITTED if committed else TransactionState.ABORTED
+        if raises_epoch:
+            known.before_end = (known.producer_id, known.epoch)
+            self._raise_epoch(known)
+
+    # What belongs to a transaction
+
+    def check_partition(
+        self, transactional_id: str, header: BatchHeader, place: Place, begins_at: float | None = None
+    ) -> None:
+        """Raise Refusal where a transactional batch is for a partition that the transaction does not have (KIP-890).
+
+        With ``begins_at`` the partition becomes part of it, and the transaction begins at that time if it is the first.
+        """
+        known = self._ongoing(header.producer_id)
+        if known is None or place not in known.partitions:
+            known = self._check_producer(transactional_id, header.producer_id)
+        if header.producer_epoch != known.epoch:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, f"the current epoch is {known.epoch}")
+        if begins_at is not None:
+            self.add(known, begins_at, partitions=[place])
+        elif known.state is not TransactionState.ONGOING or place not in known.partitions:
+            raise Refusal(ErrorCode.INVALID_TXN_STATE, "the partition is not part of a transaction")
+
+    def check_group(
+        self, transactional_id: str, producer_id: int, epoch: int, group_id: str, begins_at: float | None = None
+    ) -> None:
+        """Raise Refusal where a transaction does not have a group's offsets; with ``begins_at`` it has them then."""
+        known = self._ongoing(producer_id)
+        if known is None or group_id not in known.groups:
+            known = self._check_producer(transactional_id, producer_id)
+        if epoch != known.epoch:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, f"the current epoch is {known.epoch}")
+        if begins_at is not None:
+            self.add(known, begins_at, group=group_id)
+        elif known.state is not TransactionState.ONGOING or group_id not in known.groups:
+            raise Refusal(ErrorCode.INVALID_TXN_STATE, "the group is not part of a transaction")
+
+    def _ongoing(self, producer_id: int) -> Transaction | None:
+        """Return the transaction that a producer has begun. What it has is looked up once: by the producer alone."""
+        ongoing = (known for known in self._known.values() if known.state is TransactionState.ONGOING)
+        return next((known for known in ongoing if known.producer_id == producer_id), None)
+
+    def _check_producer(self, transactional_id: str, producer_id: int) -> Transaction:
+        known = self._known.get(transactional_id)
+        if known is None or known.producer_id != producer_id:
+            raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id!r} is not this producer's")
+        return known
+
+    # Timeouts
+
+    @property
+    def deadline(self) -> float | None:
+        """When ``tick`` has something to do."""
+        return min((known.deadline for known in self._known.values() if known.deadline is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Abort what took too long, and fence its producer."""
+        for known in self._known.values():
+            if known.deadline is not None and known.deadline <= now:
+                known.epoch += 1
+                self._end(known, committed=False)

@@ -1,0 +1,36 @@
+"""Build the decoder in C with sanitizers, and look for batches that it can't stand: what `make fuzz` does.
+
+python -m tests._native.fuzz SECONDS [SEED]
+
+There is one line where all is well. What is found is printed: the sanitizer's report, or the batch that both decoders
+disagree about.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from .sanitized import Sanitized, Unavailable
+
+
+def main() -> None:
+    seconds = sys.argv[1]
+    seed = sys.argv[2] if len(sys.argv) > 2 and sys.argv[2] else str(time.time_ns() % 1_000_000)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            sanitized = Sanitized(Path(folder))
+        except Unavailable as error:
+            sys.exit(f"nothing was looked at: {error}")
+        sanitized.build()
+        fuzz = ("-m", "tests._native.guided_fuzz", "--seconds", seconds, "--seed", seed)
+        done = sanitized.run(*fuzz, seconds=float(seconds) + 600)
+    print(done.stdout + done.stderr, end="")
+    if done.returncode:
+        sys.exit(f"found with seed {seed}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The decoder in C under AddressSanitizer and UBSan: its tests, and many mutated batches more."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import examples
+
+from .sanitized import Sanitized, Unavailable
+
+IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
+#: The limit is that of the test here: what takes a second without sanitizers may take a minute on a busy machine.
+#: Assertions are plain, since to rewrite those of all that is imported takes longer there than the tests do.
+PYTEST = ["pytest", "-q", "-p", "no:cacheprovider", "--timeout=0", "--assert=plain"]
+
+
+def sanitized_copy(folder: Path) -> Sanitized:
+    """A copy, or a skip of this test that says why."""
+    try:
+        return Sanitized(folder)
+    except Unavailable as error:
+        reason = f"{error}: the C decoder was not run under sanitizers"
+    if IN_CI:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("batches", [1_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
+    copy = sanitized_copy(tmp_path)
+    copy.build()
+    names = (
+        "_native/test_native.py",
+        "records/test_columns.py",
+        "records/test_runs.py",
+        "records/test_hostile_batch.py",
+        "_native/test_async_steps.py",
+        "test_record_contract.py",
+    )
+    profile = examples.FEW if batches < 10_000 else examples.SAMPLE
+    summary = copy.succeed(*PYTEST, "--hypothesis-profile", profile, *(f"tests/{name}" for name in names))
+    assert " passed" in summary
+    assert "skipped" not in summary
+    assert f"{batches} batches" in copy.succeed("tests._native.native_fuzz", str(batches), "2")
+    found = copy.succeed("tests._native.guided_fuzz", "--rounds", str(batches), "--seed", "3")
+    assert f"{batches} inputs" in found
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "fuzz",
+    [
+        pytest.param(("native_fuzz", "10000"), id="native_fuzz"),
+        pytest.param(("guided_fuzz", "--rounds", "10000"), id="guided_fuzz", marks=pytest.mark.long),
+    ],
+)
+def test_a_decoder_that_reads_too_far_is_found_out(tmp_path: Path, fuzz: tuple[str, ...]) -> None:
+    """The sanitizers are at work, and see what lies behind a payload."""
+    copy = sanitized_copy(tmp_path)
+    layout = copy.sources / "reader.h"
+    check = "if (cursor->at >= cursor->size)"
+    text = layout.read_text()
+    assert text.count(check) == 1
+    layout.write_text(text.replace(check, "if (cursor->at >= cursor->size + 64)"))
+    copy.build()
+    done = copy.run("-m", f"tests._native.{fuzz[0]}", *fuzz[1:])
+    assert done.returncode != 0
+    assert "AddressSanitizer: heap-buffer-overflow" in done.stderr

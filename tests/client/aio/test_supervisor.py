@@ -1,0 +1,109 @@
+"""The task that holds the background: it ends as a whole, and says why."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import pytest
+
+from aiokc.client.aio.supervisor import Driver, Supervisor
+from aiokc.errors import AuthenticationFailed, ConsumerClosed
+
+pytestmark = pytest.mark.any_loop
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def test_stop_ends_every_driver() -> None:
+    ended = []
+
+    async def driver() -> None:
+        try:
+            await for_ever()
+        finally:
+            ended.append(True)
+
+    supervisor = Supervisor("test")
+    before = asyncio.all_tasks()
+    supervisor.start([driver, driver])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await supervisor.stop()
+    await supervisor.stop()
+    supervisor.check()
+    assert ended == [True, True]
+    assert asyncio.all_tasks() == before
+
+
+async def test_the_error_of_a_driver_ends_the_others_and_is_raised_as_itself() -> None:
+    async def fails() -> None:
+        raise AuthenticationFailed("wrong password")
+
+    async def fails_while_ending() -> None:
+        try:
+            await for_ever()
+        finally:
+            raise ValueError("a consequence")
+
+    supervisor = Supervisor("test")
+    supervisor.start([fails_while_ending, fails, for_ever])
+    assert await supervisor.ended.wait(20)
+    for _ in range(2):
+        with pytest.raises(AuthenticationFailed, match="wrong password"):
+            supervisor.check()
+    await supervisor.stop()
+
+
+async def test_an_error_that_is_not_ours_is_raised_as_itself_too() -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError
+
+    supervisor = Supervisor("test")
+    supervisor.start([fails])
+    assert await supervisor.ended.wait(20)
+    with pytest.raises(ZeroDivisionError):
+        supervisor.check()
+
+
+async def test_stop_without_start() -> None:
+    await Supervisor("test").stop()
+
+
+async def test_stop_from_another_task_than_start() -> None:
+    supervisor = Supervisor("test")
+    supervisor.start([for_ever])
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(supervisor.stop())
+    assert supervisor.error is None
+
+
+async def cancelled_by_nobody() -> None:
+    raise asyncio.CancelledError
+
+
+async def with_a_task_that_is() -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(cancelled_by_nobody)
+        await for_ever()
+
+
+async def returns() -> None:
+    pass
+
+
+async def closes() -> None:
+    raise GeneratorExit
+
+
+@pytest.mark.parametrize("driver", [cancelled_by_nobody, with_a_task_that_is, returns, closes])
+async def test_a_driver_that_ends_before_stop_ends_them_all_and_is_an_error(driver: Driver) -> None:
+    supervisor = Supervisor("test")
+    supervisor.start([for_ever, driver])
+    assert await supervisor.ended.wait(20)
+    assert not supervisor.alive
+    with pytest.raises(ConsumerClosed, match="the background task"):
+        supervisor.check()
+    await supervisor.stop()

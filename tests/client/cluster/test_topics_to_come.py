@@ -1,0 +1,144 @@
+"""Topics that do not exist yet: a consumer looks again soon, and less and less often while nothing changes."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from aiokc import Client, Consumer, TopicPartition
+from aiokc.errors import UnknownTopic
+from aiokc.testing import Cluster
+from aiokc.testing.virtual.loop import VirtualLoop
+from aiokc.wire.messages.discovery import MetadataRequest
+
+from ..virtually import Asked, virtually
+
+
+def the_loop() -> VirtualLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
+
+
+async def all_assigned(*consumers: Consumer[Any, Any], count: int) -> float:
+    """Poll until they have so many partitions together; return how long that took."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    polling = [asyncio.create_task(consumer.getmany(timeout_ms=30_000)) for consumer in consumers]
+    try:
+        while sum(len(consumer.assignment()) for consumer in consumers) < count:
+            assert loop.time() < began + 30
+            await asyncio.sleep(0.001)
+        return loop.time() - began
+    finally:
+        for task in polling:
+            task.cancel()
+        await asyncio.wait(polling)
+
+
+@pytest.mark.parametrize("group_id", ["g", None])
+def test_a_topic_that_the_brokers_create_is_assigned_after_some_round_trips(group_id: str | None) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Consumer("new", bootstrap_servers=cluster.bootstrap, group_id=group_id) as consumer:
+            assert await all_assigned(consumer, count=1) < 0.3
+
+    virtually(story, topics={})
+
+
+def test_a_group_has_a_topic_soon_that_takes_the_brokers_a_while() -> None:
+    """All members are told that it does not exist, and are assigned nothing; a quarter of a second later it does."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {"bootstrap_servers": cluster.bootstrap, "group_id": "g", "allow_auto_create_topics": False}
+        async with (
+            Consumer("new", **options) as one,  # type: ignore[arg-type]
+            Consumer("new", **options) as two,  # type: ignore[arg-type]
+        ):
+            asyncio.get_running_loop().call_later(0.25, cluster.create_topic, "new", 4)
+            assert await all_assigned(one, two, count=4) < 0.9
+            assert (len(one.assignment()), len(two.assignment())) == (2, 2)
+
+    virtually(story, topics={})
+
+
+def test_all_members_of_a_group_have_a_topic_soon_after_it_is_created() -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        options = {"bootstrap_servers": cluster.bootstrap, "group_id": "g", "allow_auto_create_topics": False}
+        async with (
+            Consumer("new", **options) as one,  # type: ignore[arg-type]
+            Consumer("new", **options) as two,  # type: ignore[arg-type]
+        ):
+            polling = [asyncio.create_task(member.getmany(timeout_ms=10_000)) for member in (one, two)]
+            await asyncio.wait(polling)
+            cluster.create_topic("new", 4)
+            began = loop.time()
+            await all_assigned(one, two, count=4)
+            assert (len(one.assignment()), len(two.assignment())) == (2, 2)
+            assert loop.time() - began < 2.5  # long missing, so that they look each second
+
+    virtually(story, topics={})
+
+
+def test_a_topic_that_stays_missing_is_asked_for_less_and_less_often() -> None:
+    async def story(cluster: Cluster) -> None:
+        asked = Asked(cluster, the_loop())
+        async with Consumer(
+            "missing", "t", bootstrap_servers=cluster.bootstrap, group_id="g", allow_auto_create_topics=False
+        ) as consumer:
+            await consumer.getmany(timeout_ms=60_000)
+            times = [when for when, _ in asked.of(MetadataRequest)]
+            pauses = [after - before for before, after in pairwise(times)]
+            assert len(times) < 70
+            assert pauses[0] < 0.3
+            assert all(pause >= 0.79 for pause in pauses[6:]), pauses
+
+    virtually(story)
+
+
+def test_another_topic_that_is_missing_is_looked_for_soon_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        asked = Asked(cluster, the_loop())
+        async with Consumer(
+            "missing", bootstrap_servers=cluster.bootstrap, group_id="g", allow_auto_create_topics=False
+        ) as consumer:
+            await consumer.getmany(timeout_ms=30_000)
+            consumer.subscribe(["missing", "another"])
+            began = asyncio.get_running_loop().time()
+            await consumer.getmany(timeout_ms=10_000)
+            times = [when - began for when, _ in asked.of(MetadataRequest) if when >= began]
+            assert len([when for when in times if when < 1]) >= 4, times
+            assert len(times) < 17
+
+    virtually(story)
+
+
+def test_a_topic_that_may_not_be_seen_is_not_looked_for_in_haste() -> None:
+    """No time cures that: asking once a second is for the administrator who grants it meanwhile."""
+
+    async def story(cluster: Cluster) -> None:
+        asked = Asked(cluster, the_loop())
+        consumer = Consumer("a b", bootstrap_servers=cluster.bootstrap, group_id="g")
+        async with consumer:
+            with pytest.raises(Exception, match="a b"):
+                await consumer.getmany(timeout_ms=30_000)
+            await asyncio.sleep(30)
+            times = [when for when, _ in asked.of(MetadataRequest)]
+            assert len(times) < 35
+            assert sum(when < times[0] + 1 for when in times) <= 3, times
+
+    virtually(story)
+
+
+def test_a_client_that_waits_for_a_topic_does_not_hammer_the_brokers() -> None:
+    async def story(cluster: Cluster) -> None:
+        asked = Asked(cluster, the_loop())
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            with pytest.raises(UnknownTopic):
+                await client.list_offsets({TopicPartition("missing", 0): 0}, timeout_ms=30_000)
+            assert len(asked.of(MetadataRequest)) < 80  # two or three a second
+
+    virtually(story)

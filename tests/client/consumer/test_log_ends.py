@@ -1,0 +1,89 @@
+"""highwater(), last_stable_offset() and last_poll_timestamp(): what is known of a partition's end, and as of when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.errors import UsageError
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.fetch import FetchRequest, FetchResponse
+
+ZERO = TopicPartition("t", 0)
+
+
+def reader_of(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
+    return Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20, **options)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+async def test_the_ends_of_a_log_are_those_that_its_leader_told(isolation: str) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, reader_of(cluster, isolation_level=isolation) as reader:
+        for look in (reader.highwater, reader.last_stable_offset, reader.last_poll_timestamp):
+            with pytest.raises(UsageError, match="t-0 is not assigned"):
+                look(ZERO)
+        reader.assign([ZERO])
+        assert reader.highwater(ZERO) is None
+        assert reader.last_stable_offset(ZERO) is None
+        assert reader.last_poll_timestamp(ZERO) is None
+        cluster.append("t", b"0", b"1", b"2")
+
+        async def with_an_open_transaction(exchange: Exchange) -> FetchResponse:
+            response = await exchange.handle()
+            assert isinstance(response, FetchResponse)
+            for topic in response.responses:
+                for data in topic.partitions:
+                    data.last_stable_offset = 2 if isolation == "read_committed" else -1
+            return response
+
+        cluster.intercept(FetchRequest, with_an_open_transaction)
+        await reader.getmany()
+        assert reader.highwater(ZERO) == 3
+        assert reader.last_stable_offset(ZERO) == (2 if isolation == "read_committed" else None)
+
+
+@pytest.mark.timeout(30)
+async def test_the_time_of_the_last_poll_goes_on_while_nothing_is_new() -> None:
+    """In a fetch session a broker leaves out what has not changed; that it had not is news all the same."""
+    async with Cluster(topics={"t": 1}) as cluster, reader_of(cluster) as reader:
+        reader.assign([ZERO])
+        cluster.append("t", b"0")
+        before = int(time.time() * 1e3)
+        await reader.getmany()
+        first = reader.last_poll_timestamp(ZERO)
+        assert first is not None
+        assert before <= first <= time.time() * 1e3
+        async with asyncio.timeout(10):
+            while reader.last_poll_timestamp(ZERO) in (first, None):
+                await reader.getmany(timeout_ms=50)
+        later = reader.last_poll_timestamp(ZERO)
+        assert later is not None
+        assert later > first
+        assert reader.highwater(ZERO) == 1
+
+
+@pytest.mark.timeout(30)
+async def test_a_silent_broker_leaves_the_time_where_it_was() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, reader_of(cluster) as reader:
+        reader.assign([ZERO])
+        cluster.append("t", b"0")
+        await reader.getmany()
+        held = asyncio.Event()
+
+        async def silent(exchange: Exchange) -> None:
+            held.set()
+            await asyncio.Event().wait()
+
+        cluster.intercept(FetchRequest, silent)
+        async with asyncio.timeout(10):
+            await held.wait()
+        stands = reader.last_poll_timestamp(ZERO)
+        await reader.getmany(timeout_ms=100)
+        assert reader.last_poll_timestamp(ZERO) == stands
+        assert reader.highwater(ZERO) == 1

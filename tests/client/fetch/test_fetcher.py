@@ -1,0 +1,261 @@
+"""Fetching ahead on a cluster that misbehaves: no storm of requests, no record that nobody is woken for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from aiokc import Client, Consumer, TopicPartition
+from aiokc.client.consumer.consumer import Consumer as ConsumerType
+from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed
+from aiokc.records import NewRecord
+from aiokc.testing import Cluster
+from aiokc.wire.messages.fetch import FetchRequest
+
+pytestmark = pytest.mark.timeout(60)
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> ConsumerType:
+    consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
+    consumer.assign(partitions)
+    return consumer
+
+
+async def until(consumer: Consumer, condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await consumer._reading.fetcher.arrived.wait()
+
+
+async def test_an_offset_out_of_range_behind_unread_records_is_no_storm() -> None:
+    """It counts once they are read; until then it must not be asked for again and again."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0", b"1")
+        refused = cluster.intercept(
+            FetchRequest,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            where=lambda e: e.request.topics[0].partitions[0].fetch_offset == 2,
+        )
+        async with reading(cluster, ZERO, retry_backoff_ms=100) as consumer:
+            assert len((await consumer.getmany(max_records=1))[ZERO]) == 1
+            before = refused.hits
+            await asyncio.sleep(0.5)
+            assert 1 <= refused.hits - before <= 6
+
+
+async def test_a_full_buffer_is_no_storm_while_the_user_is_busy() -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", bytes(1000))
+        cluster.append("t", bytes(1000))
+        async with reading(cluster, ZERO, ONE, fetch_buffer_bytes=500) as consumer:
+            assert len((await consumer.getmany(max_records=1))[ZERO]) == 1
+            fetches = cluster.intercept(FetchRequest, lambda exchange: None)
+            await asyncio.sleep(1.2)
+            assert fetches.hits <= 5, "each 500 ms, and not each 20 ms"
+
+
+async def test_records_that_come_while_others_are_decoded_wake_the_waiting_call() -> None:
+    """First only records for nobody (aborted ones, say) are decoded, in a thread; meanwhile real ones arrive."""
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", NewRecord(bytes(400_000)))
+        async with reading(cluster, ZERO, ONE, fetch_max_wait_ms=20_000, request_timeout_ms=30_000) as consumer:
+            fetcher = consumer._reading.fetcher
+            await until(consumer, fetcher.collector.has_undecoded)
+            opened, go_on = threading.Event(), threading.Event()
+            (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._reading.subscription))
+            held = type(buffer).open
+
+            def slowly(self: Any, unread: Any) -> Any:
+                opened.set()
+                go_on.wait(20)
+                return None
+
+            type(buffer).open = slowly  # type: ignore[method-assign]
+            try:
+                waiting = asyncio.create_task(consumer.getmany())
+                await asyncio.to_thread(opened.wait, 20)
+                type(buffer).open = held  # type: ignore[method-assign]
+                cluster.append("t", b"real", partition=1)
+                await fetcher.arrived.wait()
+                go_on.set()
+                async with asyncio.timeout(5):
+                    assert [record.value for record in (await waiting)[ONE]] == [b"real"]
+            finally:
+                type(buffer).open = held  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("call", ["getmany", "columns"])
+async def test_a_batch_that_is_larger_than_it_looks_is_opened_in_a_thread(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 MB of zeros are 4 kB, or less: neither that nor the header says how long they hold whoever opens them."""
+    threads = []
+    opens = PartitionBuffer.open
+
+    def open_somewhere(buffer: PartitionBuffer, unread: Any) -> Any:
+        threads.append(threading.current_thread())
+        return opens(buffer, unread)
+
+    monkeypatch.setattr(PartitionBuffer, "open", open_somewhere)
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"before")
+        cluster.append("t", bytes(4 << 20), codec=1)
+        cluster.append("t", b"behind")
+        async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
+            sizes: list[int] = []
+            while len(sizes) < 3:
+                if call == "columns":
+                    table = pa.record_batch(await consumer.getmany_columns())
+                    sizes += map(len, table.column("value").to_pylist())
+                else:
+                    sizes += [len(record.value or b"") for record in (await consumer.getmany())[ZERO]]
+    assert sizes == [6, 4 << 20, 6]
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
+async def test_a_cancelled_call_leaves_its_thread_to_the_next_one() -> None:
+    """Two threads at one batch would race for what its response says of aborted transactions."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", NewRecord(bytes(400_000)))
+        async with reading(cluster, ZERO) as consumer:
+            fetcher = consumer._reading.fetcher
+            await until(consumer, fetcher.collector.has_undecoded)
+            (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._reading.subscription))
+            kind, calls, go_on = type(buffer), [0], threading.Event()
+            right = kind.open
+
+            def slowly(self: Any, unread: Any) -> Any:
+                calls[0] += 1
+                go_on.wait(20)
+                return right(self, unread)
+
+            kind.open = slowly  # type: ignore[method-assign]
+            try:
+                for _ in range(3):
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0.02):
+                            await consumer.getmany()
+                go_on.set()
+                assert len((await consumer.getmany())[ZERO]) == 1
+                assert calls == [1]
+            finally:
+                kind.open = right  # type: ignore[method-assign]
+
+
+async def test_one_error_for_many_partitions_is_raised_once() -> None:
+    async with Cluster(topics={"t": 50}) as cluster:
+        cluster.append("t", b"x", partition=49)
+        consumer = reading(cluster, *(TopicPartition("t", number) for number in range(50)))
+        async with consumer:
+            fetcher = consumer._reading.fetcher
+            error = AuthorizationFailed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            for tp, position in consumer._reading.subscription.assigned.items():
+                await consumer.position(tp)
+                fetcher._buffer.fail(tp, position, error)
+            seen = 0
+            while True:
+                try:
+                    batch = await consumer.getmany(timeout_ms=5000)
+                    break
+                except AuthorizationFailed:
+                    seen += 1
+            assert list(batch) == [TopicPartition("t", 49)]
+            assert seen <= 1
+
+
+async def test_the_next_fetch_is_under_way_before_records_are_handed_out() -> None:
+    """F1, scenario 21: the broker works on that one while the user works on these; and one at most for each broker."""
+    async with Cluster(topics={"t": 2}) as cluster:
+        fetches = cluster.intercept(FetchRequest, lambda exchange: None)
+        async with reading(cluster, ZERO, ONE) as consumer:
+            pool = consumer._reading.link.pool
+            for number in range(20):
+                cluster.append("t", b"%d" % number, partition=number % 2)
+                async with asyncio.timeout(20):
+                    batch = await consumer.getmany()
+                assert [record.value for records in batch.values() for record in records] == [b"%d" % number]
+                assert [connection.in_flight for connection in pool._connections if connection.in_flight] == [1]
+            assert fetches.hits <= 20 + 3
+
+
+@pytest.mark.parametrize("call", ["getmany", "getmany_columns", "iterator", "read", "read_columns"])
+async def test_a_loop_that_always_finds_records_lets_others_run(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every 2 ms, and before records are taken: a call that is cancelled there has taken none.
+
+    Time passes only where records are decoded, 0.7 ms for each step of that: so the bound is exact.
+    """
+    async with Cluster(topics={"t": 1}) as cluster:
+        for _ in range(100):
+            cluster.append("t", *[b"x"] * 1000)
+        clock = Clock(asyncio.get_running_loop(), monkeypatch)
+        async with reading(cluster, ZERO, max_poll_records=50) as consumer:
+            await until(consumer, lambda: consumer._reading.fetcher._buffer.bytes > 50_000)
+            beside = asyncio.create_task(clock.watched())
+            with clock.of_decoding():
+                if call.startswith("read"):
+                    async with Client(bootstrap_servers=cluster.bootstrap) as client:
+                        parts: Any = client.read({ZERO: (0, 50_000)})
+                        if call == "read_columns":
+                            parts = client.read_columns({ZERO: (0, 50_000)}, batch_bytes=65_536)
+                        async for _ in parts:
+                            pass
+                elif call == "iterator":
+                    async for record in consumer:
+                        if record.offset == 20_000:
+                            break
+                elif call == "getmany":
+                    for _ in range(400):
+                        assert await consumer.getmany()
+                else:
+                    for _ in range(400):
+                        assert await consumer.getmany_columns(max_records=50)
+                await asyncio.sleep(0)  # it must see what the last call has left
+            beside.cancel()
+
+    assert clock.steps > 20
+    assert clock.longest <= 2.0 + 0.7 + 0.001, f"{clock.longest:.1f} ms"
+
+
+class Clock:
+    """A loop's time that passes only while records are decoded; ``longest``: how many ms of that nobody else had."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.longest, self.steps = 0.0, 0
+        self._loop, self._patch = loop, monkeypatch
+        self._now = loop.time()
+
+    async def watched(self) -> None:
+        """Look at the clock whenever the loop comes by."""
+        before = self._now
+        while True:
+            await asyncio.sleep(0)
+            self.longest = max(self.longest, (self._now - before) * 1e3)
+            before = self._now
+
+    @contextmanager
+    def of_decoding(self) -> Iterator[None]:
+        with self._patch.context() as patch:
+            self._now = self._loop.time()
+            patch.setattr(self._loop, "time", lambda: self._now)
+            for name in ("decode", "append"):
+                patch.setattr(PartitionBuffer, name, self._timed(getattr(PartitionBuffer, name)))
+            yield
+
+    def _timed(self, step: Any) -> Any:
+        def timed(*args: Any) -> Any:
+            self.steps += 1
+            self._now += 0.0007
+            return step(*args)
+
+        return timed

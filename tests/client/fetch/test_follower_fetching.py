@@ -1,0 +1,237 @@
+"""Fetching from a replica in one's own rack (KIP-392), and going back to the leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.client.consumer.consumer import Consumer as ConsumerType
+from aiokc.error_codes import ErrorCode
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import Interception, disconnect
+from aiokc.testing.kafka import LocalKafka
+from aiokc.wire.messages.fetch import FetchRequest
+from tests.producing import Message, produce
+
+pytestmark = pytest.mark.timeout(60)
+
+T0 = TopicPartition("t", 0)
+RACKS = ("a", "b", "c")
+
+
+async def values(consumer: ConsumerType, count: int) -> list[bytes]:
+    async with asyncio.timeout(20):
+        return [(await consumer.getone()).value or b"" for _ in range(count)]
+
+
+class Asked:
+    """Which brokers are asked for records."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.brokers: Counter[int] = Counter()
+        self.of: Interception = cluster.intercept(FetchRequest, self._note)
+
+    def _note(self, exchange: Exchange) -> None:
+        self.brokers[exchange.broker] += 1
+
+
+@asynccontextmanager
+async def from_the_follower(**options: Any) -> AsyncIterator[tuple[Cluster, ConsumerType, int, int]]:
+    """A consumer in the rack of a follower, which it reads from already; and the ids of leader and follower."""
+    async with Cluster(brokers=3, racks=RACKS, topics={"t": 1}) as cluster:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+        consumer = Consumer(
+            **{
+                "bootstrap_servers": cluster.bootstrap,
+                "auto_offset_reset": "earliest",
+                "client_rack": RACKS[follower - 1],
+                "fetch_max_wait_ms": 50,
+                "retry_backoff_ms": 10,
+                "reconnect_backoff_ms": 10,
+                **options,
+            }
+        )
+        consumer.assign([T0])
+        async with consumer:
+            asked = Asked(cluster)
+            cluster.append("t", b"first")
+            assert await values(consumer, 1) == [b"first"]
+            assert asked.brokers[follower] >= 1, "that is where it came from"
+            asked.of.cancel()
+            yield cluster, consumer, leader, follower
+
+
+async def caught(interception: Interception, hits: int) -> None:
+    async with asyncio.timeout(20):
+        await interception.caught(hits)
+
+
+async def test_records_come_from_the_replica_in_the_same_rack() -> None:
+    async with from_the_follower() as (cluster, consumer, leader, follower):
+        asked = Asked(cluster)
+        for number in range(5):
+            cluster.append("t", b"%d" % number)
+            assert await values(consumer, 1) == [b"%d" % number]
+        assert asked.brokers[leader] == 0
+        assert asked.brokers[follower] >= 5
+
+
+async def test_without_a_rack_the_leader_is_read() -> None:
+    async with from_the_follower() as (cluster, _, leader, _follower):
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest")
+        consumer.assign([T0])
+        async with consumer:
+            asked = Asked(cluster)
+            assert await values(consumer, 1) == [b"first"]
+            assert asked.brokers[leader] >= 1
+
+
+async def test_the_leader_is_asked_again_after_metadata_max_age() -> None:
+    async with from_the_follower(metadata_max_age_ms=300) as (cluster, consumer, leader, follower):
+        at_leader = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == leader)
+        await caught(at_leader, 2)
+        cluster.append("t", b"1")
+        assert await values(consumer, 1) == [b"1"], "and it names the follower again"
+        at_follower = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == follower)
+        await caught(at_follower, 1)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH],
+)
+async def test_bad_news_of_a_follower_is_asked_at_the_leader(code: ErrorCode) -> None:
+    """Its log may lag. No reset comes of it, and nothing is lost or repeated."""
+    async with from_the_follower(auto_offset_reset="earliest") as (cluster, consumer, leader, follower):
+        refused = cluster.intercept(FetchRequest, code, times=1, where=lambda e: e.broker == follower)
+        at_leader = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == leader)
+        await caught(refused, 1)
+        await caught(at_leader, 1)
+        cluster.append("t", b"1")
+        assert await values(consumer, 1) == [b"1"]
+
+
+async def test_a_follower_that_breaks_off_is_left_for_the_leader() -> None:
+    async with from_the_follower() as (cluster, consumer, leader, follower):
+        broken = cluster.intercept(FetchRequest, disconnect(), times=1, where=lambda e: e.broker == follower)
+        at_leader = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == leader)
+        await caught(broken, 1)
+        await caught(at_leader, 1)
+        cluster.append("t", b"1")
+        assert await values(consumer, 1) == [b"1"]
+
+
+async def test_a_follower_that_is_gone_is_left_for_the_leader() -> None:
+    async with from_the_follower() as (cluster, consumer, _leader, follower):
+        cluster.take_down(follower)
+        cluster.append("t", b"1")
+        assert await values(consumer, 1) == [b"1"]
+        cluster.append("t", b"2")
+        assert await values(consumer, 1) == [b"2"]
+
+
+async def test_a_follower_that_came_back_is_read_as_soon_as_the_metadata_know_of_it() -> None:
+    """The leader knows first, and gives no records any more: it is not asked again and again meanwhile."""
+    async with Cluster(brokers=3, racks=RACKS, topics={"t": 1}) as cluster:
+        leader = cluster.leader("t")
+        assert leader is not None
+        follower = leader % 3 + 1
+        cluster.take_down(follower)
+        consumer = Consumer(
+            bootstrap_servers=cluster.bootstrap,
+            auto_offset_reset="earliest",
+            client_rack=RACKS[follower - 1],
+            fetch_max_wait_ms=50,
+        )
+        consumer.assign([T0])
+        async with consumer:
+            cluster.append("t", b"first")
+            assert await values(consumer, 1) == [b"first"]
+            at_leader = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == leader)
+            at_follower = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == follower)
+            cluster.bring_up(follower)
+            await caught(at_follower, 1)
+            assert at_leader.hits <= 20
+            cluster.append("t", b"1")
+            assert await values(consumer, 1) == [b"1"]
+
+
+async def test_the_leader_moves_while_the_follower_is_read() -> None:
+    async with from_the_follower() as (cluster, consumer, leader, follower):
+        cluster.move_leader("t", to=next(node for node in (1, 2, 3) if node not in (leader, follower)))
+        cluster.append("t", b"1")
+        assert await values(consumer, 1) == [b"1"]
+        cluster.move_leader("t", to=follower)
+        cluster.append("t", b"2")
+        assert await values(consumer, 1) == [b"2"]
+
+
+@pytest.fixture(scope="module")
+def racked() -> Iterator[LocalKafka]:
+    """Three nodes that call themselves racks, and lead their clients to the replica in theirs."""
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    with LocalKafka(nodes=3, config={"replica.selector.class": selector, "broker.rack": "rack-{node}"}) as kafka:
+        yield kafka
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(120)
+@pytest.mark.long
+async def test_with_kafka(racked: LocalKafka, topic_name: str) -> None:
+    """A real broker chooses the replica; it dies, and the leader is read; nothing is lost or repeated."""
+    racked.create_topic(topic_name, partitions=1, replication_factor=3)
+    tp = TopicPartition(topic_name, 0)
+    consumer = Consumer(bootstrap_servers=racked.bootstrap, auto_offset_reset="earliest", client_rack="rack-3")
+    consumer.assign([tp])
+    async with consumer:
+        info = (await consumer.list_topics())[topic_name].partitions[0]
+        follower = 3
+        if info.leader == follower:
+            await consumer.stop()
+            consumer = Consumer(bootstrap_servers=racked.bootstrap, auto_offset_reset="earliest", client_rack="rack-1")
+            follower = 1
+            consumer.assign([tp])
+            await consumer.start()
+        got: list[bytes] = []
+        for number in range(50):
+            await asyncio.to_thread(produce, racked.bootstrap, topic_name, [Message(b"%d" % number, partition=0)])
+            got += await values(consumer, 1)
+        assert consumer._reading.subscription[tp].read_replica == follower
+        racked.node(follower).kill()
+        for number in range(50, 60):
+            await asyncio.to_thread(produce, racked.bootstrap, topic_name, [Message(b"%d" % number, partition=0)])
+            async with asyncio.timeout(60):
+                got += [(await consumer.getone()).value or b""]
+        assert got == [b"%d" % number for number in range(60)]
+        assert consumer._reading.subscription[tp].read_replica is None
+        await consumer.stop()
+
+
+async def test_a_leader_that_names_itself_is_read_as_the_leader() -> None:
+    """It is no replica to stay with: once another one leads, that one is to be asked."""
+
+    async def name_itself(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.responses:
+            for partition in topic.partitions:
+                partition.preferred_read_replica = exchange.broker
+        return response
+
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        cluster.append("t", b"first")
+        named = cluster.intercept(FetchRequest, name_itself)
+        consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=50)
+        consumer.assign([T0])
+        async with consumer:
+            assert await values(consumer, 1) == [b"first"]
+            await caught(named, named.hits + 1)
+            assert consumer._reading.subscription[T0].read_replica is None

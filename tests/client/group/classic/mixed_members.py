@@ -1,0 +1,117 @@
+"""Members of groups in which several clients meet, all with the assignor that the test says."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+import aiokc
+from aiokc.errors import CommitFailed, RebalanceInProgress
+from aiokc.testing.kafka.jars import java, libs
+from aiokc.types import TopicPartition
+from tests.testing.groups.foreign_members import Assignment, AsyncMember, ForeignMember, Witness
+
+_POLL_MS: Final = 50
+_HEARTBEAT_MS: Final = 100
+_SOURCE: Final = Path(__file__).with_name("JavaMember.java")
+_JAVA: Final = {
+    "range": "RangeAssignor",
+    "roundrobin": "RoundRobinAssignor",
+    "sticky": "StickyAssignor",
+    "cooperative-sticky": "CooperativeStickyAssignor",
+}
+
+
+class Historian(Witness):
+    """A witness that remembers, of each member, all that it has held since ``forget``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history: dict[str, list[Assignment]] = {}
+
+    def saw(self, member: str, values: Collection[bytes], holding: Assignment | None) -> None:
+        if holding is not None:
+            held = self.history.setdefault(member, [])
+            if not held or held[-1] != holding:
+                held.append(holding)
+        super().saw(member, values, holding)
+
+    def forget(self) -> None:
+        """Remember only what each member holds now."""
+        self.history = {member: [holding] for member, holding in self.holdings.items()}
+
+
+class OurMember(AsyncMember):
+    """aiokc."""
+
+    async def consume_async(self) -> None:
+        async with aiokc.Consumer(
+            self.topic,
+            bootstrap_servers=self.bootstrap,
+            group_id=self.group,
+            client_id=self.name,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            heartbeat_interval_ms=_HEARTBEAT_MS,
+            partition_assignment_strategy=[self.strategy],
+        ) as consumer:
+            while not self.leaving:
+                batches = await consumer.getmany(timeout_ms=_POLL_MS)
+                self.saw(
+                    [bytes(record.value or b"") for batch in batches.values() for record in batch],
+                    consumer.assignment(),
+                )
+                try:
+                    await consumer.commit()
+                except (CommitFailed, RebalanceInProgress):
+                    # Only an eager member can meet this between two calls: a cooperative one waits.
+                    if self.strategy == "cooperative-sticky":
+                        raise
+
+
+class JavaMember(ForeignMember):
+    """Apache Kafka's own consumer, in a process of its own."""
+
+    _process: subprocess.Popen[str] | None = None
+
+    def leave(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        super().leave()
+
+    def consume(self) -> None:
+        options = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "client.id": self.name,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+            "heartbeat.interval.ms": str(_HEARTBEAT_MS),
+            "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{_JAVA[self.strategy]}",
+        }
+        command = [java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", str(libs() / "*"), str(_SOURCE), self.topic]
+        self._process = subprocess.Popen(
+            [*command, *(f"{name}={value}" for name, value in options.items())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        holding: list[TopicPartition] = []
+        with self._process as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                what, *words = line.split()
+                if what == "holds":
+                    holding = [TopicPartition(*_parted(word)) for word in words]
+                self.saw([word.encode() for word in words] if what == "got" else [], holding)
+        assert self.leaving, f"{self.name} ended by itself"
+        assert process.returncode == 0
+
+
+def _parted(name: str) -> tuple[str, int]:
+    topic, _, number = name.rpartition("-")
+    return topic, int(number)

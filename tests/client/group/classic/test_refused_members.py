@@ -1,0 +1,209 @@
+"""A coordinator that refuses a member: the user hears of it once, and what he asks for next is another attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, RebalanceListener, TopicPartition
+from aiokc.assignor import Assignment
+from aiokc.core.group.classic.embedded import write_assignment
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AssignmentFailed, AuthorizationFailed, BrokerError, MemberFenced
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.virtual.loop import VirtualLoop
+from aiokc.wire import Request
+from aiokc.wire.messages.discovery import FindCoordinatorRequest
+from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest, SyncGroupResponse
+
+from ...virtually import Asked, virtually
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def reader(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
+    return Consumer(
+        "t", bootstrap_servers=cluster.bootstrap, **{"group_id": "g", "auto_offset_reset": "earliest", **options}
+    )
+
+
+@pytest.mark.parametrize("api", [FindCoordinatorRequest, JoinGroupRequest, SyncGroupRequest, HeartbeatRequest])
+def test_an_error_of_the_group_is_raised_once_and_the_next_call_goes_on(api: type[Request[Any]]) -> None:
+    """Java's poll() raises what the lookup or the heartbeats met, and forgets it: permissions come late."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        refused = cluster.intercept(
+            api, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1, where=lambda _: api is not HeartbeatRequest or has_read
+        )
+        has_read = False
+        async with reader(cluster) as consumer:
+            if api is HeartbeatRequest:
+                assert (await consumer.getone()).value == b"0"
+                has_read = True
+            with pytest.raises(AuthorizationFailed, match="group 'g'"):
+                await consumer.getmany(timeout_ms=60_000)
+            assert refused.hits == 1
+            assert isinstance(consumer.health().error, AuthorizationFailed)
+            with pytest.raises(AuthorizationFailed):
+                await consumer.commit({TopicPartition("t", 0): 1})
+            cluster.append("t", b"1")
+            values = [(await consumer.getone()).value for _ in range(2)]
+            assert values == [b"0", b"1"], "what was not committed is read again"
+            health = consumer.health()
+            assert health.error is None
+            assert len(health.assigned) == 2
+
+    virtually(story)
+
+
+def test_a_lookup_that_is_refused_to_a_heartbeat_ends_the_membership() -> None:
+    """The coordinator has moved, and meanwhile this principal may not hear of the group any more."""
+
+    async def story(cluster: Cluster) -> None:
+        told: list[str] = []
+
+        class Listener(RebalanceListener):
+            def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> None:
+                told.append("lost")
+
+        async with reader(cluster) as consumer:
+            consumer.subscribe(["t"], listener=Listener())
+            await consumer.getmany(timeout_ms=10_000)
+            assert len(consumer.assignment()) == 2
+            moved = cluster.intercept(HeartbeatRequest, ErrorCode.NOT_COORDINATOR, times=1)
+            refused = cluster.intercept(FindCoordinatorRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
+            with pytest.raises(AuthorizationFailed, match="group 'g'"):
+                await consumer.getmany(timeout_ms=60_000)
+            assert (moved.hits, refused.hits) == (1, 1)
+            assert told == ["lost"]
+            assert consumer.assignment() == frozenset()
+            await consumer.getmany(timeout_ms=10_000)
+            assert len(consumer.assignment()) == 2
+            assert consumer.health().error is None
+
+    virtually(story)
+
+
+def test_a_place_that_becomes_free_is_taken_by_the_next_call() -> None:
+    """KIP-389."""
+
+    async def story(cluster: Cluster) -> None:
+        first = reader(cluster)
+        await first.start()
+        await first.getmany(timeout_ms=10_000)
+        async with reader(cluster) as second:
+            for _ in range(3):
+                with pytest.raises(BrokerError, match=r"group\.max\.size"):
+                    await second.getmany(timeout_ms=10_000)
+            await first.stop()
+            await second.getmany(timeout_ms=10_000)
+            assert len(second.assignment()) == 2
+
+    virtually(story, group_max_size=1)
+
+
+def test_a_fenced_member_stays_out() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with reader(cluster, group_instance_id="i") as first:
+            await first.getmany(timeout_ms=10_000)
+            async with reader(cluster, group_instance_id="i") as second:
+                for _ in range(3):
+                    with pytest.raises(MemberFenced):
+                        await first.getmany(timeout_ms=10_000)
+                await second.getmany(timeout_ms=10_000)
+                assert len(second.assignment()) == 2
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("api", [FindCoordinatorRequest, JoinGroupRequest])
+def test_a_user_who_does_not_give_up_asks_in_growing_intervals(api: type[Request[Any]]) -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        cluster.intercept(api, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        asked = Asked(cluster, loop)
+        async with reader(cluster) as consumer:
+            start = loop.time()
+            while loop.time() < start + 30:
+                with pytest.raises(AuthorizationFailed):
+                    await consumer.getmany()
+            counts = asked.requests_per_second(start)
+            assert max(counts) < 20
+            assert sum(counts[5:]) < 5 * len(counts)
+
+    virtually(story)
+
+
+def test_what_a_group_refused_is_no_matter_to_a_manual_assignment() -> None:
+    """An offset that the group won't hear of from a member, it takes from somebody without a name."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        cluster.intercept(JoinGroupRequest, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, times=1)
+        async with reader(cluster, enable_auto_commit=False) as consumer:
+            with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
+                await consumer.getmany(timeout_ms=10_000)
+            consumer.unsubscribe()
+            assert consumer.health().error is None
+            consumer.assign([TopicPartition("t", 0)])
+            assert (await consumer.getone()).value == b"0"
+            await consumer.commit()
+            assert cluster.committed("g") == {TopicPartition("t", 0): 1}
+            consumer.unsubscribe()
+            consumer.subscribe(["t"])
+            await consumer.getmany(timeout_ms=1_000)
+            assert len(consumer.assignment()) == 2, "another subscription is another attempt"
+
+    virtually(story)
+
+
+def test_a_failure_after_unsubscribe_is_no_matter_to_a_manual_assignment() -> None:
+    class Slow(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            await asyncio.sleep(10)
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        async with reader(cluster, enable_auto_commit=False) as consumer:
+            consumer.subscribe(["t"], listener=Slow())
+            await consumer.getmany(timeout_ms=10_000)
+            consumer.unsubscribe()
+            consumer.assign([TopicPartition("t", 0)])
+            refused = cluster.intercept(HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
+            await asyncio.sleep(20)
+            assert refused.hits == 1
+            assert (await consumer.getone()).value == b"0"
+            await consumer.commit()
+            assert cluster.committed("g") == {TopicPartition("t", 0): 1}
+
+    virtually(story)
+
+
+def test_an_assignment_of_topics_that_were_not_asked_for_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """A defect of the leader's: the member joins again and again, and its operators must get to know."""
+
+    async def story(cluster: Cluster) -> None:
+        wrong = write_assignment(Assignment((TopicPartition("other", 0),)))
+
+        async def mislead(exchange: Exchange) -> None:
+            await exchange.answer(SyncGroupResponse(error_code=0, assignment=wrong))
+
+        fault = cluster.intercept(SyncGroupRequest, mislead)
+        async with reader(cluster) as consumer:
+            await consumer.getmany(timeout_ms=45_000)
+            error = consumer.health().last_error
+            assert isinstance(error, AssignmentFailed)
+            assert "partitions of other" in str(error)
+            told = [record for record in caplog.records if "partitions of other" in record.getMessage()]
+            assert len(told) == 2, "every 30 s"
+            fault.cancel()
+            await consumer.getmany(timeout_ms=5_000)
+            assert len(consumer.assignment()) == 2
+            assert consumer.health().last_error is None
+
+    virtually(story)

@@ -1,0 +1,173 @@
+"""A third group protocol, of a few lines: it assigns what the test says, and asks for more when that is assigned."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from aiokc import Consumer, RebalanceListener, TopicPartition
+from aiokc.client.consumer.poll import Poll
+from aiokc.client.consumer.runtime import Reading
+from aiokc.client.group.protocol import GroupParts, GroupProtocol
+from aiokc.core.group.events import (
+    Assign,
+    Effect,
+    Enforced,
+    Event,
+    Exchange,
+    IdentityLost,
+    Leave,
+    Lost,
+    MemberToken,
+    Rebalancing,
+    Released,
+    Request,
+    Revoke,
+    SendHeartbeat,
+    SendLeave,
+    SentCommit,
+    Subscribed,
+    Synced,
+)
+from aiokc.core.group.loop_watch import Vigil
+from aiokc.core.group.machine import Question
+from aiokc.testing import Cluster
+
+ME = MemberToken(5, "scripted")
+
+
+@dataclass(frozen=True, slots=True)
+class NextPlease(Exchange):
+    step: int
+
+
+class ScriptedMachine:
+    """Asks for an assignment, takes it over, asks for the next one."""
+
+    deadline = math.inf
+    member = last_member = ME
+    vigil: Vigil | None = None
+    has_failed = needs_poll = is_settling = False
+
+    def __init__(self) -> None:
+        self.has_left = False
+        self.is_rebalancing = False
+        self.heard: list[str] = []
+        self._step = 0
+        self._leaves = False
+        self._held: tuple[TopicPartition, ...] = ()
+        self._wanted: tuple[TopicPartition, ...] = ()
+
+    def commit_token(self) -> MemberToken:
+        return ME
+
+    def on(self, event: Event, now: float) -> list[Effect]:
+        self.heard.append(type(event).__name__)
+        match event:
+            case Subscribed(topics) if topics:
+                return self._ask()
+            case Enforced():
+                return self._ask()
+            case Synced(step, partitions) if step == self._step:
+                return self._take_over(partitions)
+            case Released(step) if step == self._step:
+                return self._released()
+            case Leave():
+                self._leaves = True
+                return self._take_over(())
+            case IdentityLost():
+                self._step += 1
+                held, self._held, self._wanted = self._held, (), ()
+                return [Lost(self._step, held, event.reason)]
+        return []
+
+    def _ask(self) -> list[Effect]:
+        self._step += 1
+        return [NextPlease(self._step)]
+
+    def _take_over(self, partitions: tuple[TopicPartition, ...]) -> list[Effect]:
+        self._step += 1
+        self._wanted = partitions
+        going = tuple(tp for tp in self._held if tp not in partitions)
+        return [Revoke(self._step, going, wait=not self._leaves)]
+
+    def _released(self) -> list[Effect]:
+        if self._leaves:
+            self.has_left = True
+            return [SendLeave(self._step, ME, "the script is over")]
+        held, self._held = self._held, self._wanted
+        added = tuple(tp for tp in self._wanted if tp not in held)
+        return [Assign(ME, self._wanted, added), *self._ask()]
+
+
+class ScriptedProtocol:
+    """The GroupProtocol of a test: ``assign`` says what comes next; ``performed`` is what was sent."""
+
+    group_id = "scripted"
+    rest = 0.0
+
+    def __init__(self) -> None:
+        self.machine = ScriptedMachine()
+        self.keepalive = self
+        self.is_cooperative = True
+        self.performed: list[Request] = []
+        self.assigned_to: list[MemberToken] = []
+        self.refused: list[int] = []
+        self.is_closed = False
+        self._next: asyncio.Queue[tuple[TopicPartition, ...]] = asyncio.Queue()
+
+    def assign(self, *partitions: TopicPartition) -> None:
+        self._next.put_nowait(partitions)
+
+    def start(self, joining: Callable[[], None]) -> None:
+        joining()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    async def perform(self, request: Request) -> Event:
+        self.performed.append(request)
+        assert isinstance(request, NextPlease | SendLeave)
+        return Synced(request.step, await self._next.get() if isinstance(request, NextPlease) else ())
+
+    def refused_commit(self, member: MemberToken, error_code: int) -> Event:
+        self.refused.append(error_code)
+        return Rebalancing(SentCommit(member))
+
+    def assigned(self, change: Assign) -> None:
+        self.assigned_to.append(change.member)
+
+    def moved(self) -> None: ...
+
+    def news(self) -> Event | None:
+        return None
+
+    def heartbeat(self, sent: SendHeartbeat) -> Question:
+        raise NotImplementedError
+
+    def goodbye(self, sent: SendLeave) -> Question:
+        raise NotImplementedError
+
+
+def speaking(
+    protocol: ScriptedProtocol, *topics: str, cluster: Cluster, listener: RebalanceListener | None = None
+) -> Consumer:
+    """A consumer whose group speaks this protocol."""
+
+    def new_protocol(parts: GroupParts) -> GroupProtocol:
+        assert parts.group_id == protocol.group_id
+        return protocol
+
+    consumer = Consumer(
+        bootstrap_servers=cluster.bootstrap,
+        group_id=protocol.group_id,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    consumer._reading = Reading(consumer.config, Random(1), new_protocol=new_protocol)
+    consumer._poll = Poll(consumer._reading, consumer._user)
+    consumer.subscribe(topics, listener=listener)
+    return consumer

@@ -1,0 +1,71 @@
+"""The seam for group protocols: a consumer reads, revokes, commits and leaves by a protocol that is none of Kafka's."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc import OffsetAndMetadata, TopicPartition
+from aiokc.core.group.events import SendLeave
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import CommitFailed
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.offsets import OffsetCommitRequest
+
+from ..listening import Noting
+from .scripted_protocol import ME, NextPlease, ScriptedProtocol, speaking
+
+pytestmark = [pytest.mark.timeout(30)]
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+async def test_what_the_protocol_assigns_is_read_and_what_it_takes_away_is_not() -> None:
+    protocol, listener = ScriptedProtocol(), Noting()
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", b"zero", partition=0)
+        cluster.append("t", b"one", partition=1)
+        async with speaking(protocol, "t", cluster=cluster, listener=listener) as consumer:
+            protocol.assign(T0)
+            assert (await consumer.getone()).value == b"zero"
+            assert consumer.assignment() == {T0}
+            protocol.assign(T1)
+            assert (await consumer.getone()).value == b"one"
+            assert consumer.assignment() == {T1}
+            consumer.enforce_rebalance()
+            assert consumer.health().generation == ME.generation_id
+        assert listener.told == [
+            ("revoked", frozenset()),
+            ("assigned", frozenset({T0})),
+            ("revoked", frozenset({T0})),
+            ("assigned", frozenset({T1})),
+            ("revoked", frozenset({T1})),
+        ]
+    assert "Enforced" in protocol.machine.heard
+    assert protocol.assigned_to == [ME, ME]
+    assert isinstance(protocol.performed[0], NextPlease)
+    assert isinstance(protocol.performed[-1], SendLeave)
+    assert protocol.is_closed
+
+
+async def test_commits_name_the_member_of_the_protocol_which_hears_of_a_refusal() -> None:
+    protocol = ScriptedProtocol()
+    protocol.is_cooperative = False
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"zero")
+        commits: list[tuple[int, str]] = []
+
+        def is_of_the_member(exchange: Exchange) -> bool:
+            request = exchange.request
+            assert isinstance(request, OffsetCommitRequest)
+            commits.append((request.generation_id_or_member_epoch, request.member_id))
+            return True
+
+        cluster.intercept(OffsetCommitRequest, ErrorCode.UNKNOWN_MEMBER_ID, where=is_of_the_member)
+        async with speaking(protocol, "t", cluster=cluster) as consumer:
+            protocol.assign(T0)
+            await consumer.getone()
+            with pytest.raises(CommitFailed):
+                await consumer.commit({T0: OffsetAndMetadata(1)})
+    assert commits == [(ME.generation_id, ME.member_id)]
+    assert protocol.refused == [ErrorCode.UNKNOWN_MEMBER_ID]

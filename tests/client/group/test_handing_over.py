@@ -1,0 +1,256 @@
+"""What a member does before it gives partitions up, and how long others wait for it: for commits above all."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import CommitFailed, KafkaError
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import Hold
+from aiokc.wire.messages.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest
+
+from ..listening import Noting, Polling, listening
+from ..virtually import virtually
+
+pytestmark = pytest.mark.timeout(30)
+
+ZERO = TopicPartition("t", 0)
+TEN = tuple(b"%d" % number for number in range(10))
+AUTO: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000}
+
+
+async def read(consumer: Consumer, *batches: int) -> None:
+    """Have ``batches`` returned; all but the last are processed by then."""
+    for count in batches:
+        assert len(await consumer.getmany(max_records=count, timeout_ms=10_000)) > 0
+
+
+def arrivals(cluster: Cluster) -> list[str]:
+    """What the group hears from here on, in the order of its arrival."""
+    seen: list[str] = []
+
+    def note(exchange: Exchange) -> None:
+        seen.append(type(exchange.request).__name__.removesuffix("Request"))
+
+    for api in (OffsetCommitRequest, JoinGroupRequest, LeaveGroupRequest):
+        cluster.intercept(api, note)
+    return seen
+
+
+def test_a_topic_that_was_deleted_does_not_hold_up_its_group() -> None:
+    """Its offsets can't be stored any more. The others can, and all members wait for this one to join."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        cluster.append("gone", *TEN)
+        listener = Noting()
+        consumer = listening(cluster, "t", "gone", listener=listener, **AUTO)
+        async with consumer, Polling(consumer) as user:
+            await user.has(20)
+            assert cluster.committed("g") == {}
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            cluster.delete_topic("gone")
+            consumer._reading.link.metadata.request_update()
+            await listener.until(lambda: listener.count("assigned") == 2)
+            assert loop.time() - began < 5
+            assert consumer.assignment() == {ZERO}
+            assert cluster.committed("g") == {ZERO: 10}
+
+    virtually(story, topics={"t": 1, "gone": 1}, brokers=1)
+
+
+def test_a_coordinator_that_does_not_know_a_topic_yet_is_asked_again() -> None:
+    """It has just started. The metadata know the topic, so its offsets are worth a second attempt."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        listener = Noting()
+        consumer = listening(cluster, "t", listener=listener, **AUTO)
+        async with consumer, Polling(consumer) as user:
+            await user.has(10)
+            cluster.intercept(OffsetCommitRequest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, times=3)
+            consumer.enforce_rebalance()
+            await listener.until(lambda: listener.count("assigned") == 2)
+            assert cluster.committed("g") == {ZERO: 10}
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+def test_stop_cuts_short_the_last_commit_of_a_revocation() -> None:
+    """A rebalance has begun, its last commit is not answered, and the user stops: what follows still has its time."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        listener = Noting()
+        consumer = listening(cluster, "t", listener=listener, **AUTO)
+        await consumer.start()
+        await read(consumer, 3, 3)
+        hold = Hold()
+        cluster.intercept(OffsetCommitRequest, hold)
+        consumer.enforce_rebalance()
+        await asyncio.sleep(0.01)  # it has begun
+        assert await consumer.getmany(timeout_ms=0) == {}
+        await hold.arrived()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await consumer.stop(timeout_ms=5_000)
+        assert loop.time() - began <= 5
+        assert listener.calls == ["assigned", "revoked"]
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+def test_a_loss_during_the_last_commit_of_a_revocation_is_heard_of_at_once() -> None:
+    """The user is not back in time: nothing of what was his may be waited for, or be handed out."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        listener = Noting()
+        async with listening(cluster, "t", listener=listener, max_poll_interval_ms=3_000, **AUTO) as consumer:
+            await read(consumer, 3, 3)
+            hold = Hold()
+            cluster.intercept(OffsetCommitRequest, hold, times=1)
+            consumer.enforce_rebalance()
+            await asyncio.sleep(0.01)  # it has begun
+            assert await consumer.getmany(timeout_ms=0) == {}
+            await hold.arrived()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await listener.until(lambda: "lost" in listener.calls)
+            assert loop.time() - began < 5
+            assert consumer.assignment() == set()
+            hold.release()
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+def test_what_commit_soon_was_called_for_before_a_revocation_is_stored_before_it_ends() -> None:
+    """The first of two is still on the way when the group rebalances: once this member joins, it may not commit."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        done: list[KafkaError | None] = []
+        async with listening(cluster, "t") as consumer:
+            await read(consumer, 3)
+            hold = Hold()
+            cluster.intercept(OffsetCommitRequest, hold, times=1)
+            seen = arrivals(cluster)
+            consumer.commit_soon({ZERO: 1}, lambda _, error: done.append(error))
+            await hold.arrived()
+            consumer.commit_soon({ZERO: 3}, lambda _, error: done.append(error))
+            user = asyncio.ensure_future(consumer.getmany(timeout_ms=60_000))
+            await asyncio.sleep(0)
+            consumer.enforce_rebalance()
+            await asyncio.sleep(1)
+            assert seen == []
+            hold.release()
+            await user
+            while len(done) < 2:
+                await consumer.getmany(timeout_ms=100)
+            assert done == [None, None]
+            assert seen[:2] == ["OffsetCommit", "JoinGroup"]
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+@pytest.mark.parametrize(("waited", "held_up"), [(False, 1.0), (True, 3.0)], ids=["commit_soon", "commit"])
+def test_a_commit_that_nobody_answers_holds_up_a_revocation_for_its_own_time_only(waited: bool, held_up: float) -> None:
+    """That of commit_soon() is request_timeout_ms, of which 1 s is left. commit() has more; the revocation has not."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        listener = Noting()
+        consumer = listening(cluster, "t", listener=listener, request_timeout_ms=3_000)
+        async with consumer, Polling(consumer) as user:
+            await user.has(10)
+            hold = Hold()
+            cluster.intercept(OffsetCommitRequest, hold)
+            committing = asyncio.ensure_future(consumer.commit({ZERO: 1})) if waited else None
+            if committing is None:
+                consumer.commit_soon({ZERO: 1})
+            await hold.arrived()
+            await asyncio.sleep(2)
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            consumer.enforce_rebalance()
+            await listener.heard("assigned", "revoked")
+            assert loop.time() - began == pytest.approx(held_up, abs=0.1)
+            await listener.heard("assigned", "revoked", "assigned")
+            hold.release()
+            if committing is not None:
+                with pytest.raises(CommitFailed):  # its generation is over
+                    await committing
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+def test_the_last_commit_of_who_stops_while_its_group_assigns_is_stored() -> None:
+    """A cooperative member is told to wait for the end of the rebalance that it is in, and does so for a moment."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {**AUTO, "partition_assignment_strategy": ["cooperative-sticky"], "listener": Noting()}
+        leader, member = (
+            listening(cluster, "t", **options) for options in (options, {**options, "listener": Noting()})
+        )
+        async with leader, Polling(leader), member:
+            while not member.assignment():
+                await member.getmany(timeout_ms=100)
+            [own] = member.assignment()
+            cluster.append("t", *TEN, partition=own.partition)
+            await read(member, 3, 3)
+            hold = Hold()
+            cluster.intercept(SyncGroupRequest, hold, times=1, where=lambda sent: bool(sent.request.assignments))
+            member.enforce_rebalance()
+            await hold.arrived()
+            stopping = asyncio.ensure_future(member.stop())
+            await asyncio.sleep(0.5)
+            assert not stopping.done()
+            assert cluster.committed("g")[own] == 0
+            hold.release()
+            await stopping
+            assert cluster.committed("g")[own] == 3
+
+    virtually(story, topics={"t": 2}, brokers=1)
+
+
+def test_each_listener_hears_of_the_partitions_of_its_own_subscription_only() -> None:
+    """Another subscription, with another listener, while an assignment of the first one waits for its turn."""
+
+    async def story(cluster: Cluster) -> None:
+        gate = asyncio.Event()
+        began = asyncio.Event()
+
+        async def slow(_: frozenset[TopicPartition]) -> None:
+            began.set()
+            await gate.wait()
+
+        first, second = Noting(assigned=slow), Noting()
+        options: dict[str, Any] = {"partition_assignment_strategy": ["cooperative-sticky"]}
+        async with listening(cluster, "t", listener=first, **options) as consumer:
+            user = asyncio.ensure_future(consumer.getmany(timeout_ms=3_600_000))
+            await began.wait()
+            cluster.add_partitions("t", 4)
+            consumer._reading.link.metadata.request_update()
+            coordinator = consumer._reading.coordinator
+            assert coordinator is not None
+            while not coordinator._changes._queue:
+                await coordinator.moved.wait()
+            consumer.unsubscribe()
+            user.cancel()
+            consumer.subscribe(["t"], listener=second)
+            user = asyncio.ensure_future(consumer.getmany(timeout_ms=3_600_000))
+            gate.set()
+            await second.until(lambda: len(second.holds) == 4)
+            assert second.calls == ["assigned"]
+            assert first.holds == set()
+            user.cancel()
+
+    virtually(story, topics={"t": 2}, brokers=1)

@@ -1,0 +1,252 @@
+"""Revoke, Lost and Assign in every order in which they can overtake each other, with a listener that is slow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aiokc import TopicPartition
+from aiokc.client.aio.signal import Signal
+from aiokc.client.group.last_commits import LastCommits
+from aiokc.client.group.rebalance_listener import ListenerCalls
+from aiokc.client.group.reconciler import AssignmentChanges
+from aiokc.client.offsets.commit_order import Turns
+from aiokc.core.group.events import Assign, Lost, MemberToken, PollClock, Released, Revoke
+from aiokc.core.subscription.state import Subscription
+from aiokc.errors import ListenerTimedOut, UsageError
+
+from ..listening import Noting
+
+pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(30)]
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+ME = MemberToken(1, "m")
+
+
+class Member:
+    """The changes of one member; the test plays the machine, and the user who never polls."""
+
+    def __init__(self, listener: Noting, max_poll_interval: float = 60.0) -> None:
+        self.subscription = Subscription()
+        self.subscription.subscribe(["t", "u"])
+        self.listener = listener
+        self.calls = ListenerCalls(Signal().notify)
+        self.calls.listener = listener
+        self.polls = PollClock(asyncio.get_running_loop().time())
+        self.released: list[int] = []
+        self.moved = Signal()
+        self.told_assignor: list[Assign] = []
+        self.changes = AssignmentChanges(
+            "group 'g'",
+            self.subscription,
+            self.moved,
+            listener=self.calls,
+            polls=self.polls,
+            max_poll_interval=max_poll_interval,
+            commits=LastCommits("g", Turns(), None, 1.0),
+            tell_assignor=self.told_assignor.append,
+        )
+
+    def release(self, released: Released) -> None:
+        self.released.append(released.step)
+        self.moved.notify()
+
+    async def until_released(self, step: int) -> None:
+        async with asyncio.timeout(10):
+            while step not in self.released:
+                await self.moved.wait()
+
+
+@asynccontextmanager
+async def member(listener: Noting, max_poll_interval: float = 60.0) -> AsyncIterator[Member]:
+    started = Member(listener, max_poll_interval)
+    task = asyncio.get_running_loop().create_task(started.changes.run(started.release))
+    try:
+        yield started
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+class Gate:
+    """A callback that waits until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.began, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, _: object) -> None:
+        self.began.set()
+        await self.go_on.wait()
+
+
+async def test_an_assignment_that_is_lost_before_its_turn_is_told_to_nobody() -> None:
+    gate = Gate()
+    listener = Noting(assigned=gate)
+    async with member(listener) as it:
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await gate.began.wait()
+        it.changes.add(Assign(ME, (T0, T1), (T1,), "range"))
+        it.changes.add(Lost(3, (T0, T1), "the group forgot it"))
+        gate.go_on.set()
+        await it.until_released(3)
+        assert listener.told == [("assigned", frozenset({T0})), ("lost", frozenset({T0}))]
+        assert not it.subscription.assigned
+
+
+async def test_what_is_lost_is_handed_out_no_more_while_a_callback_is_still_running() -> None:
+    gate = Gate()
+    listener = Noting()
+    async with member(listener) as it:
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await listener.heard("assigned")
+        it.subscription.seek(T0, 5)
+        assert it.subscription[T0].fetchable
+        listener.on["assigned"] = gate
+        it.changes.add(Assign(ME, (T0, T1), (T1,), "range"))
+        await gate.began.wait()
+        assert it.subscription[T0].fetchable, "what is kept goes on while the listener hears of what is added"
+        it.changes.add(Lost(3, (T0, T1), "the group forgot it"))
+        assert not it.subscription[T0].fetchable
+        gate.go_on.set()
+        await it.until_released(3)
+        assert listener.calls == ["assigned", "assigned", "lost"]
+
+
+async def test_what_is_added_is_not_fetchable_until_the_listener_is_done() -> None:
+    gate = Gate()
+    listener = Noting(assigned=gate)
+    async with member(listener) as it:
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await gate.began.wait()
+        it.subscription.seek(T0, 5)
+        assert not it.subscription[T0].fetchable
+        gate.go_on.set()
+        async with asyncio.timeout(10):
+            while not it.subscription[T0].fetchable:
+                await it.moved.wait()
+
+
+async def test_a_topic_that_is_not_wanted_any_more_stays_blocked_after_its_callback() -> None:
+    """The user subscribes to something else while the listener hears of what he wanted before."""
+    gate = Gate()
+    listener = Noting(assigned=gate)
+    async with member(listener) as it:
+        it.changes.add(Assign(ME, (T0, U0), (T0, U0), "range"))
+        await gate.began.wait()
+        it.subscription.seek(T0, 5)
+        it.subscription.seek(U0, 5)
+        it.subscription.subscribe(["u"])
+        gate.go_on.set()
+        async with asyncio.timeout(10):
+            while not it.subscription[U0].fetchable:
+                await it.moved.wait()
+        assert not it.subscription[T0].fetchable
+
+
+async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_rest_only() -> None:
+    """stop() during a cooperative revocation: the callback under way has told its part already."""
+    gate = Gate()
+    listener = Noting(revoked=gate)
+    async with member(listener) as it:
+        it.changes.add(Assign(ME, (T0, T1), (T0, T1), "range"))
+        await listener.heard("assigned")
+        it.changes.add(Revoke(2, (T0,), wait=True))
+        await gate.began.wait()
+        it.changes.add(Revoke(3, (T0, T1), wait=False))
+        gate.go_on.set()
+        await it.until_released(3)
+        assert listener.told[1:] == [("revoked", frozenset({T0})), ("revoked", frozenset({T1}))]
+        assert it.released == [3], "the first one is overruled, and nobody waits for its end"
+
+
+async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:
+    """The group does without a member that is not polled for max_poll_interval_ms, whatever its listener does."""
+    gate = Gate()
+    listener = Noting(assigned=gate)
+    async with member(listener, max_poll_interval=60.0) as it:
+        loop = asyncio.get_running_loop()
+        it.polls.last = loop.time() - 59.9
+        start = loop.time()
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await listener.until(lambda: listener.done == 1)
+        assert loop.time() - start < 15
+        with pytest.raises(ListenerTimedOut, match=r"Noting.on_partitions_assigned\(\) for t-0 was cancelled"):
+            it.calls.raise_error()
+        it.calls.raise_error()  # each once
+
+
+async def test_who_waits_for_records_polls_all_the_time() -> None:
+    gate = Gate()
+    listener = Noting(assigned=gate)
+    async with member(listener, max_poll_interval=0.3) as it:
+        loop = asyncio.get_running_loop()
+        it.polls.last, it.polls.waiting = loop.time() - 100.0, True
+        start = loop.time()
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await listener.until(lambda: listener.done == 1)
+        assert loop.time() - start >= 0.29
+
+
+async def test_the_loss_of_who_stopped_polling_is_told_with_time_of_its_own() -> None:
+    gate = Gate()
+    listener = Noting(lost=gate)
+    async with member(listener, max_poll_interval=0.3) as it:
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await listener.heard("assigned")
+        it.polls.last -= 100.0
+        it.changes.add(Lost(2, (T0,), "it was not polled"))
+        await gate.began.wait()
+        gate.go_on.set()
+        await it.until_released(2)
+        it.calls.raise_error()
+
+
+async def test_an_end_of_the_task_itself_is_no_error_of_the_listener() -> None:
+    """Even after a callback was cancelled for its time: only what it awaits for itself is its own."""
+    gate = Gate()
+    listener = Noting(assigned=gate)
+    async with member(listener, max_poll_interval=0.05) as it:
+        it.polls.waiting = True
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        await listener.until(lambda: listener.done == 1)
+
+        async def await_cancelled(_: object) -> None:
+            future = asyncio.get_running_loop().create_future()
+            future.cancel()
+            await future
+
+        listener.on["assigned"] = await_cancelled
+        it.changes.add(Assign(ME, (T0, T1), (T1,), "range"))
+        await listener.until(lambda: listener.done == 2)
+        gate.began.clear()
+        listener.on["assigned"] = gate
+        it.changes.add(Assign(ME, (T0, T1, U0), (U0,), "range"))
+        await gate.began.wait()
+    for expected in (ListenerTimedOut, UsageError):
+        with pytest.raises(expected):
+            it.calls.raise_error()
+    it.calls.raise_error()  # of the third callback there is nothing to say: the task was ended
+
+
+@pytest.mark.parametrize(("what", "share"), [("assigned", 1 / 4), ("revoked", 3 / 4)])
+async def test_stop_limits_the_callback_that_is_running(what: str, share: float) -> None:
+    """What came is about to go again: setting it up has less time than handing over what goes."""
+    gate = Gate()
+    listener = Noting(**{what: gate})
+    async with member(listener) as it:
+        it.changes.add(Assign(ME, (T0,), (T0,), "range"))
+        if what == "revoked":
+            await listener.heard("assigned")
+            it.changes.add(Revoke(2, (T0,), wait=False))
+        await gate.began.wait()
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        done = listener.done
+        it.calls.end_within(0.4)
+        await listener.until(lambda: listener.done > done)
+        assert loop.time() - start >= 0.4 * share - 0.01
+        with pytest.raises(ListenerTimedOut, match=r"for t-0 was cancelled: .* what stop\(\) had left of its 0.4 s"):
+            it.calls.raise_last_error()

@@ -1,0 +1,430 @@
+"""A member whose event loop is blocked, beside a cluster that lives in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import threading
+import time
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from aiokc.client.group.watchdog import Watchdog
+from aiokc.core.group.classic.keepalive import ClassicKeepalive
+from aiokc.core.group.classic.messages import ClassicGroup
+from aiokc.core.group.events import MemberToken, PollClock, Tick
+from aiokc.core.group.loop_watch import Vigil
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import CommitFailed
+from aiokc.net.connection import ConnectionOptions, Route
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import Hold
+from aiokc.testing.virtual.loop import VirtualLoop
+from aiokc.types import OffsetAndMetadata, TopicPartition
+from aiokc.wire.messages.discovery import FindCoordinatorRequest
+from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest
+from tests.net.scripted import dead_port
+from tests.unused_faults import may_be_unused
+
+from .group_member import GroupMember
+
+T0 = TopicPartition("t", 0)
+#: A loop that is blocked is spoken for 0.15 + 0.71 s after its last heartbeat, and then every 0.15 s.
+QUICK: dict[str, Any] = {"heartbeat_interval_ms": 150, "session_timeout_ms": 3_000}
+WITHIN = 20.0
+
+
+class Heard:
+    """What the brokers of a cluster are asked for, as seen from any thread."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.requests: list[Any] = []
+        self._changed = threading.Condition()
+        for api in (JoinGroupRequest, HeartbeatRequest, LeaveGroupRequest, FindCoordinatorRequest):
+            may_be_unused(cluster.intercept(api, self._note))
+
+    def _note(self, exchange: Exchange) -> None:
+        with self._changed:
+            self.requests.append(exchange.request)
+            self._changed.notify_all()
+
+    def count(self, kind: type[Any]) -> int:
+        return sum(isinstance(request, kind) for request in self.requests)
+
+    def block_until(self, condition: Callable[[], bool]) -> None:
+        """Hold whoever calls this, with all that its thread does, until ``condition`` holds."""
+        with self._changed:
+            assert self._changed.wait_for(condition, WITHIN), "the condition did not come"
+
+    def block_for(self, more: int, kind: type[Any] = HeartbeatRequest) -> None:
+        wanted = self.count(kind) + more
+        self.block_until(lambda: self.count(kind) >= wanted)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=2, topics={"t": 2}, group_min_session_timeout_ms=1_000).in_thread() as running:
+        yield running
+
+
+@pytest.fixture
+def heard(cluster: Cluster) -> Heard:
+    return Heard(cluster)
+
+
+@pytest.fixture
+async def member(cluster: Cluster, heard: Heard) -> AsyncIterator[GroupMember]:
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK) as joined:
+        joined.poll()
+        await joined.assigned(2)
+        yield joined
+
+
+def blocked_for(seconds: float) -> None:
+    """What a handler should not do: hold the loop. Here that is the subject."""
+    time.sleep(seconds)
+
+
+def is_connected(member: GroupMember) -> bool:
+    return member.coordinator._driver._watchdog._connection is not None
+
+
+def thread_of(member: GroupMember) -> threading.Thread | None:
+    return member.coordinator._driver._watchdog._thread
+
+
+def watchdogs() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "aiokc watchdog"]
+
+
+@pytest.mark.any_loop
+async def test_a_blocked_loop_is_spoken_for_and_nothing_has_happened_when_it_is_back(
+    member: GroupMember, heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = member.coordinator._machine.member
+    lookups = heard.count(FindCoordinatorRequest)
+    heard.block_for(8)
+    beaten = [request for request in heard.requests if isinstance(request, HeartbeatRequest)]
+    assert {(one.generation_id, one.member_id) for one in beaten} == {(1, token.member_id)}
+    await member.coordinator.moved.wait(WITHIN)
+    await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+    assert member.coordinator._machine.member == token
+    assert member.changed.history == [frozenset(), member.assignment]
+    assert heard.count(FindCoordinatorRequest) == lookups, "a coordinator that answers the thread is no silent one"
+    warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert "the event loop is blocked" in warnings[0]
+
+
+async def test_the_thread_hangs_up_when_the_loop_is_back(member: GroupMember, heard: Heard) -> None:
+    heard.block_for(5)
+    assert is_connected(member)
+    async with asyncio.timeout(WITHIN):
+        while is_connected(member):
+            await member.coordinator.moved.wait(0.05)
+    beaten = heard.count(HeartbeatRequest)
+    async with asyncio.timeout(WITHIN):
+        while heard.count(HeartbeatRequest) < beaten + 5:
+            await member.coordinator.moved.wait(0.05)
+    assert member.coordinator.generation == 1
+
+
+async def test_a_rebalance_that_begins_meanwhile_is_joined_when_the_loop_is_back(
+    cluster: Cluster, member: GroupMember, heard: Heard
+) -> None:
+    joins = heard.count(JoinGroupRequest)
+    rebalance = cluster.intercept(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS, times=0)
+    cluster._interceptions.insert(0, cluster._interceptions.pop())  # before those that only look
+    rebalance.times = 3
+    heard.block_for(3)  # it goes on with its heartbeats: the group waits for it
+    assert rebalance.hits == 3
+    assert heard.count(JoinGroupRequest) == joins
+    await member.until(lambda: member.coordinator.generation == 2)
+    assert member.changed.history == [frozenset(), member.assignment, frozenset(), member.assignment]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID])
+async def test_nobody_is_spoken_for_whom_the_coordinator_does_not_know(
+    cluster: Cluster, member: GroupMember, heard: Heard, code: ErrorCode
+) -> None:
+    refused = cluster.intercept(HeartbeatRequest, code)
+    cluster._interceptions.insert(0, cluster._interceptions.pop())
+    watchdog = member.coordinator._driver._watchdog
+    deadline = time.monotonic() + WITHIN
+    while watchdog._done is None and time.monotonic() < deadline:
+        blocked_for(0.01)
+    said = refused.hits  # 1, or 2 if a heartbeat of the loop was on its way
+    blocked_for(0.5)  # three intervals
+    assert refused.hits == said in (1, 2)
+    cluster.heal()
+    if code is ErrorCode.UNKNOWN_MEMBER_ID:
+        await member.until(lambda: len(member.changed.history) == 3)  # lost
+    else:
+        assert "same group_instance_id" in str(await member.failed())
+
+
+async def test_a_coordinator_that_breaks_off_is_connected_to_again(
+    cluster: Cluster, member: GroupMember, heard: Heard
+) -> None:
+    heard.block_for(3)
+    for node in (1, 2):
+        cluster.disconnect(node)
+    heard.block_for(3)
+    token = member.coordinator._machine.member
+    await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+    assert member.coordinator._machine.member == token
+    assert len(member.changed.history) == 2
+
+
+@pytest.mark.any_loop
+async def test_after_max_poll_interval_the_thread_leaves_and_the_next_poll_joins_again(cluster: Cluster) -> None:
+    heard = Heard(cluster)
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=2_000) as member:
+        member.poll()
+        await member.assigned(2)
+        member.take(T0, 0)
+        left = member.coordinator.member_id
+        heard.block_until(lambda: heard.count(LeaveGroupRequest) > 0)
+        [leave] = [request for request in heard.requests if isinstance(request, LeaveGroupRequest)]
+        assert leave.members[0].member_id == left
+        assert "event loop was blocked" in (leave.members[0].reason or "")
+        beaten = heard.count(HeartbeatRequest)
+        blocked_for(0.5)  # the loop stays blocked: nobody is there to be spoken for
+        assert heard.count(HeartbeatRequest) == beaten
+        await member.assigned(0)
+        with pytest.raises(CommitFailed, match="max_poll_interval_ms=2000"):
+            await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+        member.poll()
+        await member.assigned(2)
+        assert member.coordinator.member_id != left
+
+
+async def test_who_only_waited_for_records_joins_again_by_itself(cluster: Cluster) -> None:
+    heard = Heard(cluster)
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=2_000) as member:
+        member.poll()
+        await member.assigned(2)
+        heard.block_until(lambda: heard.count(LeaveGroupRequest) > 0)
+        await member.until(lambda: len(member.changed.history) == 4)
+        assert len(member.assignment) == 2
+
+
+async def test_who_only_waited_joins_again_though_the_loop_is_back_before_the_thread_has_its_answer(
+    cluster: Cluster,
+) -> None:
+    hold, arrived = Hold(), threading.Event()
+
+    async def hold_answer(exchange: Exchange) -> None:
+        arrived.set()
+        await hold(exchange)
+
+    cluster.intercept(LeaveGroupRequest, hold_answer, times=1)
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=500) as member:
+        member.poll()
+        await member.assigned(2)
+        driver = member.coordinator._driver
+        assert arrived.wait(WITHIN)  # holds the loop
+        assert driver._watchdog.has_heard
+        driver.feed(Tick())  # the first thing that runs
+        assert member.coordinator.generation == -1
+        hold.release()
+        await member.until(lambda: len(member.changed.history) == 4)
+        assert len(member.assignment) == 2
+
+
+async def test_a_poll_that_comes_right_after_the_thread_has_left_finds_no_assignment(cluster: Cluster) -> None:
+    """The user was late by a hair: what the thread has done counts, before his clock says that all is well."""
+    heard = Heard(cluster)
+    async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=2_000) as member:
+        member.poll()
+        await member.assigned(2)
+        member.take(T0, 0)
+        heard.block_until(lambda: heard.count(LeaveGroupRequest) > 0)
+        member.poll()  # the first thing that runs
+        assert member.coordinator.generation == -1
+        await member.until(lambda: len(member.changed.history) == 4)
+
+
+async def test_a_static_member_falls_silent_and_does_not_leave(cluster: Cluster) -> None:
+    heard = Heard(cluster)
+    options = {**QUICK, "max_poll_interval_ms": 2_000, "group_instance_id": "i"}
+    async with GroupMember(cluster.bootstrap, "g", "t", **options) as member:
+        member.poll()
+        await member.assigned(2)
+        member.take(T0, 0)
+        heard.block_for(4)
+        blocked_for(2.0)  # the rest of the interval, and more
+        beaten = heard.count(HeartbeatRequest)
+        blocked_for(0.5)
+        assert heard.count(HeartbeatRequest) == beaten
+        assert heard.count(LeaveGroupRequest) == 0
+        await member.assigned(0)
+
+
+async def test_a_vigil_that_the_loop_has_retracted_is_not_claimed(cluster: Cluster, heard: Heard) -> None:
+    """The loop is back between the thread's look at its watch and its LeaveGroup: then there is none.
+
+    No other heartbeat is due while this test runs, be the machine as busy as it may.
+    """
+    unhurried = {"heartbeat_interval_ms": 100_000, "session_timeout_ms": 600_000}
+    async with GroupMember(cluster.bootstrap, "g", "t", **unhurried) as member:
+        member.poll()
+        await member.assigned(2)
+        watchdog = member.coordinator._driver._watchdog
+        watch = watchdog._watch
+        assert watch is not None
+        assert watchdog.retract() == []
+        await asyncio.to_thread(watchdog._leave, watch)
+        await asyncio.to_thread(watchdog._beat, watch)
+        assert heard.count(LeaveGroupRequest) == 0
+        assert heard.count(HeartbeatRequest) == 0
+        assert not watchdog.has_heard
+
+
+# The life of the thread
+
+
+async def test_the_thread_lives_as_long_as_the_membership(cluster: Cluster) -> None:
+    async with GroupMember(cluster.bootstrap, "g", **QUICK) as member:
+        member.poll()
+        assert thread_of(member) is None
+        member.subscribe("t")
+        await member.assigned(2)
+        thread = thread_of(member)
+        assert thread is not None
+        assert thread in watchdogs()
+        await member.leave()
+    await asyncio.to_thread(thread.join, WITHIN)
+    assert not thread.is_alive()
+
+
+async def test_while_others_are_waited_for_the_thread_is_there_and_the_assignment_does_not_wake_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty members of one loop would start and wake fifty threads in the moment in which all get their partitions."""
+    hold = Hold()
+
+    async def hold_joined(exchange: Exchange) -> None:
+        if exchange.request.member_id:
+            await hold(exchange)
+
+    cluster.intercept(JoinGroupRequest, hold_joined)
+    async with GroupMember(cluster.bootstrap, "g", "t", heartbeat_interval_ms=3_000) as member:
+        member.poll()
+        await hold.arrived()
+        watchdog = member.coordinator._driver._watchdog
+        assert watchdog._thread is not None
+        async with asyncio.timeout(WITHIN):
+            while watchdog._rests_until == math.inf:  # until the thread runs
+                await member.coordinator.moved.wait(0.01)
+        woken: list[None] = []
+        monkeypatch.setattr(watchdog._wake, "set", lambda: woken.append(None))
+        hold.release()
+        await member.assigned(2)
+        assert watchdog._watch is not None
+        assert woken == []
+        monkeypatch.undo()
+
+
+def test_who_is_watched_since_the_thread_has_looked_is_looked_at_before_it_rests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The loop believes that the thread is about to look anyway, and does not wake it."""
+    group = ClassicGroup(group_id="g", session_timeout_ms=1_000, rebalance_timeout_ms=1_000, assignors=())
+    watchdog = Watchdog(
+        ClassicKeepalive(group), PollClock(), ConnectionOptions(client_id="test", max_response_bytes=1_000), 1.0
+    )
+    vigil = Vigil(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+    newer = vigil, Route("broker 1", ("127.0.0.1", dead_port()), "localhost")
+    seen: list[object] = []
+    looked_again = threading.Event()
+
+    def step(self: Watchdog, watch: object) -> float:
+        seen.append(watch)
+        self._watch = newer
+        if len(seen) == 2:
+            looked_again.set()
+        return math.inf
+
+    monkeypatch.setattr(Watchdog, "_step", step)
+
+    async def prepare() -> None:
+        watchdog.start(lambda: None)
+        watchdog.prepare()
+
+    asyncio.run(prepare())
+    assert looked_again.wait(WITHIN)
+    watchdog.stop()
+    assert seen[:2] == [None, newer]
+
+
+async def test_the_thread_ends_with_a_member_that_crashes(member: GroupMember) -> None:
+    thread = member.coordinator._driver._watchdog._thread
+    assert thread is not None
+    await member.crash()
+    await asyncio.to_thread(thread.join, WITHIN)
+    assert not thread.is_alive()
+
+
+def test_the_thread_ends_with_a_loop_that_is_closed_without_a_word() -> None:
+    group = ClassicGroup(group_id="g", session_timeout_ms=1_000, rebalance_timeout_ms=1_000, assignors=())
+    options = ConnectionOptions(client_id="test", max_response_bytes=1_000)
+    watchdog = Watchdog(ClassicKeepalive(group), PollClock(), options, 1.0)
+
+    async def watch() -> None:
+        watchdog.start(lambda: None)
+        vigil = Vigil(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+        watchdog.watch(vigil, Route("broker 1", ("127.0.0.1", dead_port()), "localhost"))
+
+    asyncio.run(watch())
+    assert watchdog._thread is not None
+    watchdog._thread.join(WITHIN)
+    assert not watchdog._thread.is_alive()
+
+
+async def test_a_forked_child_has_no_watchdog(member: GroupMember) -> None:
+    assert watchdogs()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child only looks, and ends
+        child = os.fork()
+    if child == 0:
+        os._exit(len(watchdogs()))
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+
+
+def test_a_loop_with_a_clock_of_its_own_is_never_watched() -> None:
+    async def happen() -> None:
+        async with Cluster(topics={"t": 2}) as cluster, GroupMember(cluster.bootstrap, "g", "t") as member:
+            member.poll()
+            await member.assigned(2)
+            assert member.coordinator._driver._watchdog._thread is None
+
+    loop = VirtualLoop()
+    try:
+        loop.run_until_complete(happen())
+    finally:
+        loop.end()
+
+
+async def test_a_failure_of_the_thread_is_told_and_disturbs_nobody(
+    member: GroupMember, heard: Heard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(watchdog: Watchdog, watch: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Watchdog, "_beat", fail)
+    thread = member.coordinator._driver._watchdog._thread
+    assert thread is not None
+    thread.join(WITHIN)  # the loop is blocked: that is the subject
+    assert not thread.is_alive()
+    assert "the watchdog of the event loop has failed" in caplog.text
+    await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+    assert member.coordinator._machine.member != MemberToken()

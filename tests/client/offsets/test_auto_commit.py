@@ -1,0 +1,117 @@
+"""Auto-commit of what the user leaves by his own wish: unsubscribe(), and another assign()."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from aiokc.client.offsets.auto_commit import AutoCommit
+from aiokc.client.offsets.group_offsets import Offsets
+from aiokc.core.backoff import Backoff
+from aiokc.core.subscription.state import Subscription
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import RebalanceInProgress
+from aiokc.types import OffsetAndMetadata, TopicPartition
+from aiokc.wire.messages.group import LeaveGroupRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest
+
+from ..group.classic.scripted_group import ScriptedGroup, scripted_group
+from ..group.group_member import GroupMember, soon
+
+pytestmark = pytest.mark.timeout(30)
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+SLOW = {"auto_commit_interval_ms": 60_000}
+
+
+def commits(brokers: ScriptedGroup) -> list[tuple[int, dict[int, int]]]:
+    """Each OffsetCommit: the generation that it named, and its offsets by partition."""
+    return [
+        (
+            request.generation_id_or_member_epoch,
+            {part.partition_index: part.committed_offset for topic in request.topics for part in topic.partitions},
+        )
+        for request in brokers.of(OffsetCommitRequest)
+    ]
+
+
+async def test_unsubscribe_commits_what_earlier_calls_returned_before_it_leaves_the_group() -> None:
+    async with scripted_group() as brokers, GroupMember(brokers.bootstrap, "g", "t", **SLOW) as member:
+        await member.assigned(2)
+        member.take(ZERO, 5)
+        member.take(ONE, 3)
+        member.poll()
+        member.take(ZERO, 9)
+        member.unsubscribe()
+        assert not member.assignment
+        await brokers.until(lambda: bool(brokers.of(LeaveGroupRequest)))
+        assert commits(brokers) == [(1, {0: 5, 1: 3})], "as a member, and without what is in the user's hands"
+        kinds = [type(asked.request) for asked in brokers.asked]
+        assert kinds.index(OffsetCommitRequest) < kinds.index(LeaveGroupRequest)
+
+
+async def test_unsubscribe_commits_nothing_twice() -> None:
+    async with scripted_group() as brokers, GroupMember(brokers.bootstrap, "g", "t", **SLOW) as member:
+        await member.assigned(2)
+        member.take(ZERO, 5)
+        await member.coordinator.commit(member.subscription.consumed(), timeout=10)
+        member.unsubscribe()
+        await brokers.until(lambda: bool(brokers.of(LeaveGroupRequest)))
+        assert commits(brokers) == [(1, {0: 5})]
+
+
+async def test_unsubscribe_and_stop_at_once() -> None:
+    async with scripted_group() as brokers, GroupMember(brokers.bootstrap, "g", "t", **SLOW) as member:
+        await member.assigned(2)
+        member.take(ZERO, 5)
+        member.poll()
+        member.unsubscribe()
+        await soon(member.leave())
+        assert brokers.committed == {ZERO: 5}
+
+
+async def test_another_subscription_right_after_unsubscribe_loses_no_commit() -> None:
+    async with scripted_group() as brokers, GroupMember(brokers.bootstrap, "g", "t", **SLOW) as member:
+        await member.assigned(2)
+        member.take(ZERO, 5)
+        member.poll()
+        member.unsubscribe()
+        member.subscribe("t")
+        await member.assigned(2)
+        assert brokers.committed == {ZERO: 5}
+
+
+async def test_another_assignment_by_hand_commits_the_former_one_at_once() -> None:
+    async with scripted_group() as brokers, GroupMember(brokers.bootstrap, "g", **SLOW) as member:
+        member.assign(ZERO)
+        member.take(ZERO, 5)
+        member.poll()
+        member.assign(ONE)
+        await brokers.until(lambda: brokers.committed == {ZERO: 5})
+        assert commits(brokers) == [(-1, {0: 5})], "outside of the group"
+        member.take(ONE, 7)
+        member.poll()
+        member.unsubscribe()
+        await brokers.until(lambda: brokers.committed == {ZERO: 5, ONE: 7})
+
+
+async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
+    """Not even whether this member may commit: it would be a warning every few seconds, and a rebalance would wait."""
+    calls: list[Offsets] = []
+
+    async def refuse(offsets: Offsets, *, timeout: float, retry: bool) -> None:
+        calls.append(offsets)
+        raise RebalanceInProgress(ErrorCode.REBALANCE_IN_PROGRESS, "the group assigns")
+
+    subscription = Subscription()
+    backoff = Backoff(0.1, 1.0, Random(1))
+    commits = AutoCommit("g", subscription, refuse, 5.0, 5.0, backoff, lambda topic: True, lambda tp, offset: False)
+    await commits.hand_over(5.0)
+    subscription.assign([ZERO])
+    await commits.hand_over(5.0)
+    subscription.seek(ZERO, 5)
+    commits.stored({ZERO: OffsetAndMetadata(5)})
+    await commits.hand_over(5.0)
+    assert calls == []
+    assert commits.error is None

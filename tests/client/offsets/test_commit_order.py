@@ -1,0 +1,121 @@
+"""Which commit wins, and as whom it is sent: the newest call's, and its caller's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from aiokc import TopicPartition
+from aiokc.client.offsets.async_commits import UnwaitedCommits
+from aiokc.client.offsets.commit_order import Turn, Turns
+from aiokc.client.offsets.group_offsets import AsOfItsTurn, Offsets
+from aiokc.core.group.events import MemberToken
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import CommitFailed, KafkaError, RebalanceInProgress
+from aiokc.testing import Cluster
+from aiokc.types import OffsetAndMetadata
+from aiokc.wire.messages.offsets import OffsetCommitRequest
+
+from ..group.classic.scripted_group import scripted_group
+from ..listening import Noting, Polling, listening
+from ..virtually import virtually
+from .test_group_offsets import T0, T1, at, offsets_of
+
+pytestmark = pytest.mark.timeout(30)
+
+
+# An older one comes late
+
+
+async def test_an_older_commit_does_not_overwrite_a_newer_and_lower_one() -> None:
+    """The user has gone back: what he commits last is what he means, and not the greatest offset."""
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        older = offsets.turns.take()
+        older.end()  # refused once, say: it asks for another turn, in the order of the first
+        await offsets.commit({T0: at(3)}, member=None, timeout=10.0)
+        again = offsets.turns.take(older.order)
+        stored = await offsets.commit({T0: at(8), T1: at(8)}, member=None, timeout=10.0, turn=again)
+        assert stored == {T1: at(8)}
+        assert script.committed == {T0: 3, T1: 8}
+
+
+async def test_what_was_told_late_is_overwritten_by_who_has_gone_further_only() -> None:
+    """Auto-commit told, in its turn, what the user was done with. A commit that waits behind it knows more or less."""
+    async with scripted_group() as script, offsets_of(script) as offsets:
+        auto, behind = offsets.turns.take(), offsets.turns.take()
+        told = AsOfItsTurn(lambda: {T0: at(5), T1: at(5)})
+        await offsets.commit(told, member=None, timeout=10.0, turn=auto)
+        stored = await offsets.commit({T0: at(4), T1: at(7)}, member=None, timeout=10.0, turn=behind)
+        assert stored == {T1: at(7)}
+        assert script.committed == {T0: 5, T1: 7}
+
+
+# Of two generations
+
+
+class _Sent:
+    """Notes who commits what."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[MemberToken | None, dict[TopicPartition, OffsetAndMetadata]]] = []
+
+    async def commit_as(
+        self, member: MemberToken | None, offsets: Offsets, *, timeout: float, retry: bool, turn: Turn | None
+    ) -> None:
+        assert callable(offsets)
+        assert turn is not None
+        self.all.append((member, dict(offsets())))
+        turn.end()
+
+
+async def test_unwaited_commits_of_two_generations_are_two_requests() -> None:
+    """The second is called for by who has joined again since: in the name of the first one it would be refused, or
+    store what another member's partitions are.
+    """
+    turns, sent = Turns(), _Sent()
+    commits = UnwaitedCommits("g", turns, sent.commit_as, 10.0)
+    first, second = MemberToken(1, "m"), MemberToken(2, "m")
+    before = turns.take()  # both wait for this one
+    done: list[tuple[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None]] = []
+    for member, offset in ((first, 1), (first, 2), (second, 3)):
+        commits.add(member, {T0: at(offset)}, lambda offsets, error: done.append((offsets, error)))
+    running = asyncio.ensure_future(commits.run())
+    try:
+        before.end()
+        assert await commits.settled(asyncio.get_running_loop().time() + 10.0)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+    commits.run_callbacks()
+    assert sent.all == [(first, {T0: at(2)}), (second, {T0: at(3)})]
+    assert done == [({T0: at(1)}, None), ({T0: at(2)}, None), ({T0: at(3)}, None)]
+
+
+# Of a cooperative member
+
+
+def test_a_refused_commit_of_a_cooperative_member_is_not_repeated_for_what_went_to_another() -> None:
+    """The commit is refused for the rebalance in which its partition goes: the next owner has it by then."""
+
+    async def story(cluster: Cluster) -> None:
+        options: dict[str, Any] = {"partition_assignment_strategy": ["cooperative-sticky"]}
+        first_hears, second_hears = Noting(), Noting()
+        async with listening(cluster, "t", listener=first_hears, **options) as first, Polling(first):
+            await first_hears.until(lambda: len(first_hears.holds) == 2)
+            second = listening(cluster, "t", listener=second_hears, **options)
+            async with second, Polling(second):
+                refused = cluster.intercept(OffsetCommitRequest, ErrorCode.REBALANCE_IN_PROGRESS)
+                partitions = frozenset(first_hears.holds)
+                commits = {tp: asyncio.ensure_future(first.commit({tp: 1}, timeout_ms=60_000)) for tp in partitions}
+                await second_hears.until(lambda: bool(second_hears.holds))
+                refused.cancel()
+                await asyncio.wait(commits.values())
+                [gone], [kept] = second_hears.holds, first_hears.holds
+                assert isinstance(commits[gone].exception(), RebalanceInProgress | CommitFailed)
+                assert commits[kept].exception() is None
+                assert cluster.committed("g") == {kept: 1}, "what the other one commits must not be overwritten"
+
+    virtually(story, topics={"t": 2}, brokers=1)

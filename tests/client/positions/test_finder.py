@@ -1,0 +1,196 @@
+"""Finding positions where some partitions or brokers give no answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import LATEST, Client, Consumer, TopicPartition
+from aiokc.core.subscription.state import Subscription
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed, BrokerError, RequestTimedOut, UsageError
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import drop
+from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.offsets import ListOffsetsRequest
+
+from ..virtually import virtually
+
+pytestmark = pytest.mark.timeout(30)
+
+ZERO, ONE, MISSING = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("no-such-topic", 0)
+
+
+def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> Consumer:
+    consumer = Consumer(
+        **{
+            "bootstrap_servers": cluster.bootstrap,
+            "auto_offset_reset": "earliest",
+            "allow_auto_create_topics": False,
+            **options,
+        }
+    )
+    consumer.assign(partitions)
+    return consumer
+
+
+async def test_a_partition_without_leader_keeps_no_other_from_its_position() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with reading(cluster, MISSING, ZERO) as consumer, asyncio.timeout(10):
+            assert (await consumer.getone()).value == b"0"
+            with pytest.raises(RequestTimedOut, match="no-such-topic-0"):
+                await consumer.position(MISSING, timeout_ms=100)
+
+
+async def test_many_partitions_are_looked_up_in_portions() -> None:
+    """Neither to write a request nor to read its answer holds the loop for long."""
+    partitions = [TopicPartition("t", number) for number in range(1_201)]
+    async with Cluster(topics={"t": len(partitions)}) as cluster:
+        cluster.append("t", b"0", partition=1_200)
+        sent: list[ListOffsetsRequest] = []
+        cluster.intercept(ListOffsetsRequest, lambda exchange: sent.append(exchange.request))
+        async with reading(cluster, *partitions) as consumer, asyncio.timeout(20):
+            assert (await consumer.getone()).value == b"0"
+            for tp in partitions:  # the record may have come before the other portion was asked for
+                assert await consumer.position(tp) == (1 if tp.partition == 1_200 else 0)
+            await consumer.seek_to_beginning()
+            assert await consumer.end_offsets(partitions) == dict.fromkeys(partitions, 0) | {partitions[-1]: 1}
+        asked = [len(request.topics[0].partitions) for request in sent]
+        assert max(asked) == 1_000
+        assert sum(asked) == 3 * len(partitions)
+
+
+async def test_many_positions_are_set_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer of a thousand partitions would hold the loop for milliseconds."""
+    partitions = [TopicPartition("t", number) for number in range(1_000)]
+    steps = [0]
+    seek = Subscription.seek
+
+    def count(*args: Any, **options: Any) -> None:
+        if steps[-1] == 0:
+            asyncio.get_running_loop().call_soon(steps.append, 0)
+        steps[-1] += 1
+        seek(*args, **options)
+
+    monkeypatch.setattr(Subscription, "seek", count)
+    async with Cluster(topics={"t": len(partitions)}) as cluster:
+        cluster.append("t", b"0", partition=999)
+        async with reading(cluster, *partitions) as consumer, asyncio.timeout(20):
+            assert (await consumer.getone()).value == b"0"
+    assert (max(steps), sum(steps)) == (250, len(partitions))
+
+
+async def test_a_silent_broker_keeps_no_other_from_its_answer() -> None:
+    async with Cluster(brokers=2, topics={"t": 2}) as cluster:
+        silent = cluster.leader("t", 0)
+        assert silent != cluster.leader("t", 1)
+        cluster.append("t", b"0")
+        cluster.append("t", b"1", partition=1)
+        dropped = cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: exchange.broker == silent)
+        async with reading(cluster, ZERO, ONE) as consumer, asyncio.timeout(10):
+            assert (await consumer.getone()).value == b"1"
+            await consumer.seek_to_beginning(ONE)
+            assert (await consumer.getone()).value == b"1"
+            assert dropped.hits == 1, "the silent one is asked once at a time"
+
+
+async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_once() -> None:
+    asked: list[int] = []
+
+    def count(exchange: Exchange) -> None:
+        assert isinstance(exchange.request, ListOffsetsRequest)
+        asked.extend(part.partition_index for topic in exchange.request.topics for part in topic.partitions)
+
+    async with Cluster(topics={"t": 1_100}) as cluster:
+        seen = cluster.intercept(ListOffsetsRequest, count)
+        wanted = [TopicPartition("t", number) for number in range(1_100)]
+        async with reading(cluster, *wanted) as consumer, asyncio.timeout(10):
+            assert await consumer._reading.positions(wanted, timeout=10) == dict.fromkeys(wanted, 0)
+        assert seen.hits == 2
+        assert sorted(asked) == list(range(1_100))
+
+
+async def test_what_passes_is_tried_again_and_what_does_not_is_raised() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        cluster.intercept(ListOffsetsRequest, ErrorCode.OFFSET_NOT_AVAILABLE, times=2)
+        refused = cluster.intercept(ListOffsetsRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=1)
+        async with reading(cluster, ZERO) as consumer:
+            with pytest.raises(AuthorizationFailed, match="t-0"):
+                await consumer.getone()
+            assert refused.hits == 1
+            assert (await consumer.getone()).value == b"0"
+
+
+def test_a_topic_that_does_not_exist_is_no_storm() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with reading(cluster, MISSING, ZERO) as consumer:
+            asked = cluster.intercept(MetadataRequest, lambda exchange: None)
+            await consumer.getmany(timeout_ms=2_000)
+            before = asked.hits
+            await consumer.getmany(timeout_ms=20_000)
+            assert 10 <= asked.hits - before <= 30, "after a while each retry_backoff_max_ms (1 s)"
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+async def test_a_seek_of_several_moves_none_where_one_is_not_assigned() -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", b"0")
+        async with reading(cluster, ZERO) as consumer:
+            await consumer.getone()
+            with pytest.raises(UsageError, match="t-1 is not assigned"):
+                await consumer.seek_to_beginning(ZERO, ONE)
+            assert await consumer.position(ZERO) == 1
+
+
+def test_a_partition_that_its_topic_does_not_have_is_waited_for_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A slip in a number would else look like a topic in which nothing happens."""
+
+    async def story(cluster: Cluster) -> None:
+        async with reading(cluster, ZERO, ONE) as consumer:
+            assert await consumer.getmany(timeout_ms=5_000) == {}
+            cluster.add_partitions("t", 2)
+            cluster.append("t", b"1", partition=1)
+            assert (await consumer.getone()).value == b"1"
+
+    virtually(story, brokers=1, topics={"t": 1})
+    warnings = [record.getMessage() for record in caplog.records if record.name == "aiokc.offsets"]
+    assert warnings == ["t-1 does not exist: its topic has 1 partitions; looking again until it does"]
+
+
+async def test_offsets_of_a_topic_that_cannot_be_are_no_question_of_time() -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        Client(bootstrap_servers=cluster.bootstrap) as client,
+        reading(cluster, ZERO) as consumer,
+        asyncio.timeout(20),
+    ):
+        with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION: topic 'a b'"):
+            await consumer.end_offsets([TopicPartition("a b", 0)])
+        with pytest.raises(BrokerError, match="INVALID_TOPIC_EXCEPTION: topic 'a b'"):
+            await client.list_offsets({TopicPartition("a b", 0): LATEST})
+
+
+async def test_offsets_of_a_topic_that_may_not_be_seen_are_asked_for_once_more_by_the_next_call() -> None:
+    async def forbid(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.topics:
+            topic.error_code, topic.partitions = ErrorCode.TOPIC_AUTHORIZATION_FAILED, []
+        return response
+
+    async with Cluster(topics={"t": 1}) as cluster, Client(bootstrap_servers=cluster.bootstrap) as client:
+        forbidden = cluster.intercept(MetadataRequest, forbid)
+        async with asyncio.timeout(20):
+            with pytest.raises(AuthorizationFailed, match="topic 't'"):
+                await client.list_offsets({ZERO: LATEST})
+            forbidden.cancel()
+            found = (await client.list_offsets({ZERO: LATEST}))[ZERO]
+        assert found is not None
+        assert found.offset == 0

@@ -1,0 +1,200 @@
+"""Where a partition goes on without a position: first start and out of range apart, and who wins over whom."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.client.consumer.consumer import Consumer as ConsumerType
+from aiokc.config import ConsumerConfig, duration_ms
+from aiokc.core.subscription.offset_reset import OffsetReset
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import ConfigError, NoOffsetForPartition, OffsetOutOfRange
+from aiokc.records import NewRecord
+from aiokc.testing import Cluster
+from aiokc.testing.faults import Hold, disconnect
+from aiokc.testing.kafka import LocalKafka
+from aiokc.types import EARLIEST, LATEST
+from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
+from tests.producing import Message, produce
+from tests.unused_faults import may_be_unused
+
+pytestmark = pytest.mark.timeout(60)
+
+T0 = TopicPartition("t", 0)
+
+
+def reading(cluster: Cluster, **options: Any) -> ConsumerType:
+    consumer = Consumer(
+        **{"bootstrap_servers": cluster.bootstrap, "fetch_max_wait_ms": 50, "retry_backoff_ms": 10, **options}
+    )
+    consumer.assign([T0])
+    return consumer
+
+
+async def values(consumer: ConsumerType, count: int) -> list[bytes]:
+    async with asyncio.timeout(20):
+        return [(await consumer.getone()).value or b"" for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("by_duration:PT0S", 0),
+        ("by_duration:PT1.5S", 1_500),
+        ("by_duration:PT0,25S", 250),
+        ("by_duration:P1DT2H3M4.005S", 93_784_005),
+        ("by_duration:p7d", 604_800_000),
+        ("earliest", None),
+    ],
+)
+def test_durations(policy: str, expected: int | None) -> None:
+    assert duration_ms(policy) == expected
+
+
+@pytest.mark.parametrize("name", ["auto_offset_reset", "offset_out_of_range_reset"])
+@pytest.mark.parametrize(
+    "wrong", ["by_duration:", "by_duration:P", "by_duration:PT", "by_duration:1H", "by_duration:PT-1H", "early", ""]
+)
+def test_what_is_no_policy_is_refused(name: str, wrong: str) -> None:
+    options: dict[str, Any] = {name: wrong}
+    with pytest.raises(ConfigError, match="by_duration"):
+        ConsumerConfig(**options)
+
+
+def test_policies_as_timestamps() -> None:
+    assert [OffsetReset(policy).timestamp(100.0) for policy in ("earliest", "latest", "none")] == [
+        EARLIEST,
+        LATEST,
+        None,
+    ]
+    assert OffsetReset("by_duration:PT10S").timestamp(100.0) == 90_000
+    assert OffsetReset("by_duration:PT10M").timestamp(100.0) == 0, "never one of the special timestamps"
+
+
+async def test_by_duration_starts_at_the_first_record_that_is_young_enough() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        now = cluster._state.now_ms()
+        for hours in (3, 2, 1):
+            cluster.append("t", NewRecord(b"%d" % hours, timestamp=now - hours * 3_600_000))
+        async with reading(cluster, auto_offset_reset="by_duration:PT150M") as consumer:
+            assert await values(consumer, 2) == [b"2", b"1"]
+
+
+async def test_by_duration_starts_at_the_end_where_nothing_is_young_enough() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", NewRecord(b"old", timestamp=cluster._state.now_ms() - 7_200_000))
+        async with reading(cluster, auto_offset_reset="by_duration:PT1H") as consumer:
+            assert await consumer.position(T0) == 1
+            cluster.append("t", b"new")
+            assert await values(consumer, 1) == [b"new"]
+
+
+@pytest.mark.every_kafka
+async def test_by_duration_with_kafka(kafka: LocalKafka, topic_name: str) -> None:
+    kafka.create_topic(topic_name, 2)
+    hour, now = 3_600_000, round(time.time() * 1000)
+    old = [Message(b"%d" % age, timestamp=now - age * hour, partition=0) for age in (3, 2, 1)]
+    nothing_young = Message(b"old", timestamp=now - 4 * hour, partition=1)
+    await asyncio.to_thread(produce, kafka.bootstrap, topic_name, [*old, nothing_young])
+    young, behind_all = (TopicPartition(topic_name, number) for number in (0, 1))
+    consumer = Consumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="by_duration:PT150M")
+    consumer.assign([young, behind_all])
+    async with consumer:
+        assert [await consumer.position(tp) for tp in (young, behind_all)] == [1, 1]
+        assert await values(consumer, 2) == [b"2", b"1"]
+        late = Message(b"written later, and older", timestamp=now - 5 * hour, partition=1)
+        await asyncio.to_thread(produce, kafka.bootstrap, topic_name, [late])
+        assert await values(consumer, 1) == [late.value]
+
+
+async def test_out_of_range_has_a_policy_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    """First start at the end, but after a loss go on with what is left; the log names both offsets."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        for number in range(5):
+            cluster.append("t", b"%d" % number)
+        async with reading(cluster, offset_out_of_range_reset="earliest") as consumer:
+            assert await consumer.position(T0) == 5
+            consumer.seek(T0, 0)
+            cluster.trim("t", to=3)
+            with caplog.at_level(logging.WARNING, "aiokc.offsets"):
+                assert await values(consumer, 2) == [b"3", b"4"]
+            assert "t-0: position reset from offset 0 to offset 3 (earliest)" in caplog.text
+
+
+async def test_an_error_for_out_of_range_only() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        for number in range(5):
+            cluster.append("t", b"%d" % number)
+        async with reading(cluster, auto_offset_reset="earliest", offset_out_of_range_reset="none") as consumer:
+            assert await values(consumer, 1) == [b"0"]
+            consumer.seek(T0, 99)
+            with pytest.raises(OffsetOutOfRange, match=r"t-0 at 99: .*so says broker 1"):
+                await values(consumer, 1)
+
+
+async def test_a_seek_wins_over_a_lookup_that_is_under_way() -> None:
+    """Scenario 18 (O4)."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0", b"1", b"2")
+        hold = Hold()
+        cluster.intercept(ListOffsetsRequest, hold, times=1)
+        async with reading(cluster, auto_offset_reset="earliest") as consumer:
+            await hold.arrived()
+            consumer.seek(T0, 2)
+            hold.release()
+            assert await values(consumer, 1) == [b"2"]
+
+
+async def test_a_seek_wins_over_committed_offsets_that_come_late() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0", b"1", b"2")
+        async with reading(cluster, group_id="g", auto_offset_reset="earliest") as first:
+            assert await values(first, 1) == [b"0"]
+            await first.commit()
+        hold = Hold()
+        held = cluster.intercept(OffsetFetchRequest, hold, times=1)
+        async with reading(cluster, group_id="g", auto_offset_reset="earliest") as consumer:
+            await hold.arrived()
+            consumer.seek(T0, 2)
+            hold.release()
+            assert await values(consumer, 1) == [b"2"]
+            assert held.hits == 1
+
+
+async def test_a_seek_answers_the_question_for_a_missing_offset() -> None:
+    """The error was found before the user's seek, and is not raised after it."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with reading(cluster, auto_offset_reset="none") as consumer:
+            async with asyncio.timeout(10):
+                while consumer._reading.finder._error is None:
+                    await consumer._reading.finder.found.wait()
+            consumer.seek(T0, 0)
+            assert await values(consumer, 1) == [b"0"]
+        async with reading(cluster, auto_offset_reset="none") as consumer:
+            with pytest.raises(NoOffsetForPartition, match="t-0"):
+                await values(consumer, 1)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.STALE_MEMBER_EPOCH, disconnect()],
+    ids=["not coordinator", "loading", "stale member epoch", "connection lost"],
+)
+async def test_trouble_with_the_coordinator_never_becomes_a_reset(trouble: Any) -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0", b"1")
+        async with reading(cluster, group_id="g", auto_offset_reset="earliest") as first:
+            assert await values(first, 1) == [b"0"]
+            await first.commit()
+        failing = cluster.intercept(OffsetFetchRequest, trouble, times=2)
+        listed = may_be_unused(cluster.intercept(ListOffsetsRequest, lambda exchange: None))
+        async with reading(cluster, group_id="g", auto_offset_reset="earliest") as consumer:
+            assert await values(consumer, 1) == [b"1"]
+            assert (failing.hits, listed.hits) == (2, 0)

@@ -1,0 +1,383 @@
+"""Topics that are deleted and created again beside a group: no record of the new one is passed over, and nothing that
+was read from the old one is committed for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from aiokc import Consumer, OffsetAndMetadata, TopicPartition
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import BrokerError, CommitFailed, KafkaError
+from aiokc.testing import Cluster
+from aiokc.testing.faults import Hold
+from aiokc.testing.kafka import LocalKafka
+from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest
+from tests.producing import produce
+
+from ..virtually import virtually
+
+pytestmark = pytest.mark.timeout(60)
+
+ZERO = TopicPartition("ev", 0)
+OLD = [b"old %d" % number for number in range(20)]
+NEW = [b"new %d" % number for number in range(30)]
+ASSIGNORS = ["range", "cooperative-sticky"]
+#: How long the topic is away, in seconds; None: it is created again at once.
+AWAY = [None, 0.05, 0.3, 1.5]
+
+
+def member(cluster: Cluster, **options: Any) -> Consumer:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": cluster.bootstrap,
+        "group_id": "g",
+        "auto_offset_reset": "earliest",
+        "session_timeout_ms": 10_000,
+        "heartbeat_interval_ms": 500,
+        **options,
+    }
+    consumer = Consumer(**settings)
+    if settings["group_id"]:
+        consumer.subscribe(["ev"])
+    return consumer
+
+
+async def recreate(cluster: Cluster, away: float | None, *, write: Sequence[bytes] = NEW) -> None:
+    cluster.delete_topic("ev")
+    if away is not None:
+        await asyncio.sleep(away)
+    if "ev" not in cluster._state.topics.by_name:  # else a member has asked for it, and so it is there again
+        cluster.create_topic("ev", 1)
+    if write:
+        cluster.append("ev", *write)
+
+
+async def read(consumer: Consumer, until: bytes, *, within: float = 30.0) -> list[bytes]:
+    """The values that are returned, in calls of at most ten, until that one is; or the time is over."""
+    got: list[bytes] = []
+    try:
+        async with asyncio.timeout(within):
+            while until not in got:
+                for records in (await consumer.getmany(max_records=10, timeout_ms=1_000)).values():
+                    got += [record.value or b"" for record in records]
+    except TimeoutError:
+        pass
+    return got
+
+
+async def heard_of_it(cluster: Cluster, consumer: Consumer) -> None:
+    """The metadata know the topic that is there now."""
+    metadata = consumer._reading.link.metadata
+    there = cluster._state.topics.named("ev").topic_id
+    async with asyncio.timeout(20):
+        while metadata.cluster.topic_id("ev") != there:
+            metadata.request_update()
+            await metadata.changed.wait()
+
+
+def with_old_records(story: Any, **options: Any) -> None:
+    async def begin(cluster: Cluster) -> None:
+        cluster.append("ev", *OLD)
+        await story(cluster)
+
+    virtually(begin, **{"brokers": 1, "topics": {"ev": 1}, **options})
+
+
+@pytest.mark.parametrize("as_version", ["3.1", "4.0", "4.3"])
+@pytest.mark.parametrize("away", AWAY)
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_who_polls_reads_all_of_the_new_topic(assignor: str, away: float | None, as_version: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with member(cluster, partition_assignment_strategy=[assignor], auto_commit_interval_ms=200) as consumer:
+            assert await read(consumer, OLD[-1]) == OLD
+            polling = asyncio.create_task(read(consumer, NEW[-1]))
+            await asyncio.sleep(1)
+            assert cluster.committed("g") == {ZERO: 20}
+            await recreate(cluster, away)
+            assert await polling == NEW
+            await read(consumer, b"nothing", within=2)
+            assert cluster.committed("g") == {ZERO: 30}
+
+    with_old_records(story, as_version=as_version)
+
+
+@pytest.mark.parametrize("away", AWAY)
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_who_holds_a_batch_reads_all_of_the_new_topic(reset: str, assignor: str, away: float | None) -> None:
+    """With "latest", too: the old topic was read, and what is in the new one was written since."""
+
+    async def story(cluster: Cluster) -> None:
+        options: dict[str, Any] = {"partition_assignment_strategy": [assignor], "auto_offset_reset": reset}
+        consumer = member(cluster, auto_commit_interval_ms=200, **options)
+        async with consumer:
+            await consumer.getmany(timeout_ms=500)
+            await consumer.seek_to_beginning()
+            assert len((await consumer.getmany(timeout_ms=5_000))[ZERO]) == 20
+            await recreate(cluster, away)
+            await asyncio.sleep(1)
+            assert cluster.committed("g").get(ZERO, 0) == 0
+            assert await read(consumer, NEW[-1]) == NEW
+
+    with_old_records(story)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("what", ["batch", "offsets", "everything", "its offsets"])
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_what_was_read_from_the_old_topic_is_not_committed_for_the_new_one(
+    assignor: str, what: str, is_known: bool
+) -> None:
+    """Whether the member has heard of the new one, or the coordinator is the first to say so."""
+
+    async def story(cluster: Cluster) -> None:
+        options: dict[str, Any] = {"partition_assignment_strategy": [assignor], "enable_auto_commit": False}
+        async with member(cluster, **options) as consumer:
+            batch = await consumer.getmany(timeout_ms=5_000)
+            assert len(batch[ZERO]) == 20
+            await recreate(cluster, None)
+            if is_known:
+                metadata = consumer._reading.link.metadata
+                metadata.request_update()
+                await metadata.changed.wait()
+            given: dict[str, Any] = {"batch": batch, "offsets": {ZERO: 20}, "its offsets": batch.next_offsets}
+            with pytest.raises(CommitFailed, match=r"deleted and\s+created again"):
+                await consumer.commit(given.get(what))
+            assert cluster.committed("g") == {}
+            assert await read(consumer, NEW[-1]) == NEW
+            await consumer.commit()
+            assert cluster.committed("g") == {ZERO: 30}
+            with pytest.raises(CommitFailed):
+                await consumer.commit(batch)
+            assert cluster.committed("g") == {ZERO: 30}
+
+    with_old_records(story)
+
+
+def test_a_crash_after_a_refused_commit_loses_no_record_of_the_new_topic() -> None:
+    async def story(cluster: Cluster) -> None:
+        first = member(cluster, enable_auto_commit=False)
+        async with first:
+            batch = await first.getmany(timeout_ms=5_000)
+            await recreate(cluster, None)
+            with pytest.raises(CommitFailed):
+                await first.commit(batch)
+        async with member(cluster) as second:
+            assert await read(second, NEW[-1]) == NEW
+
+    with_old_records(story)
+
+
+def test_commit_soon_reports_what_is_of_the_old_topic_and_stores_the_rest() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.create_topic("other", 1)
+        cluster.append("other", b"x")
+        reports: list[KafkaError | None] = []
+        consumer = member(cluster, enable_auto_commit=False)
+        consumer.subscribe(["ev", "other"])
+        async with consumer:
+            batches: dict[TopicPartition, Any] = {}
+            while len(batches) < 2:
+                batches |= (await consumer.getmany(timeout_ms=5_000)).next_offsets
+            await recreate(cluster, None)
+            await heard_of_it(cluster, consumer)
+            consumer.commit_soon(batches, lambda offsets, error: reports.append(error))
+            await asyncio.sleep(1)
+            await consumer.getmany(timeout_ms=0)
+            assert [type(error) for error in reports] == [CommitFailed]
+            assert cluster.committed("g") == {TopicPartition("other", 0): 1}
+
+    with_old_records(story)
+
+
+@pytest.mark.parametrize("as_version", ["4.0", "4.3"])
+def test_a_commit_that_is_tried_until_the_name_exists_again_is_not_stored(as_version: str) -> None:
+    """Given offsets are of the topic that is there when the user calls: not of the one at the last attempt."""
+
+    async def story(cluster: Cluster) -> None:
+        async with member(cluster, enable_auto_commit=False, allow_auto_create_topics=False) as consumer:
+            await read(consumer, OLD[-1])
+            cluster.delete_topic("ev")
+            cluster.intercept(OffsetCommitRequest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, times=None)
+            commit = asyncio.create_task(consumer.commit({ZERO: 20}))
+            await asyncio.sleep(0.03)
+            assert not commit.done()
+            cluster.create_topic("ev", 1)
+            cluster.append("ev", *NEW)
+            if as_version == "4.0":  # by name, and the coordinator can't tell: only the metadata can
+                await heard_of_it(cluster, consumer)
+            cluster.heal()
+            with pytest.raises(CommitFailed, match="deleted and created again"):
+                await commit
+            assert cluster.committed("g") == {}
+
+    with_old_records(story, as_version=as_version, brokers=1)
+
+
+@pytest.mark.parametrize("away", AWAY)
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_the_last_commit_of_a_revocation_is_not_stored_for_the_new_topic(assignor: str, away: float | None) -> None:
+    """A member joins just then: what was read of the old topic is to be committed before the partition goes."""
+
+    async def story(cluster: Cluster) -> None:
+        options: dict[str, Any] = {"partition_assignment_strategy": [assignor]}
+        async with member(cluster, auto_commit_interval_ms=600_000, **options) as first:
+            assert await read(first, OLD[-1]) == OLD
+            async with member(cluster, **options) as second:
+                both = [asyncio.create_task(read(one, b"nothing", within=20)) for one in (first, second)]
+                await recreate(cluster, away)
+                got = [value for task in both for value in await task]
+                assert sorted(got) == sorted(NEW)
+
+    with_old_records(story)
+
+
+@pytest.mark.parametrize("away", [None, 5.0])
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_seek_made_in_the_old_topic_does_not_hold_in_the_new_one(by_hand: bool, away: float | None) -> None:
+    """Also where nothing was fetched since: the partition is paused."""
+
+    async def story(cluster: Cluster) -> None:
+        consumer = member(cluster, enable_auto_commit=False, group_id=None if by_hand else "g")
+        if by_hand:
+            consumer.assign([ZERO])
+        async with consumer:
+            assert await read(consumer, OLD[-1]) == OLD
+            consumer.pause(ZERO)
+            consumer.seek(ZERO, 10)
+            await recreate(cluster, away)
+            if away is None:
+                await heard_of_it(cluster, consumer)
+            await consumer.getmany(timeout_ms=2_000)
+            consumer.resume(ZERO)
+            assert await read(consumer, NEW[-1]) == NEW
+
+    with_old_records(story)
+
+
+def test_an_offset_of_the_new_topic_is_committed_although_it_is_the_same_number() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with member(cluster, auto_commit_interval_ms=200) as consumer:
+            assert await read(consumer, OLD[-1]) == OLD
+            await read(consumer, b"nothing", within=2)
+            assert cluster.committed("g") == {ZERO: 20}
+            await recreate(cluster, None, write=NEW[:20])
+            assert await read(consumer, NEW[19]) == NEW[:20]
+            await read(consumer, b"nothing", within=2)
+            assert cluster.committed("g") == {ZERO: 20}
+
+    with_old_records(story)
+
+
+def test_everything_is_not_stored_while_the_user_holds_records_of_the_old_topic() -> None:
+    """Once the fetcher has begun anew, too: to return would say that they are stored. Then he polls, and it is well."""
+
+    async def story(cluster: Cluster) -> None:
+        async with member(cluster, enable_auto_commit=False) as consumer:
+            assert len((await consumer.getmany(timeout_ms=5_000))[ZERO]) == 20
+            await recreate(cluster, None, write=())
+            await heard_of_it(cluster, consumer)
+            await asyncio.sleep(2)
+            with pytest.raises(CommitFailed):
+                await consumer.commit()
+            assert cluster.committed("g") == {}
+            assert await consumer.getmany(timeout_ms=0) == {}
+            await consumer.commit()
+            assert cluster.committed("g") == {ZERO: 0}
+
+    with_old_records(story)
+
+
+def test_with_brokers_that_know_offsets_by_name_a_wrong_one_is_mended_as_soon_as_it_is_known() -> None:
+    """The metadata are older than the topic, and the name is all that such a commit says."""
+
+    async def story(cluster: Cluster) -> None:
+        async with member(cluster, auto_commit_interval_ms=200) as consumer:
+            assert len((await consumer.getmany(timeout_ms=5_000))[ZERO]) == 20
+            unheard = Hold()
+            cluster.intercept(MetadataRequest, unheard, times=1)
+            consumer._reading.link.metadata.request_update()
+            await unheard.arrived()
+            await recreate(cluster, None, write=())
+            assert await consumer.getmany(timeout_ms=1_000) == {}
+            assert cluster.committed("g") == {ZERO: 20}
+            unheard.release()
+            assert await consumer.getmany(timeout_ms=2_000) == {}
+            assert cluster.committed("g") == {ZERO: 0}
+
+    with_old_records(story, as_version="4.0")
+
+
+def test_a_commit_names_the_id_of_each_offset_and_no_other() -> None:
+    async def story(cluster: Cluster) -> None:
+        named: list[Any] = []
+        cluster.intercept(OffsetCommitRequest, lambda exchange: named.extend(exchange.request.topics))
+        old = cluster._state.topics.named("ev").topic_id
+        async with member(cluster, enable_auto_commit=False) as consumer:
+            batch = await consumer.getmany(timeout_ms=5_000)
+            assert batch.next_offsets == {ZERO: OffsetAndMetadata(20, "", 0)}
+            assert batch.next_offsets[ZERO].topic_id == old
+            await consumer.commit(batch)
+            committed = (await consumer.committed(ZERO))[ZERO]
+            assert committed is not None
+            assert committed.topic_id == old
+            await recreate(cluster, None)
+            with pytest.raises(CommitFailed):
+                await consumer.commit({ZERO: committed})
+        assert {topic.topic_id for topic in named} == {old}
+
+    with_old_records(story)
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize("away", [0.05, 0.6, 1.5])
+async def test_no_record_of_a_new_topic_is_passed_over_with_kafka(
+    kafka: LocalKafka, topic_name: str, assignor: str, away: float
+) -> None:
+    """A member polls, or holds a batch and commits it, while the topic is deleted and created again, three times."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    tp = TopicPartition(topic_name, 0)
+    kafka.create_topic(topic_name)
+    await asyncio.to_thread(produce, kafka.bootstrap, topic_name, [b"0 %d" % number for number in range(20)])
+    consumer = Consumer(
+        bootstrap_servers=kafka.bootstrap,
+        group_id=topic_name,
+        auto_offset_reset="earliest",
+        auto_commit_interval_ms=100,
+        allow_auto_create_topics=False,
+        partition_assignment_strategy=[assignor],
+    )
+    consumer.subscribe([topic_name])
+    async with consumer, asyncio.timeout(200):
+        assert len(await read(consumer, b"0 19")) == 20
+        for number in range(1, 4):
+            polls = number != 2  # else it holds what was returned last
+            polling = asyncio.create_task(read(consumer, b"%d 29" % number, within=60)) if polls else None
+            await asyncio.to_thread(admin.delete_topics([topic_name])[topic_name].result, 30)
+            await asyncio.sleep(away)
+            await created(kafka, topic_name)
+            new = [b"%d %d" % (number, index) for index in range(30)]
+            await asyncio.to_thread(produce, kafka.bootstrap, topic_name, new)
+            got = await (polling or read(consumer, new[-1], within=60))
+            assert got == new
+        await read(consumer, b"nothing", within=1)
+        committed = (await consumer.committed(tp))[tp]
+        assert committed is not None
+        assert committed.offset == 30
+
+
+async def created(kafka: LocalKafka, name: str) -> None:
+    """A broker still refuses the name for a moment after the topic is deleted."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await asyncio.to_thread(kafka.create_topic, name)
+            except BrokerError:
+                await asyncio.sleep(0.05)

@@ -1,0 +1,460 @@
+"""Logs that lose what was read from them (KIP-320), and topics that are made again (KIP-516)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from aiokc import Consumer, OffsetAndMetadata, TopicPartition
+from aiokc.client.consumer.consumer import Consumer as ConsumerType
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed, LogTruncated, OffsetOutOfRange
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import Hold, Interception
+from aiokc.testing.kafka import LocalKafka
+from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
+from tests.producing import produce
+from tests.unused_faults import may_be_unused
+
+pytestmark = pytest.mark.timeout(60)
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+# 4.4 finds divergence in the answers to Fetch too (version 12); 2.1 has only OffsetForLeaderEpoch, and no topic ids.
+versions = pytest.mark.parametrize("version", ["4.4", "2.3"])
+
+
+def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> ConsumerType:
+    consumer = Consumer(
+        **{
+            "bootstrap_servers": cluster.bootstrap,
+            "auto_offset_reset": "earliest",
+            "fetch_max_wait_ms": 50,
+            "retry_backoff_ms": 10,
+            **options,
+        }
+    )
+    consumer.assign(partitions)
+    return consumer
+
+
+async def values(consumer: ConsumerType, count: int) -> list[bytes]:
+    async with asyncio.timeout(20):
+        return [(await consumer.getone()).value or b"" for _ in range(count)]
+
+
+def write(cluster: Cluster, *values: bytes) -> None:
+    """One batch each: a log is truncated between batches."""
+    for value in values:
+        cluster.append("t", value)
+
+
+@versions
+async def test_a_new_leader_with_the_same_log_is_read_on(version: str) -> None:
+    async with Cluster(brokers=3, topics={"t": 1}, as_version=version) as cluster:
+        write(cluster, b"0", b"1")
+        asked = cluster.intercept(OffsetForLeaderEpochRequest, lambda exchange: None)
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 2) == [b"0", b"1"]
+            cluster.move_leader("t")
+            write(cluster, b"2")
+            assert await values(consumer, 1) == [b"2"]
+            assert asked.hits == 1, "before anything is fetched from the new leader"
+
+
+@versions
+async def test_truncation_resets_to_the_diverging_offset_where_a_policy_allows_it(
+    version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster(brokers=3, topics={"t": 1}, as_version=version) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 4) == [b"0", b"1", b"2", b"3"]
+            with caplog.at_level(logging.WARNING, "aiokc.offsets"):
+                cluster.truncate("t", to=2)
+                write(cluster, b"x", b"y", b"z")
+                assert await values(consumer, 3) == [b"x", b"y", b"z"], "the log is longer than it was, and another one"
+            assert "under offset 4" in caplog.text
+            assert "offset 2" in caplog.text
+
+
+@versions
+async def test_truncation_is_an_error_with_the_safe_offset_where_there_is_no_policy(version: str) -> None:
+    async with Cluster(brokers=3, topics={"t": 1}, as_version=version) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 4) == [b"0", b"1", b"2", b"3"]
+            cluster.truncate("t", to=2)
+            write(cluster, b"x", b"y", b"z")
+            for _ in range(2):
+                with pytest.raises(LogTruncated, match="t-0 at 4") as caught:
+                    await values(consumer, 1)
+                assert (caught.value.offsets, caught.value.safe_offsets) == ({ZERO: 4}, {ZERO: 2})
+                assert isinstance(caught.value, OffsetOutOfRange)
+                assert caught.value.found == ""
+            consumer.seek(ZERO, caught.value.safe_offsets[ZERO])
+            assert await values(consumer, 3) == [b"x", b"y", b"z"]
+
+
+async def test_what_was_only_fetched_ahead_is_fetched_again_and_nobody_is_bothered() -> None:
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"0", b"1"]
+            async with asyncio.timeout(10):
+                while consumer._reading.fetcher._buffer.frontier(ZERO, consumer._reading.subscription[ZERO])[0] < 4:
+                    await consumer._reading.fetcher.arrived.wait()
+            cluster.truncate("t", to=2)
+            write(cluster, b"x", b"y", b"z")
+            asked = cluster.intercept(OffsetForLeaderEpochRequest, lambda exchange: None)
+            consumer._reading.link.metadata.request_update()
+            async with asyncio.timeout(10):
+                await asked.caught(2)
+            assert await values(consumer, 3) == [b"x", b"y", b"z"]
+            assert asked.hits == 2, "first for what was fetched ahead, then for the position"
+
+
+async def test_a_leader_that_parts_from_what_was_read_says_so_in_its_answer() -> None:
+    """Fetch v12 (KIP-595): the first leader is still believed to lead, and its log was exchanged under it."""
+    async with Cluster(brokers=1, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        cluster.truncate("t", to=2)  # the epoch rises, nothing is lost
+        write(cluster, b"2", b"3")
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 4) == [b"0", b"1", b"2", b"3"]
+            partition = cluster._partition("t", 0)
+            partition.log.truncate(3)
+            partition.wake()
+            async with asyncio.timeout(10):
+                while await consumer.position(ZERO) != 3:
+                    await consumer._reading.fetcher.arrived.wait()
+            write(cluster, b"x")
+            assert await values(consumer, 1) == [b"x"]
+
+
+async def test_a_committed_epoch_is_compared_before_the_first_fetch() -> None:
+    """O10: offset 3 was committed by who read epoch 0 up to there; the log of now has other records below it."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        cluster.truncate("t", to=2)
+        write(cluster, b"x", b"y", b"z")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(4, leader_epoch=0))
+            with pytest.raises(LogTruncated) as caught:
+                await values(consumer, 1)
+            assert caught.value.safe_offsets == {ZERO: 2}
+            consumer.seek(ZERO, OffsetAndMetadata(4, leader_epoch=1))
+            assert await values(consumer, 1) == [b"z"]
+
+
+@versions
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+async def test_the_epoch_of_a_leader_that_wrote_nothing_is_no_truncation(reset: str, version: str) -> None:
+    """ListOffsets names the epoch of the leader that it asks. No record has it, so the next leader's log does not know
+    it: as in a rolling restart, where a quiet partition has two leaders one after the other.
+    """
+    async with Cluster(brokers=3, topics={"t": 1}, as_version=version) as cluster:
+        write(cluster, b"0", b"1")
+        cluster.move_leader("t")
+        async with reading(cluster, ZERO, auto_offset_reset=reset) as consumer:
+            await consumer.seek_to_end()
+            compared = cluster.intercept(OffsetForLeaderEpochRequest, lambda exchange: None)
+            cluster.move_leader("t")
+            write(cluster, b"2")
+            assert await values(consumer, 1) == [b"2"]
+            assert compared.hits >= 1
+            cluster.move_leader("t")
+            write(cluster, b"3")
+            assert await values(consumer, 1) == [b"3"]
+
+
+async def test_a_commit_under_a_leader_that_wrote_nothing_is_read_on_from() -> None:
+    """It carries the epoch that ListOffsets gave, whichever client made it."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        for _ in range(2):
+            cluster.move_leader("t")
+        write(cluster, b"2")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(2, leader_epoch=1))
+            assert await values(consumer, 1) == [b"2"]
+
+
+async def test_a_leader_from_before_a_commit_is_not_asked_about_it() -> None:
+    """O10: its broker has not heard yet that it was deposed, nor has the one that the metadata come from. It would call
+    the epoch of the commit unknown, which means in a leader that the log was truncated.
+    """
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        partition = cluster._partition("t", 0)
+        leader, epoch = partition.leader, partition.leader_epoch
+        cluster.move_leader("t")
+        write(cluster, b"2", b"3")
+
+        async def yesterday(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            for topic in response.topics:
+                topic.partitions[0].leader_id, topic.partitions[0].leader_epoch = leader, epoch
+            return response
+
+        async def deposed(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            for topic in response.topics:
+                for end in topic.partitions:
+                    end.error_code, end.leader_epoch, end.end_offset = ErrorCode.NONE, -1, -1
+            return response
+
+        old = cluster.intercept(MetadataRequest, yesterday)
+        trap = cluster.intercept(OffsetForLeaderEpochRequest, deposed, where=lambda exchange: exchange.broker == leader)
+        may_be_unused(trap)  # the consumer waits for newer metadata before it asks
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(3, leader_epoch=1))
+            waiting = asyncio.create_task(values(consumer, 1))
+            async with asyncio.timeout(10):
+                await old.caught(3)
+            old.cancel()
+            assert await waiting == [b"3"]
+        assert trap.hits == 0
+
+
+async def test_an_epoch_that_no_leader_ever_had_holds_nothing_up_for_ever() -> None:
+    """The log was restored from somewhere else, say, and its epochs began anew; the commits were kept."""
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        async with reading(cluster, ZERO, auto_offset_reset="none", request_timeout_ms=200) as consumer:
+            consumer.seek(ZERO, OffsetAndMetadata(1, leader_epoch=7))
+            with pytest.raises(LogTruncated):
+                await values(consumer, 1)
+
+
+async def test_a_seek_while_the_leader_is_asked_wins() -> None:
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1", b"2", b"3")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 4) == [b"0", b"1", b"2", b"3"]
+            hold = Hold()
+            cluster.intercept(OffsetForLeaderEpochRequest, hold, times=1)
+            cluster.truncate("t", to=2)
+            write(cluster, b"x")
+            waiting = asyncio.create_task(values(consumer, 1))
+            async with asyncio.timeout(10):
+                await hold.arrived()
+            consumer.seek(ZERO, 1)
+            hold.release()
+            assert await waiting == [b"1"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+async def test_what_passes_is_asked_again(code: ErrorCode) -> None:
+    async with Cluster(brokers=3, topics={"t": 1}) as cluster:
+        write(cluster, b"0")
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 1) == [b"0"]
+            refused = cluster.intercept(OffsetForLeaderEpochRequest, code, times=2)
+            cluster.move_leader("t")
+            write(cluster, b"1")
+            assert await values(consumer, 1) == [b"1"]
+            assert refused.hits == 2
+
+
+async def test_a_topic_that_may_not_be_described_is_an_error_of_that_partition() -> None:
+    async with Cluster(brokers=3, topics={"t": 2}) as cluster:
+        write(cluster, b"0")
+        async with reading(cluster, ZERO, ONE) as consumer:
+            assert await values(consumer, 1) == [b"0"]
+            cluster.intercept(OffsetForLeaderEpochRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED, times=1)
+            cluster.move_leader("t")
+            cluster.append("t", b"other", partition=1)
+            write(cluster, b"1")
+            got: list[bytes] = []
+            errors = 0
+            while len(got) < 2:
+                try:
+                    got += await values(consumer, 1)
+                except AuthorizationFailed:
+                    errors += 1
+            assert (sorted(got), errors) == ([b"1", b"other"], 1)
+
+
+@pytest.mark.parametrize("longer", [False, True], ids=["shorter", "longer"])
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+async def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+    reset: str, longer: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By assign() too; also where the position exists in the new log."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        async with reading(cluster, ZERO, auto_offset_reset=reset) as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"0", b"1"]
+            cluster.recreate_topic("t")
+            expected = [b"a", b"b", b"c", b"d"] if longer else [b"a"]
+            write(cluster, *expected)
+            assert await values(consumer, len(expected)) == expected
+    warning = "t-0: the topic was deleted and created again: leaving offset 2 for the beginning of the new log"
+    assert [one.message for one in caplog.records if "created again" in one.message] == [warning]
+
+
+async def test_a_topic_that_was_made_again_is_an_error_where_there_is_no_policy() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"0", b"1"]
+            cluster.recreate_topic("t")
+            write(cluster, b"a", b"b", b"c")
+            for _ in range(2):
+                with pytest.raises(LogTruncated, match="deleted and created again") as caught:
+                    await values(consumer, 1)
+            assert caught.value.safe_offsets == {ZERO: 0}
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 3) == [b"a", b"b", b"c"]
+
+
+class OldIds:
+    """The brokers name the topic by the id that it had when this was made, in so many answers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._id = cluster._state.topics.named("t").topic_id
+
+    def answer(self, times: int | None = 1) -> Interception:
+        return self._cluster.intercept(MetadataRequest, self._say, times=times)
+
+    async def _say(self, exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.topics:
+            topic.topic_id = self._id
+        return response
+
+
+async def refreshed(consumer: ConsumerType, count: int = 1) -> None:
+    """Until the metadata were refreshed so often."""
+    metadata = consumer._reading.link.metadata
+    until = metadata.cluster.version + count
+    async with asyncio.timeout(20):
+        while metadata.cluster.version < until:
+            metadata.request_update()
+            await metadata.changed.wait()
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+async def test_a_broker_that_still_knows_the_old_topic_repeats_nothing(reset: str) -> None:
+    """The client has heard of the new one from another broker, and reads it."""
+    async with Cluster(topics={"t": 1}) as cluster:
+        write(cluster, b"0", b"1")
+        old = OldIds(cluster)
+        async with reading(cluster, ZERO, auto_offset_reset=reset) as consumer:
+            consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"0", b"1"]
+            cluster.recreate_topic("t")
+            write(cluster, b"a", b"b")
+            if reset == "none":
+                with pytest.raises(LogTruncated):
+                    await values(consumer, 1)
+                consumer.seek(ZERO, 0)
+            assert await values(consumer, 2) == [b"a", b"b"]
+            for _ in range(3):
+                lagging = old.answer(times=2)
+                await refreshed(consumer, 3)
+                assert lagging.hits == 2
+            write(cluster, b"c")
+            assert await values(consumer, 1) == [b"c"]
+
+
+async def test_who_began_with_the_new_topic_and_took_the_old_one_for_newer_reads_on() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        old = OldIds(cluster)
+        cluster.recreate_topic("t")
+        write(cluster, b"a", b"b")
+        async with reading(cluster, ZERO) as consumer:
+            assert await values(consumer, 2) == [b"a", b"b"]
+            lagging = old.answer(times=1)
+            await refreshed(consumer)
+            assert lagging.hits == 1
+            write(cluster, b"c")
+            got = await values(consumer, 1)
+            while got[-1] != b"c":
+                got += await values(consumer, 1)
+            assert got in ([b"c"], [b"a", b"b", b"c"])
+
+
+@pytest.mark.parametrize("reset", ["latest", "none"])
+async def test_a_topic_that_was_made_again_with_kafka(kafka: LocalKafka, topic_name: str, reset: str) -> None:
+    """The new log is longer than the position: nothing but the id of the topic says that it is another one."""
+    tp, new = TopicPartition(topic_name, 0), [b"new %d" % number for number in range(9)]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    kafka.create_topic(topic_name)
+    await asyncio.to_thread(produce, kafka.bootstrap, topic_name, [b"0", b"1", b"2"])
+    consumer = Consumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset=reset, retry_backoff_ms=20)
+    consumer.assign([tp])
+    async with consumer:
+        consumer.seek(tp, 0)
+        assert await values(consumer, 3) == [b"0", b"1", b"2"]
+        await asyncio.to_thread(admin.delete_topics([topic_name])[topic_name].result, 30)
+        await asyncio.to_thread(kafka.create_topic, topic_name)
+        await asyncio.to_thread(produce, kafka.bootstrap, topic_name, new)
+        if reset == "none":
+            with pytest.raises(LogTruncated, match="deleted and created again") as caught:
+                await values(consumer, 1)
+            assert (caught.value.offsets, caught.value.safe_offsets) == ({tp: 3}, {tp: 0})
+            consumer.seek(tp, 0)
+        assert await values(consumer, len(new)) == new
+        assert await consumer.getmany(timeout_ms=0) == {}
+
+
+@pytest.mark.parametrize("when", ["while the new leader is asked", "once the new leader is read"])
+async def test_an_answer_of_a_deposed_leader_is_not_believed(when: str) -> None:
+    """It was under way when the new leader became known, and holds a record that nobody else has."""
+    compared, read = Hold(), Hold()
+    caught, released = asyncio.Event(), asyncio.Event()
+
+    async def late(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        if any(partition.records for topic in response.responses for partition in topic.partitions):
+            caught.set()
+            await released.wait()
+        return response
+
+    async with Cluster(brokers=2, topics={"t": 1}) as cluster:
+        write(cluster, b"0")
+        async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
+            assert await values(consumer, 1) == [b"0"]
+            old, fetcher = cluster.leader("t"), consumer._reading.fetcher
+            cluster.intercept(FetchRequest, late, where=lambda exchange: exchange.broker == old)
+            cluster.intercept(FetchRequest, read, where=lambda exchange: exchange.broker != old)
+            if when == "while the new leader is asked":
+                cluster.intercept(OffsetForLeaderEpochRequest, compared)
+            write(cluster, b"only the old leader has it")
+            await caught.wait()
+            cluster.truncate("t", to=1)
+            assert cluster.leader("t") != old
+            write(cluster, b"1")
+            consumer._reading.link.metadata.request_update()
+            await (compared if when == "while the new leader is asked" else read).arrived()
+
+            released.set()
+            while old in fetcher._busy:
+                await fetcher.arrived.wait()
+            compared.release()
+            read.release()
+            assert await values(consumer, 1) == [b"1"]
+            assert await consumer.position(ZERO) == 2

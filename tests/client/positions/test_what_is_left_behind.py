@@ -1,0 +1,153 @@
+"""What belonged to partitions that were lost, to logs that were replaced, or to a leader's other log, and must go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, OffsetAndMetadata, TopicPartition
+from aiokc.errors import LogTruncated
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
+
+from ..listening import Noting, Polling, listening
+from ..virtually import virtually
+
+pytestmark = pytest.mark.timeout(30)
+
+ZERO = TopicPartition("t", 0)
+TEN = tuple(b"%d" % number for number in range(10))
+
+
+def reading(cluster: Cluster, **options: Any) -> Consumer:
+    consumer = Consumer(bootstrap_servers=cluster.bootstrap, **options)
+    consumer.assign([ZERO])
+    return consumer
+
+
+# A lost partition
+
+
+def test_what_was_committed_before_a_loss_is_committed_again_where_others_have_gone_back_since() -> None:
+    """Auto-commit leaves out what the group has already. Of what is lost it does not know that any more."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        listener = Noting()
+        consumer = listening(cluster, "t", listener=listener, enable_auto_commit=True, auto_commit_interval_ms=60_000)
+        async with consumer:
+            async with Polling(consumer) as user:
+                await user.has(10)
+            await consumer.getmany(timeout_ms=0)
+            await asyncio.sleep(60)
+            assert cluster.committed("g") == {ZERO: 10}
+            async with reading(cluster, group_id="g", enable_auto_commit=False) as operator:
+                await operator.committed(ZERO)  # it knows the coordinator
+                cluster.expire_member("g")
+                await operator.commit({ZERO: 4})
+            assert cluster.committed("g") == {ZERO: 4}
+            async with Polling(consumer) as user:
+                await listener.until(lambda: listener.calls == ["assigned", "lost", "assigned"])
+                await user.has(6)
+            await consumer.getmany(timeout_ms=0)
+            await asyncio.sleep(60)
+            assert cluster.committed("g") == {ZERO: 10}
+
+    virtually(story, topics={"t": 1}, brokers=1, group_initial_rebalance_delay_ms=0)
+
+
+# A topic that was made again
+
+
+def test_nothing_of_the_old_topic_is_handed_out_once_it_is_known_to_be_made_again() -> None:
+    """Also without a reset policy: what was fetched ahead of the user lies before the error, and is of no use to him.
+
+    A commit of it would be one for the new topic, of offsets that were never read there.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN)
+        async with reading(cluster, auto_offset_reset="none") as consumer:
+            consumer.seek(ZERO, 0)
+            assert len(await consumer.getmany(max_records=2, timeout_ms=10_000)) == 1
+            await asyncio.sleep(1)  # the rest is there, too
+            cluster.recreate_topic("t")
+            cluster.append("t", b"new")
+            consumer._reading.link.metadata.request_update()
+            await asyncio.sleep(1)
+            with pytest.raises(LogTruncated, match="created again") as caught:
+                await consumer.getmany(timeout_ms=10_000)
+            assert (caught.value.offsets, caught.value.safe_offsets) == ({ZERO: 2}, {ZERO: 0})
+            consumer.seek(ZERO, 0)
+            assert [record.value for record in (await consumer.getmany(timeout_ms=10_000))[ZERO]] == [b"new"]
+
+    virtually(story, topics={"t": 1}, brokers=1)
+
+
+# Another log
+
+
+def answering(epoch: int, offset: int) -> Any:
+    """Let the leader say, of whatever epoch it is asked, that ``epoch`` is the one of its log, up to ``offset``."""
+
+    async def answer(exchange: Exchange) -> Any:
+        response: Any = await exchange.handle()
+        for topic in response.topics:
+            for end in topic.partitions:
+                end.leader_epoch, end.end_offset = epoch, offset
+        return response
+
+    return answer
+
+
+@pytest.mark.parametrize("reset", ["none", "earliest"])
+def test_a_log_that_is_long_enough_but_of_another_epoch_is_another_log(reset: str) -> None:
+    """KIP-320: the records of epoch 1 that were read are in no log any more. The leader's epoch before, 0, goes on
+    further than they did: an end behind the position says nothing about them.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *TEN[:2])
+        cluster.move_leader("t")
+        cluster.append("t", *TEN[2:4])
+        async with reading(cluster, auto_offset_reset=reset) as consumer:
+            consumer.seek(ZERO, 0)
+            assert len((await consumer.getmany(timeout_ms=10_000))[ZERO]) == 4
+            asked = cluster.intercept(OffsetForLeaderEpochRequest, answering(0, 6), times=1)
+            cluster.move_leader("t")
+            cluster.append("t", *TEN[4:])
+            if reset == "none":
+                with pytest.raises(LogTruncated) as caught:
+                    await consumer.getmany(timeout_ms=10_000)
+                assert (caught.value.offsets, caught.value.safe_offsets) == ({ZERO: 4}, {}), "where is not known"
+            else:
+                got = await consumer.getmany(timeout_ms=10_000)
+                assert got[ZERO][0].offset == 0, "a repetition, and not a gap"
+            assert asked.hits == 1
+
+    virtually(story, topics={"t": 1})
+
+
+def test_after_a_truncation_the_position_is_of_the_epoch_that_the_leader_named() -> None:
+    """What is committed of it then carries that epoch: the next reader's leader is asked about the right one."""
+
+    async def story(cluster: Cluster) -> None:
+        for value in TEN[:4]:
+            cluster.append("t", value)  # one batch each: a log is truncated between batches
+        async with reading(cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+            async with asyncio.timeout(60):
+                while await consumer.position(ZERO) < 4:
+                    await consumer.getmany(timeout_ms=10_000)
+            cluster.truncate("t", to=2)
+            cluster.append("t", b"x")
+            async with asyncio.timeout(60):
+                while await consumer.position(ZERO) == 4:
+                    consumer._reading.link.metadata.request_update()
+                    await asyncio.sleep(0.1)
+            await consumer.commit()
+            assert await consumer.committed(ZERO) == {ZERO: OffsetAndMetadata(2, "", 0)}
+
+    virtually(story, topics={"t": 1})

@@ -1,0 +1,246 @@
+"""The picture of the cluster, made from Metadata responses."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from aiokc.core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
+from aiokc.error_codes import ErrorCode
+from aiokc.types import Broker, TopicPartition
+from aiokc.wire.messages.discovery import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+ID, OTHER_ID = UUID(int=1), UUID(int=2)
+
+
+def partition(number: int, leader: int = 1, epoch: int = 0) -> MetadataResponsePartition:
+    return MetadataResponsePartition(
+        error_code=0,
+        partition_index=number,
+        leader_id=leader,
+        leader_epoch=epoch,
+        replica_nodes=[1, 2],
+        isr_nodes=[1],
+        offline_replicas=[2],
+    )
+
+
+def topic(name: str, *partitions: MetadataResponsePartition, **fields: Any) -> MetadataResponseTopic:
+    return MetadataResponseTopic(**{"error_code": 0, "name": name, "partitions": list(partitions), **fields})
+
+
+def response(*topics: MetadataResponseTopic, brokers: int = 2) -> MetadataResponse:
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node, host=f"h{node}", port=9092) for node in range(1, brokers + 1)],
+        cluster_id="c",
+        controller_id=1,
+        topics=list(topics),
+    )
+
+
+def merged(old: Cluster, new: MetadataResponse, *, complete: bool = False, every: int = 1) -> Cluster:
+    steps = merge(old, new, complete=complete, every=every)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Cluster = end.value
+            return result
+
+
+def test_leaders_epochs_and_counts() -> None:
+    cluster = merged(Cluster(), response(topic("a", partition(0, 1, 5), partition(1, 2, 6)), topic("b", partition(0))))
+    assert cluster.leader(TopicPartition("a", 1)) == Broker(2, "h2", 9092)
+    assert cluster.leader_epoch(TopicPartition("a", 1)) == 6
+    assert cluster.partition_counts(["a", "b", "c"]) == {"a": 2, "b": 1}
+    assert cluster.partitions_of(["b", "a"]) == [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
+    assert (cluster.version, cluster.cluster_id, cluster.controller_id) == (1, "c", 1)
+
+
+def test_no_leader_and_an_unknown_leader_are_none() -> None:
+    cluster = merged(Cluster(), response(topic("a", partition(0, leader=-1), partition(1, leader=9))))
+    assert cluster.leader(TopicPartition("a", 0)) is None
+    assert cluster.leader(TopicPartition("a", 1)) is None
+    assert cluster.leader(TopicPartition("a", 7)) is None
+    assert cluster.leader_epoch(TopicPartition("a", 7)) == -1
+
+
+def test_other_topics_stay_unless_the_response_is_complete() -> None:
+    first = merged(Cluster(), response(topic("a", partition(0)), topic("b", partition(0))))
+    assert set(merged(first, response(topic("a", partition(0)))).topics) == {"a", "b"}
+    assert set(merged(first, response(topic("a", partition(0))), complete=True).topics) == {"a"}
+
+
+def test_an_older_leader_epoch_never_replaces_a_newer_one() -> None:
+    """KIP-320: brokers hear of an election one by one; an answer of one that has not yet heard is old news."""
+    first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5))))
+    late = merged(first, response(topic("a", partition(0, leader=1, epoch=4))))
+    assert late.leader(TopicPartition("a", 0)) == Broker(2, "h2", 9092)
+    newer = merged(late, response(topic("a", partition(0, leader=1, epoch=6))))
+    assert newer.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
+
+
+def test_a_topic_made_again_starts_its_epochs_anew() -> None:
+    """KIP-516: deleted and created under the same name, it has another id, and leader epoch 0 again."""
+    first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5), topic_id=ID)))
+    again = merged(first, response(topic("a", partition(0, leader=1, epoch=0), topic_id=OTHER_ID)))
+    assert again.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
+    assert again.topic_id("a") == OTHER_ID
+
+
+def ids_after(*answers: UUID | None, complete: bool = False) -> list[UUID | None]:
+    """The id of topic "a" after each of these answers; None: it says that there is no such topic."""
+    cluster, found = Cluster(), []
+    for topic_id in answers:
+        if topic_id is None:
+            gone = [] if complete else [topic("a", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+            answer = response(*gone)
+        else:
+            answer = response(topic("a", partition(0), topic_id=topic_id))
+        cluster = merged(cluster, answer, complete=complete)
+        found.append(cluster.topic_id("a"))
+    return found
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_topic_that_was_made_again_is_never_the_old_one_again(complete: bool) -> None:
+    """Brokers hear of it one by one, and ids do not come back: an answer with an old id is old news."""
+    assert ids_after(ID, OTHER_ID, ID, OTHER_ID, complete=complete) == [ID, OTHER_ID, OTHER_ID, OTHER_ID]
+    assert ids_after(ID, None, OTHER_ID, ID, complete=complete) == [ID, None, OTHER_ID, OTHER_ID], "gone in between"
+    assert ids_after(ID, OTHER_ID, None, ID, complete=complete) == [ID, OTHER_ID, None, None], "gone at the end"
+    third = UUID(int=3)
+    assert ids_after(ID, OTHER_ID, third, ID, OTHER_ID, complete=complete)[2:] == [third] * 3
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_topic_that_a_broker_has_not_heard_of_yet_is_the_same_afterwards(complete: bool) -> None:
+    assert ids_after(ID, None, ID, complete=complete) == [ID, None, ID]
+    assert ids_after(ID, OTHER_ID, None, OTHER_ID, complete=complete)[2:] == [None, OTHER_ID]
+
+
+def test_what_an_old_answer_says_of_a_topic_counts_for_nothing() -> None:
+    first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5), topic_id=ID)))
+    again = merged(first, response(topic("a", partition(0, leader=1, epoch=0), partition(1), topic_id=OTHER_ID)))
+    late = merged(again, response(topic("a", partition(0, leader=2, epoch=6), topic_id=ID)))
+    assert late.topics == again.topics
+    assert late.version == again.version + 1
+
+
+def test_a_client_that_took_the_old_topic_for_the_new_one_finds_its_way_back() -> None:
+    """It began with a broker that knew of the new topic, and then asked one that did not."""
+    found = ids_after(OTHER_ID, ID, *[OTHER_ID] * 30)
+    assert found[1] == ID
+    assert 5 <= found[1:].index(OTHER_ID) <= 20, "not by one answer alone, and not for ever"
+    assert set(found[1 + found[1:].index(OTHER_ID) :]) == {OTHER_ID}
+    answers = [ID, *[OTHER_ID] * 4] * 10
+    assert set(ids_after(OTHER_ID, *answers)[1:]) == {ID}, "others say otherwise again and again"
+
+
+def test_what_is_remembered_of_old_ids_is_bounded() -> None:
+    cluster = Cluster()
+    for number in range(1, 100):
+        cluster = merged(cluster, response(topic("a", partition(0), topic_id=UUID(int=number))))
+    assert len(cluster.former["a"].ids) <= 10
+    many = [topic(f"t{number}", partition(0), topic_id=UUID(int=number + 1)) for number in range(3000)]
+    cluster = merged(merged(cluster, response(*many), complete=True), response(), complete=True)
+    assert 0 < len(cluster.former) <= 1000
+
+
+def test_errors_are_kept_by_topic_until_they_pass() -> None:
+    unknown = topic("a", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    first = merged(merged(Cluster(), response(topic("a", partition(0)))), response(unknown))
+    assert first.errors == {"a": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert "a" not in first.topics, "it was deleted"
+    second = merged(first, response(topic("a", partition(0))))
+    assert second.errors == {}
+    assert "a" in second.topics
+
+
+def test_a_topic_whose_leaders_are_being_elected_stays_known() -> None:
+    first = merged(Cluster(), response(topic("a", partition(0))))
+    second = merged(first, response(topic("a", error_code=ErrorCode.LEADER_NOT_AVAILABLE)))
+    assert "a" in second.topics
+
+
+def test_merging_gives_way() -> None:
+    steps = list(merge(Cluster(), response(topic("a", *map(partition, range(100)))), complete=True, every=10))
+    assert len(steps) == 10
+
+
+def test_a_topic_that_has_not_changed_is_the_same_object() -> None:
+    """So nobody has to look at its partitions again; and of what has not changed, nothing is kept twice."""
+    first = merged(Cluster(), response(topic("a", partition(0), partition(1), topic_id=ID), topic("b", partition(0))))
+    again = response(
+        topic("a", partition(0), partition(1), topic_id=UUID(int=ID.int)), topic("b", partition(0, 2, epoch=1))
+    )
+    second = merged(first, again, complete=True)
+    assert second.version == first.version + 1
+    assert second.topics["a"] is first.topics["a"]
+    assert second.topics["b"] is not first.topics["b"]
+    longer = merged(second, response(topic("a", partition(0), partition(1), partition(2), topic_id=ID)))
+    assert longer.topics["a"].partitions[1] is first.topics["a"].partitions[1]
+    assert longer.topics["a"].topic_id is first.topics["a"].topic_id
+    assert len(longer.topics["a"].partitions) == 3
+    internal = merged(longer, response(topic("a", partition(0), partition(1), partition(2), is_internal=True)))
+    assert (internal.topics["a"].is_internal, internal.topics["a"].topic_id) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "said_of", "counts"),
+    [(2, ID, True), (1, ID, False), (2, OTHER_ID, False), (2, None, False)],
+    ids=["newer", "known", "other-topic", "no-topic"],
+)
+def test_a_leader_that_a_broker_names_counts_for_the_topic_that_it_spoke_of(
+    epoch: int, said_of: UUID | None, counts: bool
+) -> None:
+    """KIP-951; a topic that is created again has the same name, and its epochs start anew (KIP-516)."""
+    old = merged(Cluster(), response(topic("a", partition(0, leader=1, epoch=1), topic_id=ID)))
+    zero = TopicPartition("a", 0)
+    new, moved = with_leaders(old, {zero: NewLeader(2, epoch, said_of)}, {})
+    assert moved == ({zero} if counts else set())
+    assert new.leader(zero) == Broker(2 if counts else 1, "h2" if counts else "h1", 9092)
+    assert (new.leader_epoch(zero), old.leader_epoch(zero)) == (2 if counts else 1, 1)
+
+
+def test_a_broker_and_an_epoch_may_have_the_number_zero() -> None:
+    cluster = merged(
+        Cluster(),
+        MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=0, host="h0", port=9092)],
+            topics=[topic("a", partition(0, leader=0, epoch=0), partition(1, leader=0, epoch=-1))],
+        ),
+    )
+    assert cluster.leader(TopicPartition("a", 0)) == Broker(0, "h0", 9092)
+    assert [cluster.leader_epoch(TopicPartition("a", number)) for number in (0, 1)] == [0, -1]
+
+
+@pytest.mark.parametrize("nowhere", [None, ""])
+def test_brokers_that_tell_no_rack_have_none(nowhere: str | None) -> None:
+    def racks(*racks: str | None) -> dict[TopicPartition, frozenset[str]]:
+        told = response(topic("a", partition(0)))
+        for broker, rack in zip(told.brokers, racks, strict=True):
+            broker.rack = rack
+        return merged(Cluster(), told).replica_racks(["a"])
+
+    assert racks(nowhere, nowhere) == {}
+    assert racks("r1", nowhere) == {TopicPartition("a", 0): frozenset({"r1"})}
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_an_old_id_brings_no_topic_back(complete: bool) -> None:
+    """It was made again, and deleted; a broker that lags tells of its first life."""
+    cluster = Cluster()
+    for topic_id in (ID, OTHER_ID):
+        cluster = merged(cluster, response(topic("a", partition(0), topic_id=topic_id)), complete=complete)
+    gone = [] if complete else [topic("a", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    cluster = merged(cluster, response(*gone), complete=complete)
+    assert "a" not in cluster.topics
+    cluster = merged(cluster, response(topic("a", partition(0), topic_id=ID)), complete=complete)
+    assert "a" not in cluster.topics

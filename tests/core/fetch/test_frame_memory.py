@@ -1,0 +1,151 @@
+"""Frames are counted as long as one batch of them is unread, and given up for copies when little is."""
+
+from __future__ import annotations
+
+from aiokc.core.fetch.buffer import FetchBuffer
+from aiokc.core.fetch.fetched_partition import Fetched
+from aiokc.core.fetch.frame_memory import FrameMemory, Unread
+from aiokc.core.subscription.state import Subscription
+from aiokc.records import NewRecord, encode_batch, split_batches
+from aiokc.types import TopicPartition
+from aiokc.wire import FrameBuffers
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+def batch(first: int, size: int, codec: int = 0) -> bytes:
+    return encode_batch([NewRecord(value=bytes(size))], base_offset=first, codec=codec)
+
+
+def unread_of(data: bytes | bytearray) -> list[Unread]:
+    return [Unread(header, view, None) for header, view in split_batches(memoryview(data))]
+
+
+def reading(*partitions: TopicPartition) -> Subscription:
+    subscription = Subscription()
+    subscription.assign(partitions)
+    for tp in partitions:
+        subscription.seek(tp, 0)
+    return subscription
+
+
+def test_a_frame_counts_as_a_whole_until_its_last_batch_is_released() -> None:
+    memory, frame = FrameMemory(), b"".join(batch(n, 1000) for n in range(2))
+    first, second = unread_of(frame)
+    memory.hold(first)
+    memory.hold(second)
+    assert memory.bytes == len(frame)
+    memory.release(first)
+    assert memory.bytes == len(frame), "half of it is unread"
+    memory.release(second)
+    memory.release(second)
+    assert memory.bytes == 0
+
+
+def held(memory: FrameMemory, data: bytes | bytearray) -> list[Unread]:
+    """Hold all batches of one frame."""
+    batches = unread_of(data)
+    for one in batches:
+        memory.hold(one)
+    return batches
+
+
+def test_what_is_left_of_a_frame_is_copied_when_it_is_little_and_stands_still() -> None:
+    """A partition that nobody reads must not keep what came for all the others."""
+    memory, frame, newer = FrameMemory(), b"".join(batch(n, 1000) for n in range(10)), batch(0, 10)
+    batches = held(memory, frame)
+    owner, rest = batches[-1].view.obj, batches[8:]
+    for one in batches[:8]:
+        memory.release(one)
+    assert memory.bytes == len(frame)
+    held(memory, bytes(newer))
+    assert memory.bytes == len(frame) + len(newer), "it was read from before this one came"
+    held(memory, bytes(bytearray(newer)))
+    assert memory.bytes == sum(one.header.size for one in rest) + 2 * len(newer)
+    assert all(one.view.obj is not owner for one in rest)
+    assert [bytes(one.view) for one in rest] == [batch(8, 1000), batch(9, 1000)]
+    for one in rest:
+        memory.release(one)
+    assert memory.bytes == 2 * len(newer)
+
+
+def test_a_frame_that_is_read_slowly_is_not_copied() -> None:
+    memory, frame = FrameMemory(), b"".join(batch(n, 1000) for n in range(10))
+    batches = held(memory, frame)
+    owner = batches[0].view.obj
+    for one in batches[:9]:
+        memory.release(one)
+        held(memory, bytes(bytearray(batch(0, 10))))
+    assert batches[9].view.obj is owner
+
+
+def test_one_that_stands_still_and_is_mostly_unread_hides_no_other() -> None:
+    memory = FrameMemory()
+    full = held(memory, b"".join(batch(n, 1000) for n in range(10)))
+    nearly_read = held(memory, b"".join(batch(n, 2000) for n in range(10)))
+    owners = full[0].view.obj, nearly_read[9].view.obj
+    for one in nearly_read[:9]:
+        memory.release(one)
+    for _ in range(4):
+        held(memory, bytes(bytearray(batch(0, 10))))
+    assert full[0].view.obj is owners[0]
+    assert nearly_read[9].view.obj is not owners[1]
+
+
+def test_the_buffer_of_a_frame_is_given_back_with_its_last_batch() -> None:
+    buffers = FrameBuffers(1 << 20)
+    memory, frame = FrameMemory(buffers), bytearray(b"".join(batch(n, 1000) for n in range(2)))
+    first, second = held(memory, frame)
+    memory.release(first)
+    assert buffers.spare_bytes == 0
+    memory.release(second)
+    assert buffers.spare_bytes == len(frame)
+    assert buffers.take(len(frame)) is frame
+
+
+def test_spare_buffers_count() -> None:
+    subscription, buffers = reading(A0), FrameBuffers(1 << 20)
+    buffer, frame = FetchBuffer(buffers=buffers), bytearray(batch(0, 1000))
+    buffer.add(Fetched(A0, subscription[A0].token, 0, memoryview(frame)), subscription[A0])
+    subscription.seek(A0, 0)
+    buffer.drop(A0)
+    assert buffer.bytes == buffers.spare_bytes == len(frame)
+
+
+def test_decompressed_bytes_count_until_the_last_record_is_taken() -> None:
+    subscription, buffer = reading(A0), FetchBuffer()
+    compressed = encode_batch([NewRecord(value=bytes(1000)) for _ in range(100)], base_offset=0, codec=3)
+    assert len(compressed) < 5000
+    buffer.add(Fetched(A0, subscription[A0].token, 0, memoryview(compressed)), subscription[A0])
+    assert buffer.bytes == len(compressed)
+    ((part, position),) = buffer.servable(subscription)
+    part.decode(10)
+    assert buffer.bytes > 100_000
+    part.take(5)
+    assert buffer.bytes > 100_000
+    while part.undecoded:
+        part.decode(50)
+    subscription.hand_out(A0, part.take(1000)[1], None)
+    buffer.served(part, position)
+    assert buffer.bytes == 0
+
+
+def test_what_is_dropped_counts_no_more_also_when_a_thread_is_still_at_it() -> None:
+    subscription, buffer = reading(A0, A1), FetchBuffer()
+    frame = memoryview(batch(0, 1000) + batch(0, 1000))
+    half = len(frame) // 2
+    for tp, part in ((A0, frame[:half]), (A1, frame[half:])):
+        buffer.add(Fetched(tp, subscription[tp].token, 0, part), subscription[tp])
+    assert buffer.bytes == len(frame)
+    (one, _), _ = buffer.servable(subscription)
+    unread = one.unopened()
+    assert unread is not None
+    opened = one.open(unread)
+    subscription.seek(A0, 0)
+    buffer.drop(A0)
+    one.opened(unread, opened)
+    one.decode(10)
+    assert buffer.bytes == len(frame), "the other half is unread"
+    subscription.seek(A1, 0)
+    buffer.drop(A1)
+    assert buffer.bytes == 0

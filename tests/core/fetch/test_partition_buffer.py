@@ -1,0 +1,233 @@
+"""One partition's buffer, read as records and as columns by turns: nothing is lost, repeated or moved, and no error."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aiokc.core.fetch.fetched_partition import Fetched, Limits
+from aiokc.core.fetch.frame_memory import FrameMemory
+from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.errors import CorruptRecord
+from aiokc.records import Codec, ControlType, NewRecord, encode_batch, encode_control_batch, new_builder
+from aiokc.types import TopicPartition
+from tests.records.message_sets import Message, message_set
+
+TP: Final = TopicPartition("t", 0)
+END: Final = (1 << 63) - 1
+COLUMNS: Final = ("offset", "key", "headers", "timestamp_type")
+
+
+def log(kinds: list[str]) -> tuple[bytes, list[int], list[tuple[int, int]], int]:
+    """A log of such batches: its bytes, the offsets of records that a user sees, aborted transactions, its end."""
+    data, seen, aborted, offset = b"", list[int](), list[tuple[int, int]](), 0
+    for kind in kinds:
+        if kind == "marker":
+            data += encode_control_batch(ControlType.COMMIT, base_offset=offset, producer_id=9, producer_epoch=0)
+            offset += 1
+            continue
+        if kind == "messages":
+            data += message_set([Message(b"v", b"%d" % at, offset=at) for at in range(offset, offset + 5)], 1)
+            seen += range(offset, offset + 5)
+            offset += 5
+            continue
+        if kind == "aborted":
+            aborted.append((offset + 5, offset))
+            data += encode_batch([NewRecord(b"x")] * 2, base_offset=offset, producer_id=offset + 5, transactional=True)
+            offset += 2
+            data += encode_control_batch(
+                ControlType.ABORT, base_offset=offset, producer_id=offset + 3, producer_epoch=0
+            )
+            offset += 1
+            continue
+        deltas = {"compacted": [0, 3, 4], "hollow": []}.get(kind, range(7))
+        headers = [] if kind == "corrupt" else [("h", b"1")]
+        records = [NewRecord(b"v", b"%d" % (offset + delta), headers, offset_delta=delta) for delta in deltas]
+        batch = bytearray(
+            encode_batch(
+                records,
+                base_offset=offset,
+                last_offset_delta=6,
+                leader_epoch=len(seen) % 3,
+                codec=Codec.GZIP if kind == "gzip" else Codec.NONE,
+                producer_id=8 if kind == "committed" else -1,
+                transactional=kind == "committed",
+            )
+        )
+        if kind == "corrupt":
+            batch[-1] = 0x7F  # the last record has -64 headers
+            seen += [offset + delta for delta in range(6)]
+            return data + bytes(batch), seen, aborted, offset + 6
+        data += batch
+        seen += [offset + delta for delta in deltas]
+        offset += 7
+    return data, seen, aborted, offset
+
+
+kinds: Final = st.lists(
+    st.sampled_from(["plain", "plain", "compacted", "hollow", "committed", "gzip", "marker", "aborted", "messages"]),
+    min_size=1,
+    max_size=8,
+)
+steps: Final = st.lists(
+    st.tuples(st.sampled_from(["records", "part", "columns", "cancelled", "rewound"]), st.integers(1, 9)), max_size=30
+)
+
+
+@settings(deadline=None)
+@given(kinds, st.booleans(), steps)
+def test_records_and_columns_by_turns(batches: list[str], ends_corrupt: bool, some: list[tuple[str, int]]) -> None:
+    data, seen, aborted, end = log([*batches, "corrupt"] if ends_corrupt else batches)
+    memory = FrameMemory()
+    buffer = PartitionBuffer(TP, 1, 0, Limits(check_crcs=False), memory)
+    buffer.add(Fetched(TP, 1, 0, memoryview(data), aborted))
+    builder = new_builder(COLUMNS, "ms")
+    got: list[int] = []
+    position = 0
+    for kind, count in [*some, *[("records", 9), ("columns", 9)] * 30]:
+        if kind in ("records", "part"):
+            buffer.decode(count)
+            records, after = buffer.take(count if kind == "records" else 1)
+            got += [record.offset for record in records]
+            assert all(record.key == b"%d" % record.offset for record in records)
+        elif kind == "rewound":
+            buffer.decode(count)
+            buffer.rewind()
+            continue
+        else:
+            if buffer.ready:
+                buffer.rewind()
+            rows = buffer.append(builder, count, 1 << 20, END)
+            batch = pa.record_batch(builder.finish())
+            assert batch.num_rows == rows
+            if kind == "cancelled":
+                buffer.rewind()
+                continue
+            after = buffer.take_appended()
+            offsets = batch.column("offset").to_pylist()
+            assert batch.column("key").to_pylist() == [b"%d" % offset for offset in offsets]
+            got += offsets
+        assert after >= position
+        assert after == buffer.taken
+        position = after
+        assert got == seen[: len(got)]
+        assert not got or position > got[-1]
+        assert buffer.error is None or ends_corrupt
+    assert got == seen
+    assert not buffer.undecoded
+    if ends_corrupt:
+        assert isinstance(buffer.error, CorruptRecord)
+        assert buffer.error.offset == end
+    else:
+        assert position == end
+        assert memory.bytes == 0
+
+
+@settings(deadline=None)
+@given(kinds, st.integers(0, 40), st.integers(1, 9))
+def test_no_row_behind_the_end_of_a_range(batches: list[str], until: int, count: int) -> None:
+    data, seen, aborted, end = log(batches)
+    buffer = PartitionBuffer(TP, 1, 0, Limits(check_crcs=False))
+    buffer.add(Fetched(TP, 1, 0, memoryview(data), aborted))
+    builder = new_builder(("offset",), "ms")
+    for _ in range(200):
+        if not buffer.undecoded or buffer.next >= until:
+            break
+        buffer.append(builder, count, 1 << 20, until)
+    assert buffer.next >= min(until, end)
+    offsets = pa.record_batch(builder.finish()).column("offset").to_pylist()
+    assert offsets == [offset for offset in seen if offset < until]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["plain", "compacted", "hollow"]), min_size=2, max_size=9), st.data())
+def test_a_batch_of_a_run_that_is_not_what_was_sent(batches: list[str], data: st.DataObject) -> None:
+    """What is before it comes first; the error is that of its own offset, however it is read."""
+    log_bytes, seen, _, _ = log(batches)
+    whole = bytearray(log_bytes)
+    starts = [0]
+    for _ in batches[1:]:
+        starts.append(starts[-1] + 12 + int.from_bytes(whole[starts[-1] + 8 : starts[-1] + 12], "big"))
+    number = data.draw(st.integers(0, len(batches) - 1))
+    whole[starts[number] + 40] ^= 1  # of its greatest timestamp: only the CRC tells
+    errors = []
+    for as_columns in (False, True):
+        memory = FrameMemory()
+        buffer = PartitionBuffer(TP, 1, 0, Limits(), memory)
+        buffer.add(Fetched(TP, 1, 0, memoryview(bytes(whole))))
+        builder = new_builder(("offset",), "ms")
+        got: list[int] = []
+        rows = data.draw(st.integers(1, 30))
+        while buffer.undecoded:
+            if as_columns:
+                buffer.append(builder, rows, 1 << 20, END)
+                if data.draw(st.booleans()):
+                    buffer.rewind()
+                    builder = new_builder(("offset",), "ms")
+                    while buffer.undecoded:
+                        buffer.append(builder, 30, 1 << 20, END)
+                got += pa.record_batch(builder.finish()).column("offset").to_pylist()
+                assert buffer.take_appended() == buffer.next
+            else:
+                buffer.decode(rows)
+                got += [record.offset for record in buffer.take(1 << 30)[0]]
+        assert got == [offset for offset in seen if offset < 7 * number]
+        assert memory.bytes == 0
+        error = buffer.error
+        assert isinstance(error, CorruptRecord)
+        errors.append((str(error), error.topic, error.partition, error.offset))
+    assert errors[0] == errors[1]
+    assert errors[0][3] == 7 * number
+
+
+def test_an_error_names_the_broker_that_has_sent_its_batch() -> None:
+    """Not the one that sent last: the leader may have moved while the batch lay here."""
+    good, bad, more = (bytearray(log(["plain"] * 3)[0][at : at + size]) for at, size in three_batches())
+    bad[40] ^= 1  # of its greatest timestamp: only the CRC tells
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    for offset, broker, batch in ((0, 1, good), (7, 2, bad), (14, 3, more)):
+        buffer.add(Fetched(TP, 1, offset, memoryview(bytes(batch)), broker=broker))
+    while buffer.undecoded:
+        buffer.decode(10)
+
+    assert isinstance(buffer.error, CorruptRecord)
+    assert buffer.error.broker == 2
+    assert str(buffer.error).startswith("t-0 at offset 7, from broker 2: ")
+
+
+def test_brokers_of_what_was_taken_are_forgotten() -> None:
+    batches = log(["plain"] * 3)[0]
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    for number, (at, size) in enumerate(three_batches()):
+        buffer.add(Fetched(TP, 1, 7 * number, memoryview(batches[at : at + size]), broker=number))
+        while buffer.undecoded:
+            buffer.decode(10)
+        buffer.take(10)
+
+    assert buffer._senders == [(14, 2)]
+
+
+def three_batches() -> list[tuple[int, int]]:
+    """Where each of ``log(["plain"] * 3)`` begins, and its size."""
+    batches, at, found = log(["plain"] * 3)[0], 0, list[tuple[int, int]]()
+    while at < len(batches):
+        size = 12 + int.from_bytes(batches[at + 8 : at + 12], "big")
+        found.append((at, size))
+        at += size
+    return found
+
+
+def test_a_step_makes_a_megabyte_of_records_or_one() -> None:
+    """Else two thousand records of 60 kB would be copied in one step, and hold the event loop for as long."""
+    buffer = PartitionBuffer(TP, 1, 0, Limits())
+    values = [b"%04d" % number * 25_000 for number in range(40)]
+    data = encode_batch([NewRecord(value) for value in values])
+    buffer.add(Fetched(TP, 1, 0, memoryview(data)))
+    buffer.decode(2048)
+    assert 5 <= len(buffer.ready) <= 10
+    while buffer.undecoded:
+        buffer.decode(2048)
+    assert [record.value for record in buffer.ready] == values

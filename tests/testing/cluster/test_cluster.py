@@ -1,0 +1,242 @@
+"""The cluster's life, and its metadata, as a client on the wire sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import pytest
+
+from aiokc.error_codes import ErrorCode
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.api_keys import ApiKey
+from aiokc.testing.brokers.apis.table import REQUESTS
+from aiokc.testing.messages.describing import DescribeClusterRequest
+from aiokc.testing.refusal import Refusal
+from aiokc.wire import encode_request
+from aiokc.wire.messages.discovery import (
+    ApiVersionsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponseTopic,
+)
+from tests.child_process import run_to_end
+
+from ..wire_client import connected
+
+pytestmark = pytest.mark.any_loop
+
+
+async def _topic(bootstrap: str, name: str, broker: int = 1) -> MetadataResponseTopic:
+    async with connected(bootstrap, broker) as client:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        (topic,) = (await client.ask(request)).topics
+    return topic
+
+
+async def test_it_starts_at_once() -> None:
+    began = time.thread_time()
+    async with Cluster(brokers=3, topics={"events": 60}) as cluster:
+        assert time.thread_time() - began < 0.3
+        assert len(set(cluster.bootstrap.split(","))) == 3
+
+
+async def test_every_broker_names_all_of_them() -> None:
+    async with Cluster(brokers=3, racks=["a", "b"]) as cluster:
+        for number in (1, 2, 3):
+            async with connected(cluster.bootstrap, number) as client:
+                answer = await client.ask(MetadataRequest(topics=None))
+            addresses = [f"{broker.host}:{broker.port}" for broker in answer.brokers]
+            assert ",".join(addresses) == cluster.bootstrap
+            assert [broker.rack for broker in answer.brokers] == ["a", "b", "a"]
+            assert answer.controller_id == 1
+        async with connected(cluster.bootstrap) as client:
+            described = await client.ask(DescribeClusterRequest(include_cluster_authorized_operations=False))
+        assert described.cluster_id == answer.cluster_id
+        assert [broker.broker_id for broker in described.brokers] == [1, 2, 3]
+
+
+async def test_the_versions_that_it_advertises_are_those_that_it_answers() -> None:
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        answer = await client.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4)
+    advertised = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    assert set(advertised) == set(REQUESTS)
+    for key, (first, last) in advertised.items():
+        assert ApiKey(key).value == key
+        assert first <= last <= REQUESTS[key].max_version
+        assert first >= REQUESTS[key].min_version or key == ApiKey.PRODUCE
+
+
+async def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        frame = bytearray(encode_request(ApiVersionsRequest(), version=4, correlation_id=1, client_id=None))
+        frame[6:8] = (99).to_bytes(2)
+        client.write(bytes(frame))
+        answer = await client.frame()
+    assert answer[:6] == (1).to_bytes(4) + ErrorCode.UNSUPPORTED_VERSION.to_bytes(2)
+
+
+@pytest.mark.parametrize("damage", ["length", "api", "version", "body"])
+async def test_what_is_no_kafka_closes_the_connection(damage: str) -> None:
+    frame = bytearray(encode_request(MetadataRequest(topics=None), version=1, correlation_id=1, client_id=None))
+    match damage:
+        case "length":
+            frame[0:4] = b"HTTP"
+        case "api":
+            frame[4:6] = (999).to_bytes(2)
+        case "version":
+            frame[6:8] = (99).to_bytes(2)
+        case "body":
+            frame[-1] = 7
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        client.write(bytes(frame))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.frame()
+
+
+async def test_answers_come_in_the_order_of_the_requests() -> None:
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        for _ in range(20):
+            client.send(MetadataRequest(topics=[]))
+            client.send(FindCoordinatorRequest(coordinator_keys=["group"]))
+        for _ in range(20):
+            assert (await client.receive()).brokers
+            assert (await client.receive()).coordinators
+
+
+async def test_a_topic_that_is_asked_for_is_created_where_the_client_wants_that() -> None:
+    async with Cluster(num_partitions=4) as cluster, connected(cluster.bootstrap) as client:
+        wish = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=False)
+        assert (await client.ask(wish)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        wish = MetadataRequest(topics=[MetadataRequestTopic(name="new")], allow_auto_topic_creation=True)
+        assert (await client.ask(wish)).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert len((await client.ask(wish)).topics[0].partitions) == 4
+
+
+async def test_a_topic_can_be_asked_for_by_its_id() -> None:
+    async with Cluster(topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        topic_id = (await _topic(cluster.bootstrap, "events")).topic_id
+        by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)])
+        assert (await client.ask(by_id)).topics[0].name == "events"
+        cluster.recreate_topic("events")
+        assert (await client.ask(by_id)).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert (await _topic(cluster.bootstrap, "events")).topic_id != topic_id
+
+
+async def test_a_broker_that_dies_hands_its_partitions_over() -> None:
+    async with Cluster(brokers=3, topics={"events": 3}) as cluster:
+        before = await _topic(cluster.bootstrap, "events", 2)
+        cluster.take_down(1)
+        after = await _topic(cluster.bootstrap, "events", 2)
+    assert [partition.leader_id for partition in before.partitions] == [1, 2, 3]
+    assert [partition.leader_id for partition in after.partitions] == [2, 2, 3]
+    assert [partition.leader_epoch for partition in after.partitions] == [1, 0, 0]
+    assert after.partitions[0].offline_replicas == [1]
+    assert 1 not in after.partitions[0].isr_nodes
+
+
+async def test_a_partition_without_a_living_replica_is_offline_until_one_comes_back() -> None:
+    async with Cluster(brokers=2) as cluster:
+        cluster.create_topic("single", replication_factor=1)
+        cluster.take_down(1)
+        (partition,) = (await _topic(cluster.bootstrap, "single", 2)).partitions
+        assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+        cluster.bring_up(1)
+        while partition.leader_id == -1:  # how many turns of the loop that takes is the loop's affair
+            (partition,) = (await _topic(cluster.bootstrap, "single", 2)).partitions
+        assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, 1, 1)
+        assert (await _topic(cluster.bootstrap, "single", 1)).partitions == [partition]
+
+
+async def test_a_broker_that_is_brought_up_twice_keeps_its_address() -> None:
+    async with Cluster(brokers=2, topics={"events": 1}) as cluster:
+        before = cluster.bootstrap
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        cluster.heal()  # which would bring it up, too
+        while not await _answers(cluster, 1):
+            pass
+        assert cluster.bootstrap == before
+
+
+async def test_a_broker_that_is_taken_down_while_it_comes_up_is_down() -> None:
+    async with Cluster(brokers=2) as cluster:
+        cluster.create_topic("single", replication_factor=1)
+        before = cluster.bootstrap
+        for _ in range(2):
+            cluster.take_down(1)
+            cluster.bring_up(1)
+        cluster.take_down(1)
+        for _ in range(20):
+            assert not await _answers(cluster, 1)
+        assert cluster.leader("single") is None
+        cluster.bring_up(1)
+        while not await _answers(cluster, 1):
+            pass
+        assert (cluster.leader("single"), cluster.bootstrap) == (1, before)
+
+
+async def test_a_broker_that_is_down_and_up_again_while_it_comes_up_is_up() -> None:
+    async with Cluster(brokers=2) as cluster:
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        await asyncio.sleep(0)  # it begins to listen
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        while not await _answers(cluster, 1):
+            pass
+
+
+async def _answers(cluster: Cluster, broker: int) -> bool:
+    try:
+        async with connected(cluster.bootstrap, broker) as client:
+            return bool((await client.ask(MetadataRequest(topics=[]))).brokers)
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return False
+
+
+async def test_a_coordinator_can_be_moved_and_moves_when_it_dies() -> None:
+    async with Cluster(brokers=3) as cluster, connected(cluster.bootstrap, 3) as client:
+        assert cluster.move_coordinator("group", to=2) == cluster.coordinator("group") == 2
+        found = await client.ask(FindCoordinatorRequest(key="group"), 3)
+        assert (found.error_code, found.node_id) == (0, 2)
+        cluster.take_down(2)
+        found = await client.ask(FindCoordinatorRequest(coordinator_keys=["group"]), 4)
+        assert found.coordinators[0].node_id in (1, 3)
+
+
+def test_a_cluster_in_a_thread_for_users_without_a_loop() -> None:
+    with Cluster(brokers=2).in_thread() as cluster:
+        cluster.create_topic("events", partitions=2)
+        assert cluster.append("events", b"a", b"b", partition=1) == 0
+        assert [record.value for record in cluster.records("events", 1)] == [b"a", b"b"]
+        assert asyncio.run(_topic(cluster.bootstrap, "events")).name == "events"
+
+
+async def test_an_error_of_an_interceptor_is_not_lost() -> None:
+    def broken(exchange: object) -> None:
+        raise ZeroDivisionError("of the test")
+
+    cluster = Cluster()
+    await cluster.start()
+    cluster.intercept(ApiKey.METADATA, broken)
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await _topic(cluster.bootstrap, "events")
+    with pytest.raises(ZeroDivisionError, match="of the test"):
+        await cluster.stop()
+
+
+def test_a_local_kafka_does_not_pay_for_the_cluster() -> None:
+    code = "import sys, aiokc.testing.kafka; sys.exit('aiokc.testing.cluster.embedded_cluster' in sys.modules)"
+    assert run_to_end([sys.executable, "-c", code], seconds=50).returncode == 0
+
+
+async def test_a_topic_that_exists_is_not_made_anew_without_a_word() -> None:
+    """A client that asked first has created it, with brokers' own settings: a test that goes on would test another."""
+    async with Cluster(topics={"events": 2}) as cluster:
+        cluster.append("events", b"kept")
+        with pytest.raises(Refusal, match="Topic 'events' already exists"):
+            cluster.create_topic("events", 6)
+        assert [record.value for record in cluster.records("events")] == [b"kept"]

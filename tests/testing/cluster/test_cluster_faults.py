@@ -1,0 +1,277 @@
+"""Each fault, as a client on the wire feels it, and as aiokc's own client gets over it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import aiokc
+from aiokc.error_codes import ErrorCode
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.api_keys import ApiKey
+from aiokc.testing.brokers.apis.table import REQUESTS
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.brokers.refusals import refused
+from aiokc.testing.faults import (
+    Fault,
+    Hold,
+    delay,
+    disconnect,
+    drop,
+    garble,
+    half_frame,
+    lose_answer,
+    stale_leader,
+    throttle,
+)
+from aiokc.wire import Response, encode
+from aiokc.wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest
+from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.unused_faults import may_be_unused
+
+from ..wire_client import WireClient, connected
+
+pytestmark = pytest.mark.any_loop
+
+#: Of uvloop's clock, in seconds.
+TICK = 0.001
+BROKEN = (asyncio.IncompleteReadError, ConnectionError)
+
+
+def _ends() -> ListOffsetsRequest:
+    topics = [ListOffsetsTopic(name="events", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])]
+    return ListOffsetsRequest(replica_id=-1, topics=topics)
+
+
+async def _end_code(client: WireClient) -> int:
+    return (await client.ask(_ends(), 7)).topics[0].partitions[0].error_code
+
+
+async def test_an_error_so_many_times() -> None:
+    async with Cluster(topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        refusal = cluster.intercept(ListOffsetsRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
+        codes = [await _end_code(client) for _ in range(3)]
+        assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
+        assert refusal.hits == 2
+
+
+async def test_an_interception_of_some_requests_until_it_is_cancelled() -> None:
+    async with Cluster(brokers=2, topics={"events": 1}) as cluster:
+        refusal = cluster.intercept(
+            ApiKey.LIST_OFFSETS, ErrorCode.OFFSET_NOT_AVAILABLE, where=lambda exchange: exchange.broker == 1
+        )
+        async with connected(cluster.bootstrap, 1) as first, connected(cluster.bootstrap, 2) as second:
+            assert await _end_code(second) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert await _end_code(first) == ErrorCode.OFFSET_NOT_AVAILABLE
+            refusal.cancel()
+            assert await _end_code(first) == 0
+
+
+async def test_a_function_that_answers() -> None:
+    def answer(exchange: Exchange) -> Response:
+        assert exchange.request.key == "group"
+        assert exchange.client_id == "tests"
+        return FindCoordinatorResponse(node_id=77, host="elsewhere", port=1)
+
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        cluster.intercept(FindCoordinatorRequest, answer, times=1)
+        assert (await client.ask(FindCoordinatorRequest(key="group"), 3)).node_id == 77
+        assert (await client.ask(FindCoordinatorRequest(key="group"), 3)).node_id == 1
+
+
+async def test_throttle() -> None:
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        cluster.intercept(MetadataRequest, throttle(30), times=1)
+        began = asyncio.get_running_loop().time()
+        assert (await client.ask(MetadataRequest(topics=[]))).throttle_time_ms == 30
+        assert (await client.ask(MetadataRequest(topics=[]))).throttle_time_ms == 0
+        assert asyncio.get_running_loop().time() - began >= 0.03 - TICK
+
+
+async def test_delay() -> None:
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        cluster.intercept(MetadataRequest, delay(0.03))
+        began = asyncio.get_running_loop().time()
+        await client.ask(MetadataRequest(topics=[]))
+        assert asyncio.get_running_loop().time() - began >= 0.03 - TICK
+
+
+async def test_drop_is_silence_on_this_connection_only() -> None:
+    async with Cluster() as cluster:
+        dropping = cluster.intercept(MetadataRequest, drop(), times=1)
+        async with connected(cluster.bootstrap) as client, connected(cluster.bootstrap) as other:
+            client.send(MetadataRequest(topics=[]))
+            client.send(MetadataRequest(topics=[]))
+            await dropping.caught()
+            await other.ask(MetadataRequest(topics=[]))
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(client.receive(), 0.02)
+
+
+@pytest.mark.parametrize("fault", [disconnect(), lose_answer(), half_frame()])
+async def test_faults_that_break_the_connection(fault: Fault) -> None:
+    async with Cluster() as cluster:
+        cluster.intercept(MetadataRequest, fault, times=1)
+        async with connected(cluster.bootstrap) as client:
+            with pytest.raises(BROKEN):
+                await client.ask(MetadataRequest(topics=[]))
+        async with connected(cluster.bootstrap) as client:
+            await client.ask(MetadataRequest(topics=[]))
+
+
+async def test_half_a_frame_is_a_half() -> None:
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        client.send(MetadataRequest(topics=[]))
+        whole = await client.frame()
+        cluster.intercept(MetadataRequest, half_frame(), times=1)
+        client.send(MetadataRequest(topics=[]))
+        with pytest.raises(asyncio.IncompleteReadError) as broken:
+            await client.frame()
+        assert len(broken.value.partial) == (len(whole) + 4) // 2 - 4
+
+
+async def test_garble_keeps_length_and_correlation_id() -> None:
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        client.send(MetadataRequest(topics=[]))
+        right = await client.frame()
+        cluster.intercept(MetadataRequest, garble(), times=1)
+        client.send(MetadataRequest(topics=[]))
+        wrong = await client.frame()
+        assert wrong[:4] == (2).to_bytes(4)
+        assert len(wrong) == len(right)
+        assert wrong[4:] != right[4:]
+
+
+async def test_stale_leader() -> None:
+    async with Cluster(brokers=2, topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        cluster.move_leader("events", to=2)
+        cluster.intercept(MetadataRequest, stale_leader(), times=1)
+        leaders = []
+        for _ in range(2):
+            (partition,) = (await client.ask(MetadataRequest(topics=None))).topics[0].partitions
+            leaders.append((partition.leader_id, partition.leader_epoch))
+        assert leaders == [(1, 0), (2, 1)]
+        cluster.intercept(ListOffsetsRequest, stale_leader(), times=1)
+        async with connected(cluster.bootstrap, 2) as leader:
+            assert await _end_code(leader) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_hold() -> None:
+    async with Cluster(topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
+        hold = Hold()
+        cluster.intercept(ListOffsetsRequest, hold)
+        client.send(_ends(), 7)
+        await hold.arrived()
+        cluster.append("events", b"a")  # while the request is under way
+        hold.release()
+        assert (await client.receive()).topics[0].partitions[0].offset == 1
+
+
+async def test_slow_link() -> None:
+    async with Cluster() as cluster, connected(cluster.bootstrap) as client:
+        cluster.slow_link(1, latency=0.02, bytes_per_second=10_000)
+        began = asyncio.get_running_loop().time()
+        await client.ask(MetadataRequest(topics=[]))
+        assert asyncio.get_running_loop().time() - began >= 0.02 - TICK
+        cluster.heal()
+
+
+@pytest.mark.parametrize("api", sorted(REQUESTS))
+def test_every_api_can_be_refused(api: int) -> None:
+    """An empty request of each API has an answer with an error code, in each version."""
+    request_class = REQUESTS[api]
+    for version in range(request_class.min_version, request_class.max_version + 1):
+        request = request_class(**{name: _empty(name) for name in request_class._specs if name in _REQUIRED})
+        response = refused(request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        assert isinstance(response, request_class.response)
+        assert encode(response, version)
+
+
+_REQUIRED = {
+    "acks", "assignments", "committed", "generation_id", "group_id", "groups", "groups_names",
+    "include_cluster_authorized_operations",
+    "isolation_level", "max_wait_ms", "member_id", "min_bytes", "producer_epoch", "producer_id", "protocol_type",
+    "protocols", "replica_id", "session_timeout_ms", "timeout_ms", "topic_data", "topics", "transaction_timeout_ms",
+    "transactional_id", "validate_only",
+}  # fmt: skip
+
+
+def _empty(name: str) -> object:
+    if name in {"assignments", "groups", "groups_names", "protocols", "topics", "topic_data"}:
+        return []
+    return "x" if name in {"group_id", "member_id", "protocol_type", "transactional_id"} else 0
+
+
+async def _read_all(cluster: Cluster, values: list[bytes]) -> None:
+    """Read a partition with aiokc while records come and things break."""
+    partition = aiokc.TopicPartition("events", 0)
+    config = aiokc.ConsumerConfig(bootstrap_servers=cluster.bootstrap, retry_backoff_ms=1, retry_backoff_max_ms=10)
+    async with aiokc.Consumer(config=config) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        read: list[bytes | None] = []
+        while len(read) < len(values):
+            for records in (await consumer.getmany(timeout_ms=10_000)).values():
+                read += [record.value for record in records]
+    assert read == values
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        disconnect(),
+        lose_answer(),
+        half_frame(),
+        throttle(20),
+        delay(0.02),
+        stale_leader(),
+    ],
+)
+async def test_aiokc_reads_on_after_a_fault(fault: Fault) -> None:
+    async with Cluster(brokers=2, topics={"events": 1}) as cluster:
+        values = [f"{number}".encode() for number in range(20)]
+        interception = may_be_unused(cluster.intercept(FetchRequest, fault, times=3))  # two may bring all
+        for value in values:
+            cluster.append("events", value)
+        await _read_all(cluster, values)
+        assert interception.hits > 0
+
+
+async def test_aiokc_follows_leaders_and_restarts() -> None:
+    async with Cluster(brokers=3, topics={"events": 1}) as cluster:
+        values = [f"{number}".encode() for number in range(30)]
+        for value in values[:10]:
+            cluster.append("events", value)
+        reading = asyncio.create_task(_read_all(cluster, values))
+        fetches = cluster.intercept(FetchRequest, lambda exchange: None)
+        await fetches.caught(2)
+        cluster.move_leader("events")
+        for value in values[10:20]:
+            cluster.append("events", value)
+        await fetches.caught(fetches.hits + 1)
+        cluster.take_down(cluster.leader("events") or 0)
+        for value in values[20:]:
+            cluster.append("events", value)
+        await reading
+
+
+async def test_a_broker_that_is_brought_up_twice_comes_up_once_at_its_port() -> None:
+    async with Cluster(brokers=2) as cluster:
+        before = cluster.bootstrap
+        cluster.create_topic("single", replication_factor=1)
+        cluster.take_down(1)
+        cluster.bring_up(1)
+        cluster.heal()
+        async with connected(cluster.bootstrap, 2) as client:
+            while cluster.leader("single") is None:  # until the first one listens: on uvloop that takes a thread, too
+                await client.ask(MetadataRequest(topics=[]))
+        for _ in range(20):  # rounds of the loop, in which another one would have come
+            await asyncio.sleep(0)
+        assert cluster.bootstrap == before
+        async with connected(cluster.bootstrap) as client:
+            assert len((await client.ask(MetadataRequest(topics=[]))).brokers) == 2

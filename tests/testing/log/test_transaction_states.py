@@ -1,0 +1,65 @@
+"""The transaction coordinator by itself: what only time, or an old producer, can show."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc.error_codes import ErrorCode
+from aiokc.records import ControlType
+from aiokc.testing.log.transaction_states import Place, Transactions, TransactionState
+from aiokc.testing.refusal import Refusal
+
+
+class Ends:
+    """What the coordinator ended."""
+
+    def __init__(self) -> None:
+        self.markers: list[tuple[Place, int, int, ControlType]] = []
+        self.offsets: list[tuple[str, int, bool]] = []
+
+    def transactions(self) -> Transactions:
+        ids = iter(range(100, 200))
+        return Transactions(
+            lambda: next(ids),
+            lambda *marker: self.markers.append(marker),
+            lambda *offsets: self.offsets.append(offsets),
+        )
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
+    ends = Ends()
+    transactions = ends.transactions()
+    producer = transactions.begin_producer("app", timeout=10.0)
+    transactions.add(producer, 5.0, partitions=[("events", 1)], group="readers")
+    transactions.tick(14.9)
+    assert transactions.deadline == 15.0
+    assert ends.markers == []
+    transactions.tick(15.0)
+    assert producer.state is TransactionState.ABORTED
+    assert ends.markers == [(("events", 1), 100, 1, ControlType.ABORT)]
+    assert ends.offsets == [("readers", 100, False)]
+    assert producer.deadline is None
+    with pytest.raises(Refusal) as refused:
+        transactions.of("app", 100, 0)
+    assert refused.value.code == ErrorCode.PRODUCER_FENCED
+
+
+def test_a_new_producer_aborts_what_the_old_one_left() -> None:
+    ends = Ends()
+    transactions = ends.transactions()
+    old = transactions.begin_producer("app", timeout=10.0)
+    transactions.add(old, 0.0, partitions=[("events", 0)])
+    with pytest.raises(Refusal) as refused:
+        transactions.begin_producer("app", timeout=10.0)
+    assert refused.value.code == ErrorCode.CONCURRENT_TRANSACTIONS
+    assert ends.markers == [(("events", 0), 100, 1, ControlType.ABORT)]
+    new = transactions.begin_producer("app", timeout=10.0)
+    assert (new.producer_id, new.epoch) == (100, 2)
+
+
+def test_a_producer_whose_epochs_are_used_up_gets_another_id() -> None:
+    transactions = Ends().transactions()
+    producer = transactions.begin_producer("app", timeout=10.0)
+    producer.epoch = 0x7FFE
+    again = transactions.begin_producer("app", timeout=10.0)
+    assert (again.producer_id, again.epoch) == (101, 0)
