@@ -295,7 +295,7 @@ class BatchEnd(NamedTuple):
 
     offset: int
     leader_epoch: int | None
-    claim: int
+    token: int
     topic_id: UUID | None = None
 
 
@@ -325,9 +325,9 @@ class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
         return next_offsets(self.ends)
 
     @property
-    def claims(self) -> dict[TopicPartition, int]:
+    def assignment_tokens(self) -> dict[TopicPartition, int]:
         """By which claim each partition was held; another assignment of the same partition is another claim."""
-        return {tp: end.claim for tp, end in self.ends.items()}
+        return {tp: end.token for tp, end in self.ends.items()}
 
     @property
     def ends(self) -> dict[TopicPartition, BatchEnd]:
@@ -390,9 +390,9 @@ class RecordColumns:
         return next_offsets(self._ends)
 
     @property
-    def claims(self) -> dict[TopicPartition, int]:
+    def assignment_tokens(self) -> dict[TopicPartition, int]:
         """By which claim each partition was held; another assignment of the same partition is another claim."""
-        return {tp: end.claim for tp, end in self._ends.items()}
+        return {tp: end.token for tp, end in self._ends.items()}
 
     def __arrow_c_schema__(self) -> object:
         return self._arrow.__arrow_c_schema__()

@@ -160,10 +160,10 @@ async def topics(client: Client, names: list[str] | None, *, timeout_ms: int | N
     """Return those of these topics that exist; None: all that may be seen."""
     if names is not None:
         try:
-            return await client.topics(names, timeout_ms=timeout_ms)
+            return await client.list_topics(names, timeout_ms=timeout_ms)
         except UnknownTopic:
             pass  # one of them: see which are there
-    everything = await client.topics(timeout_ms=timeout_ms)
+    everything = await client.list_topics(timeout_ms=timeout_ms)
     return everything if names is None else {name: everything[name] for name in names if name in everything}
 
 

@@ -32,7 +32,7 @@ async def test_a_fault_is_to_be_met_as_often_as_it_says(times: int | None, is_en
     async with Cluster() as cluster:
         cluster.intercept(MetadataRequest, lambda exchange: None, times=times)
         async with Client(bootstrap_servers=cluster.bootstrap) as client:
-            await client.topics()
+            await client.list_topics()
     if is_enough:
         insist_on_use()
         return

@@ -32,7 +32,7 @@ from .arguments import (
     checked_timestamps,
     checked_topics,
 )
-from .cluster.cluster_client import ClusterLink
+from .cluster.cluster_client import ClusterClient
 from .cluster.followed_topics import FollowedTopics
 from .fetch.range_reader import read_column_ranges, read_ranges
 from .in_use import InUse
@@ -54,24 +54,24 @@ class Client:
 
     def __init__(self, config: ClientConfig | None = None, **options: Unpack[ClientOptions]) -> None:
         self.config = configured(ClientConfig, config, cast(dict[str, Any], options))
-        self._link = link = ClusterLink(self.config, Random())
+        self._cluster = cluster_client = ClusterClient(self.config, Random())
         self._in_use = InUse(
-            link,
+            cluster_client,
             f"a Client (bootstrap_servers={self.config.bootstrap_servers!r})",
-            lambda listener: link.stop(),
+            lambda listener: cluster_client.stop(),
             lambda: None,
         )
-        self._followed = FollowedTopics(self.config, self._link.metadata)
+        self._followed = FollowedTopics(self.config, self._cluster.metadata)
         self._groups: dict[str, GroupOffsets] = {}
         self._fetched = FetchCounters()
 
     async def start(self, *, timeout_ms: int | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``."""
-        await self._link.start([self._followed.run], timeout=self._seconds(timeout_ms))
+        await self._cluster.start([self._followed.run], timeout=self._seconds(timeout_ms))
 
     async def stop(self) -> None:
         """Close every connection. A second call does nothing."""
-        await self._link.stop()
+        await self._cluster.stop()
 
     async def __aenter__(self) -> Client:
         await self.start()
@@ -82,16 +82,16 @@ class Client:
     ) -> None:
         await self.stop()
 
-    async def topics(
+    async def list_topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
     ) -> dict[str, TopicInfo]:
         """Return these topics (None: all that may be seen), asked of the cluster now.
 
         Raises UnknownTopic where one does not exist, AuthorizationFailed where it may not be seen.
         """
-        self._link.check()
+        self._cluster.check()
         wanted = None if names is None else checked_topics([names] if isinstance(names, str) else names)
-        return await self._link.topics(wanted, timeout=self._seconds(timeout_ms))
+        return await self._cluster.topics(wanted, timeout=self._seconds(timeout_ms))
 
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
@@ -101,16 +101,16 @@ class Client:
         LATEST is the end: behind the last record that ``isolation_level`` lets be read. Raises UnknownTopic where a
         topic or partition does not exist, after ``timeout_ms``: it may be about to appear.
         """
-        self._link.check()
+        self._cluster.check()
         wanted = checked_timestamps(timestamps)
         with self._following(wanted):
-            return await self._link.lister.list_offsets(wanted, timeout=self._seconds(timeout_ms))
+            return await self._cluster.lister.list_offsets(wanted, timeout=self._seconds(timeout_ms))
 
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what ``group_id`` has committed; None where it has nothing."""
-        self._link.check()
+        self._cluster.check()
         wanted = checked_partitions(partitions)
         group = self._group(group_id)
         with self._following(wanted):
@@ -124,10 +124,10 @@ class Client:
         timeout_ms: int | None = None,
     ) -> None:
         """Store offsets for ``group_id``, from outside of it. Raises CommitFailed while the group has members."""
-        self._link.check()
+        self._cluster.check()
         wanted = checked_offsets(offsets)
         group = self._group(group_id)
-        metadata, called_at = self._link.metadata, self._link.metadata.refreshed_at
+        metadata, called_at = self._cluster.metadata, self._cluster.metadata.refreshed_at
 
         def current_id(topic: str) -> UUID | None:  # an older picture may be of a topic that nobody has followed since
             return metadata.cluster.topic_id(topic) if metadata.refreshed_at > called_at else None
@@ -143,10 +143,10 @@ class Client:
         Ends when every range is passed, also where offsets at its end hold no record. Raises OffsetOutOfRange where a
         range's start was deleted, and RequestTimedOut after ``timeout_ms`` without progress.
         """
-        self._link.check()
+        self._cluster.check()
         wanted = checked_ranges(ranges)
         return read_ranges(
-            self._link,
+            self._cluster,
             wanted,
             timeout=self._seconds(timeout_ms),
             counters=self._fetched,
@@ -169,12 +169,12 @@ class Client:
         moved since the batch before. ``columns`` and ``timestamp_unit`` are those of Consumer.getmany_columns(). Ends
         and raises as read() does; what was read before an error comes first.
         """
-        self._link.check()
+        self._cluster.check()
         size = checked_count("batch_bytes", batch_bytes, least=64 << 10, most=1 << 30)
         builder = new_builder(checked_columns(columns), timestamp_unit)
         wanted = checked_ranges(ranges)
         return read_column_ranges(
-            self._link,
+            self._cluster,
             wanted,
             builder=builder,
             batch_bytes=size,
@@ -199,15 +199,19 @@ class Client:
     def _group(self, group_id: str) -> GroupOffsets:
         group = self._groups.get(checked_group(group_id))
         if group is None:
-            link = self._link
+            cluster_client = self._cluster
             group = GroupOffsets(
-                self.config, link.pool, group_id, link.random, request_metadata=link.metadata.request_update
+                self.config,
+                cluster_client.pool,
+                group_id,
+                cluster_client.random,
+                request_metadata=cluster_client.metadata.request_update,
             )
             self._groups[group_id] = group
         return group
 
     def _topic_id(self, topic: str) -> Any:
-        return self._link.metadata.cluster.topic_id(topic)
+        return self._cluster.metadata.cluster.topic_id(topic)
 
     def _seconds(self, timeout_ms: int | None) -> float:
         return checked_seconds(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)

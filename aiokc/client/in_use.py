@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
-from .cluster.cluster_client import ClusterLink
+from .cluster.cluster_client import ClusterClient
 from .group.rebalance_listener import RebalanceListener
 
 _MOST_FRAMES: Final = 10  # as many as asyncio shows of where something was made
@@ -29,7 +29,7 @@ class InUse:
 
     def __init__(
         self,
-        link: ClusterLink,
+        cluster_client: ClusterClient,
         name: str,
         end: Callable[[RebalanceListener | None], Coroutine[Any, Any, None]],
         loop_is_closed: Callable[[], None],
@@ -39,7 +39,7 @@ class InUse:
         ``end`` stops the client. ``loop_is_closed`` is called where no task can do that any more.
         """
         self.listener: RebalanceListener | None = None
-        self._link = link
+        self._link = cluster_client
         self._name = name
         self._end = end
         self._loop_is_closed = loop_is_closed

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from ..config import Resolve
 from ..errors import ConfigError, ConnectionFailed
-from .users_code import USERS_ERRORS, ends_us, is_being_cancelled
+from .users_code import USERS_ERRORS, cancellation_is_ours, ends_us
 
 Address: TypeAlias = tuple[str, int]
 
@@ -86,7 +86,7 @@ async def _looked_up(host: str, port: int) -> list[Any]:
     try:
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except asyncio.CancelledError as error:
-        if is_being_cancelled():
+        if cancellation_is_ours():
             raise
         why: object = "the loop's default executor was shut down meanwhile"
         raise ConnectionFailed(f"{name}: the name cannot be resolved ({why})") from error

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from ..core.connection.handshake import handshake
-from ..core.connection.in_flight import Pipeline, api_name
+from ..core.connection.in_flight import InFlightRequests, api_name
 from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ..wire import Request, Response, decode
 from .connection import SOFTWARE, ConnectionOptions, Route
@@ -28,7 +28,7 @@ class BlockingConnection:
         self.name = name
         self._socket = sock
         self._options = options
-        self._pipeline: Pipeline[None] = Pipeline(name, options.client_id)
+        self._pipeline: InFlightRequests[None] = InFlightRequests(name, options.client_id)
 
     @classmethod
     def open(cls, route: Route, options: ConnectionOptions, *, timeout: float) -> BlockingConnection:

@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ..config import Resolve
 from ..core.connection.handshake import Greeting, SaslStep, handshake
-from ..core.connection.in_flight import Exchange, Pipeline, VersionRange, api_name
+from ..core.connection.in_flight import Exchange, InFlightRequests, VersionRange, api_name
 from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
 from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
 from .addresses import Address
 from .reply import Reply
 from .transport import FrameTransport
-from .users_code import is_being_cancelled
+from .users_code import cancellation_is_ours
 
 R = TypeVar("R", bound=Response)
 
@@ -93,7 +93,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
         self._on_closed = on_closed
-        self._pipeline: Pipeline[_Waiter] = Pipeline(name, options.client_id)
+        self._pipeline: InFlightRequests[_Waiter] = InFlightRequests(name, options.client_id)
         self._transport = FrameTransport(options.max_response_bytes, self._receive, self._lost, options.buffers)
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._alarm: asyncio.Handle | None = None  # uvloop has no timer for what is due now: it is no TimerHandle
@@ -147,7 +147,7 @@ class Connection:
             raise ConnectionFailed(f"{self.name}: cannot connect ({error.strerror or error})") from error
         except (asyncio.CancelledError, RuntimeError) as error:
             # Where resolve() returns a name, asyncio looks that up, in the application's executor: see addresses.py.
-            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
+            if isinstance(error, asyncio.CancelledError) and cancellation_is_ours():
                 raise
             raise ConnectionFailed(f"{self.name}: cannot connect ({error!r})") from error
 

@@ -16,7 +16,7 @@ USERS_ERRORS: Final = (Exception, asyncio.CancelledError, GeneratorExit)
 _MISTAKEN: Final = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
-def is_being_cancelled() -> bool:
+def cancellation_is_ours() -> bool:
     """Whether this very task is being cancelled, or a cancel scope that it is in.
 
     Else a CancelledError that the user's code has raised is one that it has awaited: an error like any other. So is
@@ -36,7 +36,7 @@ def ends_us(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
             return asyncio.current_task() is not task
         except RuntimeError:  # no loop is running
             return True
-    return isinstance(error, asyncio.CancelledError) and is_being_cancelled()
+    return isinstance(error, asyncio.CancelledError) and cancellation_is_ours()
 
 
 def as_error(error: BaseException, code: str) -> Exception:

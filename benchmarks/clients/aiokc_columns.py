@@ -19,7 +19,7 @@ async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
     pyarrow.compute.sum(pyarrow.compute.binary_length(pyarrow.array([b""])))
     counts = [len(range(number, job.records, job.partitions)) for number in range(job.partitions)]
     async with client(job) as reader:
-        await reader.topics([job.topic])
+        await reader.list_topics([job.topic])
         stopwatch.start()
         ranges = {TopicPartition(job.topic, number): (0, count) for number, count in enumerate(counts)}
         async for batch in reader.read_columns(ranges, columns=("key", "value", "offset")):

@@ -28,7 +28,7 @@ def _say(**what: Any) -> None:
 async def _live(bootstrap: str, group: str, topic: str, options: dict[str, Any]) -> None:
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 300, **options}
     async with Consumer(topic, bootstrap_servers=bootstrap, group_id=group, **settings) as consumer:
-        coordinator = consumer._reading.coordinator
+        coordinator = consumer._runtime.coordinator
         assert coordinator is not None
         said: object = None
         while True:

@@ -132,8 +132,8 @@ async def test_what_is_no_topic_or_group_is_not_asked_for(given: Any) -> None:
         with pytest.raises(ConfigError, match="is no topic: give its name"):
             await consumer.partitions_for_topic(given)
         with pytest.raises(ConfigError, match="is no topic: give its name"):
-            await client.topics([given])
-        assert list(await client.topics("t")) == ["t"], "one name is as good as a list of it, as in subscribe()"
+            await client.list_topics([given])
+        assert list(await client.list_topics("t")) == ["t"], "one name is as good as a list of it, as in subscribe()"
         if given != " ":
             with pytest.raises(ConfigError, match="is no group: give its group_id"):
                 await client.committed(given, [T0])
@@ -196,7 +196,7 @@ async def test_what_is_no_time_to_wait_is_refused_by_whatever_takes_one(timeout_
             consumer.list_topics,
             Consumer(bootstrap_servers=cluster.bootstrap).start,
             Client(bootstrap_servers=cluster.bootstrap).start,
-            client.topics,
+            client.list_topics,
             partial(client.list_offsets, {T0: 0}),
             partial(client.committed, "g", [T0]),
             partial(client.commit, "g", {T0: 0}),

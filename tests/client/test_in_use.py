@@ -73,7 +73,7 @@ async def member(cluster: Cluster, **options: Any) -> tuple[Consumer, LeftBehind
     await consumer.start()
     assert len(await consumer.getmany()) == 1
     assert watchdogs() == 1
-    return consumer, LeftBehind(consumer._reading.link.pool)
+    return consumer, LeftBehind(consumer._runtime.cluster_client.pool)
 
 
 async def test_it_warns_and_leaves_nothing_behind_no_member_no_task_no_socket_no_thread(cluster: Cluster) -> None:
@@ -176,7 +176,7 @@ async def test_a_client_is_warned_of_too_but_not_while_it_reads(cluster: Cluster
     async def reading() -> Any:
         client = Client(bootstrap_servers=cluster.bootstrap)
         await client.start()
-        lefts.append(LeftBehind(client._link.pool))
+        lefts.append(LeftBehind(client._cluster.pool))
         return read(client, {T0: (0, 3)})
 
     lefts: list[LeftBehind] = []
@@ -242,7 +242,7 @@ async def test_one_that_is_stopped_failed_or_was_never_started_is_not_warned_of(
         del consumer
         await left.is_gone()
         async with Client(bootstrap_servers=cluster.bootstrap) as client:
-            await client.topics()
+            await client.list_topics()
         del client
         Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g")
         Client(bootstrap_servers=cluster.bootstrap)
@@ -257,7 +257,7 @@ async def test_one_that_is_stopped_failed_or_was_never_started_is_not_warned_of(
 async def test_one_whose_background_was_cancelled_has_nothing_left(cluster: Cluster) -> None:
     """As asyncio.run() does with all tasks, in the end."""
     consumer, left = await member(cluster)
-    background = consumer._reading.link.background._task
+    background = consumer._runtime.cluster_client.background._task
     assert background is not None
     background.cancel()
     await left.is_gone()
@@ -269,7 +269,7 @@ async def test_one_whose_background_was_cancelled_has_nothing_left(cluster: Clus
 async def test_in_a_forked_child_it_is_the_parents(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """That one goes on with it: nothing is written to the socket that wakes its loop, and no member leaves."""
     consumer, left = await member(cluster)
-    link, pid = consumer._reading.link, os.getpid()
+    link, pid = consumer._runtime.cluster_client, os.getpid()
     with warnings.catch_warnings(), monkeypatch.context() as child:
         warnings.simplefilter("error")
         child.setattr(os, "getpid", lambda: pid + 1)

@@ -31,7 +31,7 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "a shorter way for thousands of partitions: the other branch says the same of each",
     ),
     Explained(
-        "RunOfRecords.close",
+        "RecordStream.close",
         "one more",
         "self.ahead = min(max(2 * self._count, LEAST_AHEAD), _MOST_AHEAD)",
         "how many records are made ahead is a guess, and any one is right",

@@ -150,7 +150,7 @@ class Member(RebalanceListener):
         self.errors: list[Exception] = []
         self.on_batch: Callable[[RawRecords], None] = lambda batch: None
         self.on_assigned: Callable[[frozenset[TopicPartition]], None] = lambda partitions: None
-        self._reading: asyncio.Task[None] | None = None
+        self._runtime: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         await self.consumer.start()
@@ -204,13 +204,13 @@ class Member(RebalanceListener):
 
     def reads(self, until: int | None = None) -> Self:
         """Ask for records, again and again; until it has so many, and then its last batch is in its hands."""
-        assert self._reading is None or self._reading.done()
-        self._reading = self.stage.loop.create_task(self._read(until))
+        assert self._runtime is None or self._runtime.done()
+        self._runtime = self.stage.loop.create_task(self._read(until))
         return self
 
     async def rests(self) -> None:
         """Ask for no more."""
-        reading, self._reading = self._reading, None
+        reading, self._runtime = self._runtime, None
         if reading is None:
             return
         reading.cancel()

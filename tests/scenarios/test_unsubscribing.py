@@ -37,7 +37,7 @@ class Slow:
 
 async def until(member: Member, state: State, after: int = -2) -> None:
     """The member is in that state of its membership, and in a generation later than ``after``."""
-    coordinator = member.consumer._reading.coordinator
+    coordinator = member.consumer._runtime.coordinator
     assert coordinator is not None
     async with asyncio.timeout(NEVER):
         while coordinator._machine.state is not state or coordinator.generation <= after:  # type: ignore[attr-defined]

@@ -9,17 +9,18 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from aiokc.client.aio.supervisor import Supervisor
 from aiokc.client.cluster.metadata import Metadata
 from aiokc.client.consumer.poll import Poll
-from aiokc.client.consumer.runtime import Reading
+from aiokc.client.consumer.runtime import ConsumerRuntime
 from aiokc.client.fetch.deserializing import Deserializing
 from aiokc.client.fetch.fetcher import Fetcher
 from aiokc.client.group.member import Coordinator
-from aiokc.client.group.reconciler import AssignmentChanges
+from aiokc.client.group.reconciler import Reconciler
 from aiokc.client.group.user_commits import UserCommits
-from aiokc.client.offsets.commit_order import Turn, Turns
+from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
 from aiokc.client.offsets.group_offsets import GroupOffsets
 from aiokc.core.assignors import sticky
 from aiokc.core.fetch.buffer import FetchBuffer
@@ -27,8 +28,8 @@ from aiokc.core.fetch.partition_buffer import PartitionBuffer
 from aiokc.core.fetch.planner import FetchPlanner
 from aiokc.core.group.classic import leader
 from aiokc.core.group.classic.membership import Membership
-from aiokc.core.group.classic.owned_partitions import Holdings
-from aiokc.core.group.events import IdentityLost, Rebalancing, Released, SendHeartbeat, SentCommit
+from aiokc.core.group.classic.owned_partitions import OwnedPartitions
+from aiokc.core.group.events import IdentityLost, Rebalancing, RevocationDone, SendHeartbeat, SentCommit
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import BrokerError
@@ -118,10 +119,19 @@ def _pass_over_what_is_refused(self: PartitionBuffer, count: int) -> Any:
     return _take_typed(self, count)
 
 
-def _seek_under_the_old_claim(self: Subscription, tp: TopicPartition, offset: int, epoch: int | None = None) -> None:
+def _seek_under_the_old_token(
+    self: Subscription,
+    tp: TopicPartition,
+    offset: int,
+    epoch: int | None = None,
+    *,
+    topic_id: UUID | None = None,
+    checked_epoch: int | None = None,
+) -> None:
     """What was fetched before is not stale after a seek."""
     position = self[tp]
-    position.locate(position.token, offset, epoch)
+    position.locate(position.token, offset, epoch, topic_id)
+    position.checked_epoch = checked_epoch
     self._waiting.remove(tp)
     self.touch(tp)
 
@@ -181,7 +191,7 @@ _consumed, _replace, _on = PartitionPosition.consumed, Subscription.replace, Mem
 def _commit_what_is_held(self: PartitionPosition) -> OffsetAndMetadata | None:
     """The trap of auto-commit: what the user is working on counts as done."""
     self.held = False
-    self.release()
+    self.mark_processed()
     return self.consumed()
 
 
@@ -191,10 +201,10 @@ def _consumed_one_more(self: PartitionPosition) -> OffsetAndMetadata | None:
 
 
 async def _release_without_giving_up(
-    self: AssignmentChanges, change: Any, queued: Any, released: Callable[[Released], None]
+    self: Reconciler, change: Any, queued: Any, revocation_done: Callable[[RevocationDone], None]
 ) -> None:
     """The group is told that the partitions are free, and they are read on."""
-    released(Released(change.step))
+    revocation_done(RevocationDone(change.step))
 
 
 def _keep_positions_of_the_revoked(self: Subscription, partitions: Any) -> bool:
@@ -216,19 +226,21 @@ def _deaf_to_the_coordinator(self: Membership, event: Any, now: float) -> list[A
     return [] if is_answer else _on(self, event, now)
 
 
-async def _nothing_is_committed(self: Reading, partitions: Any) -> Mapping[TopicPartition, None]:
+async def _nothing_is_committed(self: ConsumerRuntime, partitions: Any) -> Mapping[TopicPartition, None]:
     await self.committed(partitions, timeout=10)
     return dict.fromkeys(partitions)
 
 
 @asynccontextmanager
-async def _no_turns(self: GroupOffsets, deadline: float, timeout: float, turn: Turn | None) -> AsyncIterator[Turn]:
+async def _no_turns(
+    self: GroupOffsets, deadline: float, timeout: float, slot: CommitSlot | None
+) -> AsyncIterator[CommitSlot]:
     """An older commit that is repeated may overtake a newer one."""
     try:
-        yield Turns().take(sys.maxsize)
+        yield CommitOrder().take(sys.maxsize)
     finally:
-        if turn is not None:
-            turn.end()
+        if slot is not None:
+            slot.end()
 
 
 async def _commit_under_the_newest_name(
@@ -283,7 +295,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
     "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=96),
     "keep the buffer on seek": _bug(
-        "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_claim), group=False
+        "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_token), group=False
     ),
     "drop the rest of a batch": _bug(
         "skip, lost", (PartitionBuffer, "_read", _read_a_part_and_drop_the_rest), _NO_RUNS
@@ -311,13 +323,13 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "skip, duplicate", (Subscription, "replace", _keep_positions_of_the_revoked), group=True
     ),
     "release without giving up": _bug(
-        "double owner", (AssignmentChanges, "_revoke", _release_without_giving_up), group=True, first=37
+        "double owner", (Reconciler, "_revoke", _release_without_giving_up), group=True, first=37
     ),
     "ignore what the coordinator says": _bug(
         "zombie", (Membership, "on", _deaf_to_the_coordinator), group=True, first=178
     ),
     "do not look up what is committed": _bug(
-        "duplicate, non-monotonic", (Reading, "_fetch_committed", _nothing_is_committed), group=True
+        "duplicate, non-monotonic", (ConsumerRuntime, "_fetch_committed", _nothing_is_committed), group=True
     ),
     "let commits overtake each other": _bug("regression", (GroupOffsets, "_turn", _no_turns), group=True, first=42),
     "ignore the generation of a commit": _bug(
@@ -353,7 +365,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     ),
     "keep what was taken away": _bug(
         "double owner, duplicate, zombie commit",
-        (Holdings, "assigned", lambda self, partitions, generation_id: ()),
+        (OwnedPartitions, "assigned", lambda self, partitions, generation_id: ()),
         group=True,
         first=10,
         cooperative=True,

@@ -101,7 +101,7 @@ class User:
         """How far it has read what is its own; with ``topic_ids``, only where it reads the topics of these ids."""
         if self.consumer is None or self.crashed:
             return {}
-        assigned = self.consumer._reading.subscription.assigned
+        assigned = self.consumer._runtime.subscription.assigned
         return {
             tp: one.position
             for tp, one in assigned.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ...errors import ConcurrentCall
-from .time_slice import Turn
+from .time_slice import TimeSlice
 
 
 class SingleUser:
@@ -14,7 +14,7 @@ class SingleUser:
     def __init__(self) -> None:
         self._user: asyncio.Task[object] | None = None
         self._last_user: asyncio.Task[object] | None = None
-        self.turn = Turn()
+        self.time_slice = TimeSlice()
 
     def refuse_others(self) -> None:
         """Raise ConcurrentCall where another call is in here."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 
 from ...errors import ConsumerClosed, KafkaError, fresh
-from ...net.users_code import is_being_cancelled
+from ...net.users_code import cancellation_is_ours
 from .signal import Signal
 
 # anyio imports its half for asyncio when it is first needed, which would hold the user's loop for some 25 ms.
@@ -60,7 +60,7 @@ class Supervisor:
     @staticmethod
     async def _keep_running(driver: Driver) -> None:
         await driver()
-        if not is_being_cancelled():
+        if not cancellation_is_ours():
             raise ConsumerClosed(f"{_ENDED} ({_name(driver)} has ended): make a new one")
 
     @property
@@ -69,7 +69,7 @@ class Supervisor:
         return self._task is not None and not self._task.done()
 
     @property
-    def is_being_cancelled(self) -> bool:
+    def cancellation_is_ours(self) -> bool:
         """Whether somebody else than ``stop`` has cancelled it: asyncio.run() does so in the end with all tasks."""
         return self._task is not None and self._task.cancelling() > 0
 

@@ -6,7 +6,7 @@ import asyncio
 
 # A loop over records that are all there never waits for anything; so that it can't starve the other tasks (and the
 # heartbeats among them), it gives way after this long.
-_TURN_SECONDS = 0.002
+_SLICE_SECONDS = 0.002
 
 
 async def let_others_run() -> None:
@@ -19,7 +19,7 @@ async def let_others_run() -> None:
     await asyncio.sleep(0)
 
 
-class Turn:
+class TimeSlice:
     """How long somebody who never has to wait may go on before others have to run."""
 
     def __init__(self) -> None:
@@ -32,4 +32,4 @@ class Turn:
 
     def begins(self) -> None:
         """Others have run just now. Only after they really have: else the loop is held without end."""
-        self.ends = asyncio.get_running_loop().time() + _TURN_SECONDS
+        self.ends = asyncio.get_running_loop().time() + _SLICE_SECONDS

@@ -12,7 +12,7 @@ import anyio
 T = TypeVar("T")
 
 
-class Patience:
+class UserCodeTimeout:
     """A scope that is left at once when one wait in it has lasted for ``seconds``, or by ``end``.
 
     A scope of its own for each wait would cost more than most of them take.
@@ -25,7 +25,7 @@ class Patience:
         self._since: float | None = None
         self._timer = self._loop.call_later(seconds, self._look)
 
-    def __enter__(self) -> Patience:
+    def __enter__(self) -> UserCodeTimeout:
         self._scope.__enter__()
         return self
 

@@ -21,7 +21,7 @@ from .start_order import StartOrder, start_order
 _NEW_TOPIC_SECONDS = 3.0
 
 
-class ClusterLink:
+class ClusterClient:
     """Connections to one cluster, from ``start`` to ``stop``."""
 
     def __init__(self, config: ClientConfig, random: Random, *, allow_auto_topic_creation: bool = False) -> None:
@@ -94,7 +94,7 @@ class ClusterLink:
         deadline = self._loop.time() + timeout
         try:
             self._start_order = start_order()
-            async with self._start_order.turn(asked_to_join):
+            async with self._start_order.starting(asked_to_join):
                 self.background.start([self._keep_connections, self.metadata.run, *drivers])
                 await self.metadata.first(max(0.0, deadline - self._loop.time()))
         except BaseException as error:
@@ -127,7 +127,7 @@ class ClusterLink:
 
     def forgotten(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Nobody is left who could stop it, so ``end`` does; unless the background is about to end by itself."""
-        if not self._stopped and not self.background.is_being_cancelled:
+        if not self._stopped and not self.background.cancellation_is_ours:
             self._ending = asyncio.get_running_loop().create_task(end(), name="aiokc stops what was forgotten")
 
     async def topics(self, names: Iterable[str] | None, *, timeout: float) -> dict[str, TopicInfo]:

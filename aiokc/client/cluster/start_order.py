@@ -38,7 +38,7 @@ class StartOrder:
         self._member_came = -math.inf
 
     @asynccontextmanager
-    async def turn(self, asked_to_join: asyncio.Event | None = None) -> AsyncIterator[None]:
+    async def starting(self, asked_to_join: asyncio.Event | None = None) -> AsyncIterator[None]:
         """Wait for a turn; the start lasts until the end of the ``async with``.
 
         A member of a group sets ``asked_to_join`` when its JoinGroup is on its way, or none is going to be.

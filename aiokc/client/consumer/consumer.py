@@ -48,7 +48,7 @@ from ..in_use import InUse
 from ..offsets.async_commits import OnCommitted
 from .poll import Poll
 from .record_stream import LEAST_AHEAD
-from .runtime import Reading
+from .runtime import ConsumerRuntime
 from .waiting_for_assignment import wait_assigned
 
 _ALL_RECORDS = 1 << 31
@@ -92,14 +92,14 @@ class Consumer(Generic[K, V]):
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self.config = named(configured(ConsumerConfig, config, cast(dict[str, Any], options)))
-        self._reading = Reading(self.config, Random(), key_deserializer, value_deserializer)
+        self._runtime = ConsumerRuntime(self.config, Random(), key_deserializer, value_deserializer)
         self._user = SingleUser()
-        self._poll: Poll[K, V] = Poll(self._reading, self._user)
+        self._poll: Poll[K, V] = Poll(self._runtime, self._user)
         self._in_use = InUse(
-            self._reading.link,
+            self._runtime.cluster_client,
             f"a Consumer (group_id={self.config.group_id!r}, client_id={self.config.client_id!r})",
-            partial(self._reading.stop_forgotten, timeout=_STOP_MS / 1e3),
-            self._reading.loop_is_closed,
+            partial(self._runtime.stop_forgotten, timeout=_STOP_MS / 1e3),
+            self._runtime.loop_is_closed,
         )
         if len(topics) == 1 and isinstance(topics[0], re.Pattern):
             self.subscribe(topics[0], listener=listener)
@@ -115,7 +115,7 @@ class Consumer(Generic[K, V]):
 
         Joining the group goes on in the background. After a failure this consumer is stopped: make another one.
         """
-        await self._reading.start(timeout=self._seconds(timeout_ms))
+        await self._runtime.start(timeout=self._seconds(timeout_ms))
 
     async def stop(self, *, timeout_ms: int = _STOP_MS, leave: bool | None = None) -> None:
         """Fetch no more, finish commits, commit (with enable_auto_commit) what earlier calls returned, leave, close.
@@ -131,8 +131,8 @@ class Consumer(Generic[K, V]):
         There commit() leaves out what the last call returned, but for a block that ends without an exception. A
         getmany() that waits in another task raises ConsumerClosed. A second call waits for the first one.
         """
-        await self._reading.stop(timeout=checked_seconds(timeout_ms), leave_group=leave)
-        self._reading.listener.raise_last_error()
+        await self._runtime.stop(timeout=checked_seconds(timeout_ms), leave_group=leave)
+        self._runtime.listener.raise_last_error()
 
     async def __aenter__(self) -> Consumer[K, V]:
         await self.start()
@@ -142,10 +142,11 @@ class Consumer(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._user.was_this_task:
-            self._reading.subscription.release()  # a block that ends without an exception is done with its last batch
-        await self._reading.stop(timeout=_STOP_MS / 1e3, leave_group=None)
+            # a block that ends without an exception is done with its last batch
+            self._runtime.subscription.mark_processed()
+        await self._runtime.stop(timeout=_STOP_MS / 1e3, leave_group=None)
         if error is None:  # else that one matters more, and those of the listener are in the log
-            self._reading.listener.raise_last_error()
+            self._runtime.listener.raise_last_error()
 
     # What to read
 
@@ -164,17 +165,17 @@ class Consumer(Generic[K, V]):
         if isinstance(topics, re.Pattern):
             if not isinstance(topics.pattern, str):
                 raise ConfigError(f"a pattern of topics must be made from str, not from bytes: {topics.pattern!r}")
-            self._reading.subscribe(topics, listener)
+            self._runtime.subscribe(topics, listener)
             self._in_use.listener = listener
             return
         wanted = [topics] if isinstance(topics, str) else list(topics)
         if not all(map(is_topic_name, wanted)):
             raise ConfigError(f"topics must be non-empty strings, or one compiled pattern, not {wanted!r}")
         if wanted:
-            self._reading.subscribe(wanted, listener)
+            self._runtime.subscribe(wanted, listener)
             self._in_use.listener = listener
         else:
-            self._reading.unsubscribe()
+            self._runtime.unsubscribe()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, with no group deciding; none at all is unsubscribe().
@@ -183,9 +184,9 @@ class Consumer(Generic[K, V]):
         """
         wanted = checked_partitions(partitions)
         if wanted:
-            self._reading.assign(wanted)
+            self._runtime.assign(wanted)
         else:
-            self._reading.unsubscribe()
+            self._runtime.unsubscribe()
 
     def unsubscribe(self) -> None:
         """Read nothing, and leave the group: assignment() is empty at once, the rest is done in the background.
@@ -194,7 +195,7 @@ class Consumer(Generic[K, V]):
         was returned. A static member does not tell its group (KIP-345): it gets the same again where it subscribes to
         the same topics within ``session_timeout_ms``, and nobody rebalances; later others have its partitions.
         """
-        self._reading.unsubscribe()
+        self._runtime.unsubscribe()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
         """Have the group assign its partitions anew: for assignors whose user data has news for the leader.
@@ -205,15 +206,15 @@ class Consumer(Generic[K, V]):
         """
         if reason is not None and not is_text(reason):
             raise ConfigError(f"a reason must be a str of 32 KiB at most, not {type(reason).__name__}")
-        self._reading.enforce_rebalance(reason or "the user enforced a rebalance")
+        self._runtime.enforce_rebalance(reason or "the user enforced a rebalance")
 
     def subscription(self) -> frozenset[str]:
         """The topics subscribed to; with a pattern, those that match it now."""
-        return self._reading.subscription.topics
+        return self._runtime.subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer reads now."""
-        return frozenset(self._reading.subscription.assigned)
+        return frozenset(self._runtime.subscription.assigned)
 
     async def wait_assigned(self, *, timeout_ms: int | None = None) -> frozenset[TopicPartition]:
         """Wait until partitions are assigned, and on_partitions_assigned() is done; return all that are.
@@ -233,7 +234,7 @@ class Consumer(Generic[K, V]):
         to and in a listener, and RequestTimedOut after ``timeout_ms``.
         """
         self._poll.run.close()
-        return await wait_assigned(self._reading, self._user, self._seconds(timeout_ms))
+        return await wait_assigned(self._runtime, self._user, self._seconds(timeout_ms))
 
     # Records
 
@@ -272,7 +273,7 @@ class Consumer(Generic[K, V]):
         most = _ALL_RECORDS if max_records is None else min(checked_count("max_records", max_records), _ALL_RECORDS)
         most_bytes = checked_count("max_bytes", max_bytes, most=_GIB)
         new = partial(new_builder, checked_columns(columns), timestamp_unit)
-        wanted = ColumnPoll(self._reading.collector, new, rows=most, size=most_bytes)
+        wanted = ColumnPoll(self._runtime.collector, new, rows=most, size=most_bytes)
         return await self._poll.columns(partitions, _seconds_or_none(timeout_ms), wanted)
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[K | None, V | None]:
@@ -297,42 +298,42 @@ class Consumer(Generic[K, V]):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Return nothing of these until resume(). What is buffered stays; the group needs polls all the same."""
-        self._reading.pause(checked_partitions(partitions), True)
+        self._runtime.pause(checked_partitions(partitions), True)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Return records of these again."""
-        self._reading.pause(checked_partitions(partitions), False)
+        self._runtime.pause(checked_partitions(partitions), False)
 
     def paused(self) -> frozenset[TopicPartition]:
         """The paused partitions."""
-        return self._reading.subscription.paused()
+        return self._runtime.subscription.paused()
 
     # Positions
 
     async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record that will be returned, as soon as it is known."""
         tp = checked_partition(partition)
-        return (await self._reading.positions([tp], timeout=self._seconds(timeout_ms)))[tp]
+        return (await self._runtime.positions([tp], timeout=self._seconds(timeout_ms)))[tp]
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Go on reading at ``offset``; nothing of what was fetched before is returned any more."""
         tp = checked_partition(partition)
         where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        self._reading.seek(tp, checked_offset(f"cannot seek {tp} to", where))
+        self._runtime.seek(tp, checked_offset(f"cannot seek {tp} to", where))
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
         """Go on at the beginning of these (none given: of all assigned); the new positions are known on return."""
-        await self._reading.seek_by_time(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
+        await self._runtime.seek_by_time(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
 
     async def seek_to_end(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
         """Go on at the end of these (none given: of all assigned); the new positions are known on return."""
-        await self._reading.seek_by_time(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
+        await self._runtime.seek_by_time(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
 
     async def seek_to_committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Go on at what the group has committed, and return that; where it has nothing (None), the position stays."""
-        wanted = partitions or tuple(self._reading.subscription.assigned)
+        wanted = partitions or tuple(self._runtime.subscription.assigned)
         committed = await self.committed(*wanted, timeout_ms=timeout_ms)
         for tp, offset in committed.items():
             if offset is not None:
@@ -355,7 +356,7 @@ class Consumer(Generic[K, V]):
         member or given a partition to another one in between, RebalanceInProgress while it assigns anew (after both,
         go on polling), MemberFenced, AuthorizationFailed, and UsageError without a group_id.
         """
-        await self._reading.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
+        await self._runtime.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
 
     def commit_soon(self, offsets: Committable = None, on_done: OnCommitted | None = None) -> None:
         """Send a commit without waiting for it: after those called for before, once, and never again (commitAsync).
@@ -366,14 +367,14 @@ class Consumer(Generic[K, V]):
         logged. What ``on_done`` raises, that later call raises. Calls that come faster than the coordinator answers
         share one request, and its outcome.
         """
-        self._reading.group("commit_soon()").commit_soon(offsets, on_done)
+        self._runtime.group("commit_soon()").commit_soon(offsets, on_done)
 
     async def committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return what the group has committed for these (none given: for all assigned); None where it has nothing."""
-        wanted = checked_partitions(partitions) or list(self._reading.subscription.assigned)
-        return await self._reading.committed(wanted, timeout=self._seconds(timeout_ms))
+        wanted = checked_partitions(partitions) or list(self._runtime.subscription.assigned)
+        return await self._runtime.committed(wanted, timeout=self._seconds(timeout_ms))
 
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is in its group, for a producer that commits what it returned within a transaction.
@@ -382,7 +383,7 @@ class Consumer(Generic[K, V]):
         the producer is refused. Before the first assignment, and after assign(), generation_id is -1 and member_id "".
         Raises UsageError without a group_id.
         """
-        return self._reading.group("group_metadata()").coordinator.group_metadata
+        return self._runtime.group("group_metadata()").coordinator.group_metadata
 
     # Looking at itself
 
@@ -392,7 +393,7 @@ class Consumer(Generic[K, V]):
         As of the last fetch, and without a request; None before that, or without a position. Raises UsageError where
         ``partition`` is not assigned.
         """
-        return self._reading.current_lag(checked_partition(partition))
+        return self._runtime.current_lag(checked_partition(partition))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark: the offset behind the last record that all in-sync replicas have.
@@ -400,14 +401,14 @@ class Consumer(Generic[K, V]):
         Like the next two it asks nobody, is None before the first answer to a Fetch of ``partition``, and raises
         UsageError where that is not assigned. ``end_offsets()`` asks the leader.
         """
-        return self._reading.subscription[checked_partition(partition)].high_watermark
+        return self._runtime.subscription[checked_partition(partition)].high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
         """The offset up to which all transactions are over: where ``isolation_level="read_committed"`` ends.
 
         None where brokers do not tell it: up to Kafka 0.10, and to a consumer that reads uncommitted records.
         """
-        return self._reading.subscription[checked_partition(partition)].last_stable_offset
+        return self._runtime.subscription[checked_partition(partition)].last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
         """When a broker was last heard of about ``partition``, in ms since the epoch: highwater() is as of then.
@@ -415,16 +416,16 @@ class Consumer(Generic[K, V]):
         Also where there was nothing new. While nothing is fetched (it is paused, or enough is buffered) it stands.
         When this consumer was last polled says ``health().last_poll_age_ms``.
         """
-        return self._reading.last_poll_timestamp(checked_partition(partition))
+        return self._runtime.last_poll_timestamp(checked_partition(partition))
 
     def health(self) -> Health:
         """Whether it is well, at this moment: for a liveness probe, or a log line. Never raises, asks nobody."""
-        return self._reading.health()
+        return self._runtime.health()
 
     def metrics(self) -> Metrics:
         """What it has done since it was made, and the lag of each partition. Asks nobody."""
         self._poll.run.count()
-        return self._reading.metrics()
+        return self._runtime.metrics()
 
     # Looking at the cluster
 
@@ -436,13 +437,13 @@ class Consumer(Generic[K, V]):
         Like the next two, it raises UnknownTopic where one does not exist, after ``timeout_ms``: it may be about to
         appear.
         """
-        return await self._reading.edges(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
+        return await self._runtime.edges(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Return the offset behind the last record that isolation_level lets be read. Positions stay as they are."""
-        return await self._reading.edges(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
+        return await self._runtime.edges(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
@@ -451,18 +452,18 @@ class Consumer(Generic[K, V]):
         wanted = checked_timestamps(timestamps)
         if any(timestamp < 0 for timestamp in wanted.values()):
             raise ConfigError("offsets_for_times takes timestamps in ms since the epoch, not negative ones")
-        return await self._reading.list_offsets(wanted, timeout=self._seconds(timeout_ms))
+        return await self._runtime.list_offsets(wanted, timeout=self._seconds(timeout_ms))
 
     async def partitions_for_topic(self, topic: str, *, timeout_ms: int | None = None) -> frozenset[int]:
         """Return the partition numbers of ``topic``. Raises UnknownTopic."""
-        self._reading.check()
-        topics = await self._reading.link.topics(checked_topics([topic]), timeout=self._seconds(timeout_ms))
+        self._runtime.check()
+        topics = await self._runtime.cluster_client.topics(checked_topics([topic]), timeout=self._seconds(timeout_ms))
         return frozenset(topics[topic].partitions)
 
     async def list_topics(self, *, timeout_ms: int | None = None) -> dict[str, TopicInfo]:
         """Return all topics that this principal may see, internal ones too."""
-        self._reading.check()
-        return await self._reading.link.topics(None, timeout=self._seconds(timeout_ms))
+        self._runtime.check()
+        return await self._runtime.cluster_client.topics(None, timeout=self._seconds(timeout_ms))
 
     def _seconds(self, timeout_ms: int | None) -> float:
         return checked_seconds(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...core.subscription.state import Subscription
 from ...errors import fresh
 from ...observation import Health, Metrics
-from ..cluster.cluster_client import ClusterLink
+from ..cluster.cluster_client import ClusterClient
 from ..fetch.fetcher import Fetcher
 from ..group.assignment_source import SourceReport
 
@@ -32,14 +32,16 @@ class PollRecord:
         return None if self._last is None else (now - self._last) * 1e3
 
 
-def health(link: ClusterLink, subscription: Subscription, polls: PollRecord, source: SourceReport) -> Health:
-    now = link.now()
+def health(
+    cluster_client: ClusterClient, subscription: Subscription, polls: PollRecord, source: SourceReport
+) -> Health:
+    now = cluster_client.now()
     counters = source.group
     beat = counters.last_heartbeat
-    error = link.background.error or source.error
-    last_error = source.last_error or link.metadata.error or link.pool.error
+    error = cluster_client.background.error or source.error
+    last_error = source.last_error or cluster_client.metadata.error or cluster_client.pool.error
     return Health(
-        running=link.running and link.background.alive,
+        running=cluster_client.running and cluster_client.background.alive,
         error=None if error is None else fresh(error),  # the caller may raise it
         last_error=None if last_error is None else fresh(last_error),
         assigned=frozenset(subscription.assigned),

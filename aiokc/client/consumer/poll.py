@@ -15,8 +15,8 @@ from ..aio.steps import Steps
 from ..arguments import checked_partition
 from ..fetch.column_collector import ColumnPoll
 from ..in_use import InUse
-from .record_stream import RunOfRecords
-from .runtime import Reading
+from .record_stream import RecordStream
+from .runtime import ConsumerRuntime
 
 
 class Poll(Generic[K, V]):
@@ -25,12 +25,12 @@ class Poll(Generic[K, V]):
     From the last await to the return nothing can be cancelled: positions move in between.
     """
 
-    def __init__(self, reading: Reading, user: SingleUser) -> None:
-        self._reading = reading
+    def __init__(self, runtime: ConsumerRuntime, user: SingleUser) -> None:
+        self._runtime = runtime
         self._user = user
         self._has_returned = False  # records, so that errors may have had to wait
         self.in_use: InUse | None = None  # once there is an iterator, which may outlive the consumer
-        self.run = RunOfRecords(reading, user, self._step)
+        self.run = RecordStream(runtime, user, self._step)
         #: The iterator, which ends when the consumer is stopped. ``items`` are what may follow without a poll.
         self.steps: Steps[ConsumerRecord[K | None, V | None]] = self.run.steps
 
@@ -38,7 +38,7 @@ class Poll(Generic[K, V]):
         """Hand out one record, of many that are decoded; ``steps.items`` has those that may follow without a poll."""
         self.run.close()  # that says how many
         tp, records = next(iter((await self.records((), None, self.run.ahead, 1)).items()))
-        if self._reading.hands_out_raw_records:
+        if self._runtime.hands_out_raw_records:
             self.run.begin(tp)
         return records[0]
 
@@ -46,7 +46,7 @@ class Poll(Generic[K, V]):
         try:
             return await self.one()
         except ConsumerClosed:
-            if not self._reading.stopped:
+            if not self._runtime.stopped:
                 raise
             raise StopAsyncIteration from None
 
@@ -64,10 +64,10 @@ class Poll(Generic[K, V]):
 
     def _raise_first(self, only: frozenset[TopicPartition] | None) -> None:
         """Raise what comes before any record, and what had to wait for those of the call before."""
-        self._reading.before_records(only)
+        self._runtime.before_records(only)
         if self._has_returned:
             self._has_returned = False
-            self._reading.raise_held_back(only)
+            self._runtime.raise_held_back(only)
 
     async def _hand_out(
         self,
@@ -77,56 +77,56 @@ class Poll(Generic[K, V]):
         most: int,
         columns: ColumnPoll | None,
     ) -> Any:
-        reading, user, collector = self._reading, self._user, self._reading.collector
-        reading.listener.refuse_inside("asking for records")
+        runtime, user, collector = self._runtime, self._user, self._runtime.collector
+        runtime.listener.refuse_inside("asking for records")
         self.run.close()
         only = frozenset(map(checked_partition, partitions)) or None
         time = asyncio.get_running_loop().time
         deadline = None if timeout is None else time() + timeout
         passed: ConsumerRecords[K | None, V | None] | None = None  # what interceptors left nothing of
         user.refuse_others()
-        reading.polling_begins(only)
+        runtime.polling_begins(only)
         user.enters()
         try:
             while True:
-                if time() > user.turn.ends:
-                    await user.turn.give_way()
+                if time() > user.time_slice.ends:
+                    await user.time_slice.give_way()
                 self._raise_first(only)
                 served: list[Serving] | None = []
                 if columns is not None:
-                    table = await columns.read(only, partial(reading.after_waiting, only), user.turn)
+                    table = await columns.read(only, partial(runtime.after_waiting, only), user.time_slice)
                     if table:
                         self._has_returned = True
                         return table
                 else:
-                    waits_at = collector.decode_at_once(decode, most, only, user.turn.ends, served)
+                    waits_at = collector.decode_at_once(decode, most, only, user.time_slice.ends, served)
                     if waits_at is not None:
-                        await collector.give_way(waits_at, user.turn)
-                        await collector.decode(decode, user.turn, only, enough=most)
-                        reading.after_waiting(only)
+                        await collector.give_way(waits_at, user.time_slice)
+                        await collector.decode(decode, user.time_slice, only, enough=most)
+                        runtime.after_waiting(only)
                         served = None
-                    if reading.deserializing is not None:
-                        await reading.deserialize(most, only, deadline)
+                    if runtime.deserializing is not None:
+                        await runtime.deserialize(most, only, deadline)
                         served = None
                     batch = collector.take(most, only, served)
                     if batch:
                         self._has_returned = True
-                        if reading.interceptors is None:
+                        if runtime.interceptors is None:
                             return batch
-                        passed = batch = reading.intercept(batch, passed)
+                        passed = batch = runtime.intercept(batch, passed)
                         if batch or (deadline is not None and time() >= deadline):
                             return batch
                         continue
                 if collector.has_undecoded(only):
                     continue  # no await from here to the wait, or what arrives in between would wake nobody
-                reading.raise_errors()
+                runtime.raise_errors()
                 collector.user_waits(only)
                 left = None if deadline is None else deadline - time()
                 if left is not None and left <= 0:
                     await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others
                     return table if columns is not None else passed if passed is not None else ConsumerRecords()
-                await reading.changed.wait(left)
-                user.turn.begins()
+                await runtime.changed.wait(left)
+                user.time_slice.begins()
         finally:
-            reading.polling_ends()
+            runtime.polling_ends()
             user.leaves()

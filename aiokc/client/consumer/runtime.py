@@ -20,7 +20,7 @@ from ...errors import ConsumerClosed, KafkaError, RequestTimedOut, UsageError, f
 from ...observation import Health, Metrics
 from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..aio.signal import Signal
-from ..cluster.cluster_client import ClusterLink
+from ..cluster.cluster_client import ClusterClient
 from ..cluster.pattern_topics import PatternTopics
 from ..fetch.deserializing import Deserializing
 from ..fetch.fetcher import Fetcher
@@ -37,7 +37,7 @@ from ..positions.finder import PositionFinder
 from .health import PollRecord, health, metrics
 
 
-class Reading:
+class ConsumerRuntime:
     """Everything that a Consumer does, without its public face.
 
     ``changed`` is notified whenever a waiting getmany() should look again.
@@ -60,12 +60,14 @@ class Reading:
         self.polls = PollRecord()
         self._read_committed = config.isolation_level == "read_committed"
         self.subscription = Subscription()
-        self.link = link = ClusterLink(config, random, allow_auto_topic_creation=config.allow_auto_create_topics)
-        self._interest = link.metadata.interest(may_create=True)
+        self.cluster_client = cluster_client = ClusterClient(
+            config, random, allow_auto_topic_creation=config.allow_auto_create_topics
+        )
+        self._interest = cluster_client.metadata.interest(may_create=True)
         self.fetcher = Fetcher(
             config,
-            link.pool,
-            link.metadata,
+            cluster_client.pool,
+            cluster_client.metadata,
             self.subscription,
             random,
             reset=OffsetReset(config.offset_out_of_range_reset or config.auto_offset_reset),
@@ -78,19 +80,19 @@ class Reading:
         self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self._moved = Signal()  # the assignment or a position changed
         self.listener = ListenerCalls(self.changed.notify)
-        self._pattern = PatternTopics(link.metadata, self.subscription, self._topics_changed)
-        link.metadata.changed.followed_by(self._pattern.wake)
+        self._pattern = PatternTopics(cluster_client.metadata, self.subscription, self._topics_changed)
+        cluster_client.metadata.changed.followed_by(self._pattern.wake)
         self._group: GroupAssignment | None = None
         self.source: AssignmentSource
         if config.group_id is not None:
             self.source = self._group = self._new_group(random, new_protocol)
         else:
-            self.source = AllPartitions(config, link.metadata, self.subscription, self.listener, self._moved)
+            self.source = AllPartitions(config, cluster_client.metadata, self.subscription, self.listener, self._moved)
         self.finder = PositionFinder(
             config,
             self.subscription,
-            link.metadata,
-            link.lister,
+            cluster_client.metadata,
+            cluster_client.lister,
             self._fetch_committed if self._group else None,
             random,
         )
@@ -99,18 +101,18 @@ class Reading:
         self._moved.followed_by(self.changed)
         self.finder.found.followed_by(self.fetcher.wake)
         self.finder.found.followed_by(self.changed)
-        link.metadata.changed.followed_by(self.fetcher.wake)
-        link.metadata.changed.followed_by(self.changed)
-        link.background.ended.followed_by(self.changed)
+        cluster_client.metadata.changed.followed_by(self.fetcher.wake)
+        cluster_client.metadata.changed.followed_by(self.changed)
+        cluster_client.background.ended.followed_by(self.changed)
         self.fetcher.lost.followed_by(self.finder.wake)
         self.fetcher.arrived.followed_by(self.changed)
 
     def _new_group(self, random: Random, new_protocol: NewProtocol) -> GroupAssignment:
-        config, link = self._config, self.link
+        config, cluster_client = self._config, self.cluster_client
         coordinator = Coordinator(
             config,
-            link.pool,
-            link.metadata,
+            cluster_client.pool,
+            cluster_client.metadata,
             self.subscription,
             self._moved,
             random,
@@ -131,18 +133,18 @@ class Reading:
     async def start(self, *, timeout: float) -> None:
         drivers = [self.fetcher.run, self.finder.run, self._pattern.run, *self.source.drivers]
         try:
-            await self.link.start(drivers, timeout=timeout, asked_to_join=self.source.asked_to_join)
+            await self.cluster_client.start(drivers, timeout=timeout, asked_to_join=self.source.asked_to_join)
         except BaseException:
-            if not self.link.running:  # or it is the misuse, or the end, of a further call that fails here
+            if not self.cluster_client.running:  # or it is the misuse, or the end, of a further call that fails here
                 self._close_interceptors()
             raise
 
     async def stop(self, *, timeout: float, leave_group: bool | None) -> None:
         """Leave the group, then end the background; the first has ``timeout`` seconds, the second needs no network."""
         self.listener.refuse_inside("stop()")
-        self.link.check_loop()
-        if not self.link.running:
-            await self.link.stop()
+        self.cluster_client.check_loop()
+        if not self.cluster_client.running:
+            await self.cluster_client.stop()
             self._close_interceptors()
             return self.run_callbacks()
         self._stopping = True
@@ -151,7 +153,7 @@ class Reading:
             self.deserializing.stop()
         self.changed.notify()  # a getmany() that waits in another task ends now
         try:
-            if self.link.background.error is None:
+            if self.cluster_client.background.error is None:
                 # Within a scope that is cancelled already every await would end at once, and the group wait for a
                 # member that is gone. `Task.cancel()` cancels one await: the one that has brought us here.
                 is_cancelled = anyio.current_effective_deadline() == -math.inf
@@ -159,7 +161,7 @@ class Reading:
                     await self._leave(timeout, leave_group)
         finally:
             with anyio.CancelScope(shield=True):
-                await self.link.stop()
+                await self.cluster_client.stop()
             self.source.close()
             self.subscription.end()
             self.changed.notify()
@@ -196,10 +198,10 @@ class Reading:
 
     @property
     def stopped(self) -> bool:
-        return self._stopping or self.link.stopped
+        return self._stopping or self.cluster_client.stopped
 
     def health(self) -> Health:
-        return health(self.link, self.subscription, self.polls, self.source.report())
+        return health(self.cluster_client, self.subscription, self.polls, self.source.report())
 
     def metrics(self) -> Metrics:
         return metrics(
@@ -215,7 +217,7 @@ class Reading:
 
     def check(self, only: frozenset[TopicPartition] | None = None) -> None:
         """Raise ConsumerClosed unless running, what ended the background, UsageError if one of ``only`` is not ours."""
-        self.link.check()
+        self.cluster_client.check()
         if self._stopping and not self.listener.is_inside():
             raise ConsumerClosed("stopping: nothing more is handed out")
         for tp in only or ():
@@ -240,7 +242,7 @@ class Reading:
         self.source.raise_error()
 
     def _raise_topic_error(self) -> None:
-        cluster = self.link.metadata.cluster
+        cluster = self.cluster_client.metadata.cluster
         if cluster.errors:
             topics = self.subscription.topics or {tp.topic for tp in self.subscription.assigned}
             error = known_error(cluster, topics)
@@ -257,7 +259,7 @@ class Reading:
     @property
     def assignment_trouble(self) -> KafkaError | None:
         """What keeps the assignment from coming at the moment, where that is known."""
-        return self.source.report().last_error or self.link.metadata.error
+        return self.source.report().last_error or self.cluster_client.metadata.error
 
     # What is read
 
@@ -305,13 +307,13 @@ class Reading:
     def polling_begins(self, only: frozenset[TopicPartition] | None) -> None:
         """The user is back: what he held counts as processed. Followed by ``polling_ends``, unless it raises."""
         self.check(only)
-        self.subscription.release()
+        self.subscription.mark_processed()
         self.polls.begins()
         self.source.polling_begins()
 
     def polling_ends(self) -> None:
         """The user is at work again."""
-        self.polls.ends(self.link.now())
+        self.polls.ends(self.cluster_client.now())
         self.source.polling_ends()
 
     def before_records(self, only: frozenset[TopicPartition] | None) -> None:
@@ -331,7 +333,7 @@ class Reading:
         error = self.finder.take_error(of_blocked=False)
         if error is not None:
             raise fresh(error)
-        cluster = self.link.metadata.cluster
+        cluster = self.cluster_client.metadata.cluster
         if cluster.errors and cluster.version != self._complained_of:
             self._complained_of = cluster.version  # or every other call of a busy user would say so
             self._raise_topic_error()
@@ -353,20 +355,20 @@ class Reading:
         assert self.interceptors is not None
         ends = batch.ends
         if before is not None:
-            gone = self.subscription.given_up(before.claims)
+            gone = self.subscription.given_up(before.assignment_tokens)
             ends = {tp: end for tp, end in before.ends.items() if tp not in gone} | ends
         left = self.interceptors.on_consume(batch)
         left.end_at(ends, unseen=ends.keys() - left.keys())
         if not left:
             # The user is here and holds nothing, so that a rebalance need not wait for him to come back.
-            self.subscription.release()
+            self.subscription.mark_processed()
             self.source.polled()
         return left
 
     # Positions and offsets
 
     def seek(self, tp: TopicPartition, where: OffsetAndMetadata) -> None:
-        topic_id = where.topic_id or self.link.metadata.cluster.topic_id(tp.topic)
+        topic_id = where.topic_id or self.cluster_client.metadata.cluster.topic_id(tp.topic)
         self.subscription.seek(tp, where.offset, where.leader_epoch, topic_id=topic_id)
         self._moved.notify()
 
@@ -393,7 +395,9 @@ class Reading:
             self.raise_errors()
             if not await self.changed.wait(deadline - loop.time()):
                 names = ", ".join(map(str, sorted(lacking)))
-                raise RequestTimedOut(f"no position for {names} after {timeout:.3g} s") from self.link.metadata.error
+                raise RequestTimedOut(
+                    f"no position for {names} after {timeout:.3g} s"
+                ) from self.cluster_client.metadata.error
 
     def _without_position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         return [tp for tp in partitions if not self.subscription[tp].has_position]
@@ -408,9 +412,9 @@ class Reading:
         self, timestamps: Mapping[TopicPartition, int], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         self.check()
-        with self.link.metadata.interest() as look:
+        with self.cluster_client.metadata.interest() as look:
             look.set({tp.topic for tp in timestamps})
-            return await self.link.lister.list_offsets(timestamps, timeout=timeout)
+            return await self.cluster_client.lister.list_offsets(timestamps, timeout=timeout)
 
     # The group
 
@@ -432,7 +436,7 @@ class Reading:
 
     def group(self, call: str) -> UserCommits:
         """Return what commits. It goes on until the group is left: stop() lets nothing be lost."""
-        self.link.check()
+        self.cluster_client.check()
         if self._group is None:
             raise UsageError(f"{call} needs a group: give the consumer a group_id")
         return self._group.commits

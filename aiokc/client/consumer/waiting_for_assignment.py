@@ -7,10 +7,10 @@ import asyncio
 from ...errors import RequestTimedOut
 from ...types import TopicPartition
 from ..aio.single_user import SingleUser
-from .runtime import Reading
+from .runtime import ConsumerRuntime
 
 
-async def wait_assigned(reading: Reading, user: SingleUser, timeout: float) -> frozenset[TopicPartition]:
+async def wait_assigned(reading: ConsumerRuntime, user: SingleUser, timeout: float) -> frozenset[TopicPartition]:
     """Return the assignment once there is one, and the listener is done with it; raise what comes before that.
 
     Who waits here is polling: the group rebalances with it, and not without it. Positions are nobody's concern yet, and
@@ -24,8 +24,8 @@ async def wait_assigned(reading: Reading, user: SingleUser, timeout: float) -> f
     user.enters()
     try:
         while True:
-            if time() > user.turn.ends:
-                await user.turn.give_way()
+            if time() > user.time_slice.ends:
+                await user.time_slice.give_way()
             reading.before_records(None)
             reading.raise_assignment_errors()
             if reading.has_assigned:
@@ -37,7 +37,7 @@ async def wait_assigned(reading: Reading, user: SingleUser, timeout: float) -> f
                 why = f": {cause}" if cause is not None else ""
                 raise RequestTimedOut(f"no partitions were assigned within {timeout:.3g} s{why}") from cause
             await reading.changed.wait(left)
-            user.turn.begins()
+            user.time_slice.begins()
     finally:
         reading.polling_ends()
         user.leaves()

@@ -20,7 +20,7 @@ from ...errors import RecordError, UsageError, fresh
 from ...records import NATIVE
 from ...types import BatchEnd, ConsumerRecords, TopicPartition
 from ..aio.signal import Signal
-from ..aio.time_slice import Turn
+from ..aio.time_slice import TimeSlice
 
 # How long decoding may hold the loop before everybody else has a turn, and in steps of how many records. A step takes
 # 0.1 ms in C and 0.4 ms in Python; larger ones would save nothing more.
@@ -74,24 +74,24 @@ class FetchCollector:
         self._take = PartitionBuffer.take_typed
 
     async def decode(
-        self, count: int, turn: Turn, only: Iterable[TopicPartition] | None = None, *, enough: int = 0
+        self, count: int, time_slice: TimeSlice, only: Iterable[TopicPartition] | None = None, *, enough: int = 0
     ) -> None:
         """Have up to ``count`` records decoded in all, giving way to other tasks whenever the turn ends.
 
         No further partition is looked at once there are ``enough`` (none given: ``count``).
         Cancelled at any point, everything decoded so far stays where the next call finds it.
         """
-        while (buffer := self.decode_at_once(count, enough or count, only, turn.ends)) is not None:
-            await self.give_way(buffer, turn)
+        while (buffer := self.decode_at_once(count, enough or count, only, time_slice.ends)) is not None:
+            await self.give_way(buffer, time_slice)
 
-    async def give_way(self, buffer: PartitionBuffer, turn: Turn) -> None:
+    async def give_way(self, buffer: PartitionBuffer, time_slice: TimeSlice) -> None:
         """Let others run where ``decode_at_once`` had to wait: until its large batch is open, else for a moment."""
         unread = buffer.unopened()
         if unread is not None and self.opens_slowly(buffer):
             await self._open_in_thread(buffer, unread)
-            turn.begins()
+            time_slice.begins()
         else:
-            await turn.give_way()
+            await time_slice.give_way()
 
     def decode_at_once(
         self,
@@ -210,7 +210,7 @@ class FetchCollector:
         """``count`` records of a partition, those before ``after``, are the user's; perhaps they are none."""
         if count:
             epoch = buffer.taken_epoch
-            step.ends[buffer.tp] = BatchEnd(after, epoch, position.claim, position.topic_id)
+            step.ends[buffer.tp] = BatchEnd(after, epoch, position.assignment_token, position.topic_id)
             self._counters.records += count
             self.subscription.hand_out(buffer.tp, after, epoch)
         else:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from ...core.fetch.partition_buffer import PartitionBuffer
 from ...records import NATIVE, ColumnBuilder
 from ...types import BatchEnd, RecordColumns, TopicPartition
-from ..aio.time_slice import Turn
+from ..aio.time_slice import TimeSlice
 from .collector import FetchCollector, HandOut
 
 # A step takes some 0.3 ms.
@@ -34,15 +34,15 @@ class ColumnCollector:
         builder: ColumnBuilder,
         rows: int,
         size: int,
-        turn: Turn,
+        time_slice: TimeSlice,
         only: Iterable[TopicPartition] | None = None,
     ) -> None:
         """Append what is there, until the builder holds ``rows``, or these count ``size``; at least one, if there is.
 
         Gives way to other tasks whenever the turn ends. Cancelled, it has to be followed by ``put_back``.
         """
-        while (buffer := self.append_at_once(builder, rows, size, turn.ends, only)) is not None:
-            await self._collector.give_way(buffer, turn)
+        while (buffer := self.append_at_once(builder, rows, size, time_slice.ends, only)) is not None:
+            await self._collector.give_way(buffer, time_slice)
 
     def append_at_once(
         self,
@@ -113,18 +113,20 @@ class ColumnPoll:
         self._builder = new_builder()
         self._rows, self._size = rows, size
 
-    async def read(self, only: Iterable[TopicPartition] | None, check: Callable[[], None], turn: Turn) -> RecordColumns:
+    async def read(
+        self, only: Iterable[TopicPartition] | None, check: Callable[[], None], time_slice: TimeSlice
+    ) -> RecordColumns:
         """Return what is there. From the last await to the return positions move, and nothing can be cancelled.
 
         ``check`` raises what comes before any record.
         """
         columns = self._columns
         try:
-            await columns.append(self._builder, self._rows, self._size, turn, only)
+            await columns.append(self._builder, self._rows, self._size, time_slice, only)
             while not columns.is_valid:
                 columns.put_back()
                 self._builder = self._new_builder()
-                await columns.append(self._builder, self._rows, self._size, turn, only)
+                await columns.append(self._builder, self._rows, self._size, time_slice, only)
             check()
             arrow = self._builder.finish()
         except BaseException:

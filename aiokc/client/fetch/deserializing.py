@@ -15,7 +15,7 @@ from ...errors import ConfigError, DeserializationFailed, fresh
 from ...net.users_code import USERS_ERRORS, ends_us
 from ...types import RawRecord, TopicPartition, typed_record
 from ..aio.time_slice import let_others_run
-from ..aio.user_code import Patience
+from ..aio.user_code import UserCodeTimeout
 from .collector import SLICE_SECONDS, FetchCollector
 
 Origin: TypeAlias = Literal["key", "value"]
@@ -36,8 +36,8 @@ class Deserializing:
         collector.hand_out_typed()
         self._buffers = collector.buffer
         self._subscription = collector.subscription
-        self._patience = patience
-        self._waiting: Patience | None = None
+        self._user_code_timeout = patience
+        self._waiting: UserCodeTimeout | None = None
         self._stopped = False
 
     def stop(self) -> None:
@@ -106,7 +106,7 @@ class Deserializing:
             return True
         # The waiting was cut short.
         if not self._stopped:
-            late = f"was not done after {self._patience:.3g} s (default_api_timeout_ms), and cancelled"
+            late = f"was not done after {self._user_code_timeout:.3g} s (default_api_timeout_ms), and cancelled"
             _refuse(buffer, origin, late, None)
         return not self._stopped
 
@@ -117,7 +117,7 @@ class Deserializing:
 
     async def _wait(self, result: Awaitable[Any], waits: ExitStack[bool]) -> Any:
         if self._waiting is None:
-            self._waiting = waits.enter_context(Patience(self._patience))
+            self._waiting = waits.enter_context(UserCodeTimeout(self._user_code_timeout))
             waits.callback(self._no_longer)
         return await self._waiting.wait(result)
 

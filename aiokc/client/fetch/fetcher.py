@@ -32,10 +32,10 @@ from ...wire import prepare
 from ...wire.messages.fetch import FetchRequest, FetchResponse
 from ..aio.signal import Signal
 from ..cluster.metadata import Metadata
-from ..positions.resets import LostPositions
+from ..positions.resets import PositionResets
 from ..positions.validator import PositionValidator
 from .collector import FetchCollector
-from .response_handler import FetchIntake
+from .response_handler import FetchResponseHandler
 
 logger = logging.getLogger("aiokc.fetch")
 prepare(FetchRequest)
@@ -92,8 +92,8 @@ class Fetcher:
         self._planner = FetchPlanner(subscription, self._buffer, config, sessions=sessions)
         self.collector = FetchCollector(config, subscription, self._buffer, self.counters, self.wake)
         self._clock = clock
-        self._lost = LostPositions(subscription, self._buffer, reset or OffsetReset("none"), clock)
-        self._intake = FetchIntake(
+        self._lost = PositionResets(subscription, self._buffer, reset or OffsetReset("none"), clock)
+        self._response_handler = FetchResponseHandler(
             config,
             metadata,
             subscription,
@@ -267,7 +267,7 @@ class Fetcher:
                 self._backoffs.pop(plan.node_id, None)
                 self._garbled.pop(plan.node_id, None)
                 session.heard_at = self._clock()
-                await self._intake.take_in(answers, response, plan)
+                await self._response_handler.take_in(answers, response, plan)
                 self._news = self._news or bool(answers)
         except (ConnectionFailed, RequestTimedOut) as error:
             self._complain(f"broker {plan.node_id}", error)

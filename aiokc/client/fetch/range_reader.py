@@ -13,8 +13,8 @@ from ...errors import KafkaError, RequestTimedOut
 from ...records import ColumnBuilder
 from ...types import BatchEnd, PartitionRecords, RecordColumns, TopicPartition
 from ..aio.supervisor import Supervisor
-from ..aio.time_slice import Turn
-from ..cluster.cluster_client import ClusterLink
+from ..aio.time_slice import TimeSlice
+from ..cluster.cluster_client import ClusterClient
 from .column_collector import ColumnCollector
 from .fetcher import Fetcher
 
@@ -26,7 +26,7 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
 async def read_ranges(
-    link: ClusterLink,
+    cluster_client: ClusterClient,
     ranges: Ranges,
     *,
     timeout: float,
@@ -40,11 +40,11 @@ async def read_ranges(
     OffsetOutOfRange where the log does not hold a range's start any more, RequestTimedOut, naming where it stands,
     after ``timeout`` seconds without progress, and ConsumerClosed when the link is stopped meanwhile.
     """
-    async with _RangeReading(link, ranges, timeout, counters, following) as reading:
+    async with _RangeReading(cluster_client, ranges, timeout, counters, following) as reading:
         collector = reading.fetcher.collector
         while reading.unfinished:
             reading.check()
-            await collector.decode(_RECORDS_AT_ONCE, reading.turn)
+            await collector.decode(_RECORDS_AT_ONCE, reading.time_slice)
             for tp, records in collector.take(_RECORDS_AT_ONCE).items():
                 until = ranges[tp][1]
                 if records[-1].offset >= until:
@@ -55,7 +55,7 @@ async def read_ranges(
 
 
 async def read_column_ranges(
-    link: ClusterLink,
+    cluster_client: ClusterClient,
     ranges: Ranges,
     *,
     builder: ColumnBuilder,
@@ -69,13 +69,13 @@ async def read_column_ranges(
     The last one may be smaller. Everything else is as with ``read_ranges``; what was read before an error is yielded
     before it is raised.
     """
-    async with _RangeReading(link, ranges, timeout, counters, following) as reading:
+    async with _RangeReading(cluster_client, ranges, timeout, counters, following) as reading:
         columns = ColumnCollector(reading.fetcher.collector)
         ends: dict[TopicPartition, BatchEnd] = {}
         try:
             while reading.unfinished:
                 reading.check()
-                waits_at = columns.append_at_once(builder, _ALL_ROWS, batch_bytes, reading.turn.ends)
+                waits_at = columns.append_at_once(builder, _ALL_ROWS, batch_bytes, reading.time_slice.ends)
                 # At once, too: what is in the builder can't be taken out of it again. Were others to run in between, a
                 # partition whose leader moved would not be handed out, though its rows are; who goes on from where
                 # that batch says that it ends would have them twice.
@@ -86,7 +86,7 @@ async def read_column_ranges(
                     ends = {}
                     reading.progresses()
                 if waits_at is not None:
-                    await reading.fetcher.collector.give_way(waits_at, reading.turn)
+                    await reading.fetcher.collector.give_way(waits_at, reading.time_slice)
                 else:
                     await reading.next()
         except KafkaError:
@@ -102,13 +102,13 @@ class _RangeReading:
 
     def __init__(
         self,
-        link: ClusterLink,
+        cluster_client: ClusterClient,
         ranges: Ranges,
         timeout: float,
         counters: FetchCounters,
         following: AbstractContextManager[None],
     ) -> None:
-        self._link = link
+        self._cluster = cluster_client
         self._following = following
         self._ranges = ranges
         self._timeout = timeout
@@ -119,18 +119,24 @@ class _RangeReading:
             subscription.read_until(tp, ranges[tp][1])
         # A broker keeps a session for minutes, and has a thousand: short reads must not use up those of consumers.
         self.fetcher = Fetcher(
-            link.config, link.pool, link.metadata, subscription, link.random, sessions=False, counters=counters
+            cluster_client.config,
+            cluster_client.pool,
+            cluster_client.metadata,
+            subscription,
+            cluster_client.random,
+            sessions=False,
+            counters=counters,
         )
         self._background = Supervisor("aiokc range reader")
         self._last_progress = 0.0
-        self.turn = Turn()
+        self.time_slice = TimeSlice()
         self._stood = self._positions()
         self._told = self._positions()
 
     async def __aenter__(self) -> _RangeReading:
         self._background.ended.followed_by(self.fetcher.arrived)
-        self._link.background.ended.followed_by(self.fetcher.arrived)
-        self._link.metadata.changed.followed_by(self.fetcher.wake)
+        self._cluster.background.ended.followed_by(self.fetcher.arrived)
+        self._cluster.metadata.changed.followed_by(self.fetcher.wake)
         self._background.start([self.fetcher.run])
         self._following.__enter__()
         self.progresses()
@@ -140,13 +146,13 @@ class _RangeReading:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._following.__exit__(None, None, None)
-        self._link.metadata.changed.not_followed_by(self.fetcher.wake)
-        self._link.background.ended.not_followed_by(self.fetcher.arrived)
+        self._cluster.metadata.changed.not_followed_by(self.fetcher.wake)
+        self._cluster.background.ended.not_followed_by(self.fetcher.arrived)
         await self._background.stop()
 
     def check(self) -> None:
         """Raise what ended the link, or the background of this reading."""
-        self._link.check()
+        self._cluster.check()
         self._background.check()
 
     @property
@@ -164,7 +170,9 @@ class _RangeReading:
         self._told = now
         assigned = self._subscription.assigned
         return {
-            tp: BatchEnd(self.position(tp), assigned[tp].leader_epoch, assigned[tp].claim, assigned[tp].topic_id)
+            tp: BatchEnd(
+                self.position(tp), assigned[tp].leader_epoch, assigned[tp].assignment_token, assigned[tp].topic_id
+            )
             for tp in moved
         }
 
@@ -177,8 +185,8 @@ class _RangeReading:
 
         Lets others run at least every 2 ms, however much is there, and however fast the caller takes it.
         """
-        if asyncio.get_running_loop().time() > self.turn.ends:
-            await self.turn.give_way()
+        if asyncio.get_running_loop().time() > self.time_slice.ends:
+            await self.time_slice.give_way()
         stands = self._positions()
         has_moved, self._stood = stands != self._stood, stands
         if has_moved:
@@ -210,9 +218,9 @@ class _RangeReading:
             for tp, position in sorted(self._subscription.assigned.items())
         )
         error = RequestTimedOut(f"no progress for {self._timeout:.3g} s: {where}")
-        error.__cause__ = self._link.metadata.error or self._link.pool.error
+        error.__cause__ = self._cluster.metadata.error or self._cluster.pool.error
         return error
 
     def _led_by(self, tp: TopicPartition) -> str:
-        leader = self._link.metadata.cluster.leader(tp)
+        leader = self._cluster.metadata.cluster.leader(tp)
         return "no broker leads it now" if leader is None else f"broker {leader.node_id} leads it"

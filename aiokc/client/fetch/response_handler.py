@@ -20,13 +20,13 @@ from ...errors import KafkaError
 from ...types import Broker, TopicPartition
 from ...wire.messages.fetch import FetchResponse, PartitionData
 from ..cluster.metadata import Metadata
-from ..positions.resets import LostPositions
+from ..positions.resets import PositionResets
 from .collector import SLICE_SECONDS
 
 logger = logging.getLogger("aiokc.fetch")
 
 
-class FetchIntake:
+class FetchResponseHandler:
     """Takes in what brokers answer: records into ``buffer``, what is said of the log into the positions, news of the
     cluster into ``metadata``.
 
@@ -40,7 +40,7 @@ class FetchIntake:
         subscription: Subscription,
         buffer: FetchBuffer,
         planner: FetchPlanner,
-        lost: LostPositions,
+        lost: PositionResets,
         counters: FetchCounters,
         complain: Callable[[str, KafkaError], None],
         clock: Callable[[], float],
@@ -74,7 +74,7 @@ class FetchIntake:
                 continue
             if target.tp in moved:
                 self._subscription.touch(target.tp)
-            elif not self._heed(Answer(target, data), position, plan.node_id):
+            elif not self._apply(Answer(target, data), position, plan.node_id):
                 later.append(target.tp)
             elif data.records:
                 since = await self._add_rest(target, since)
@@ -136,7 +136,7 @@ class FetchIntake:
             leaders, {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in nodes}
         )
 
-    def _heed(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
+    def _apply(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
         """Do what the answer about one partition means; False: it is to be asked again, but not at once."""
         if answer.verdict in (Verdict.DATA, Verdict.FAIL):
             return self._store(answer, position, node_id)

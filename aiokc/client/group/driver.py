@@ -40,8 +40,8 @@ from ..aio.signal import Signal
 from ..cluster.coordinator_lookup import CoordinatorLookup
 from ..cluster.metadata import Metadata
 from .protocol import GroupProtocol
-from .reconciler import AssignmentChanges
-from .retry_report import GroupComplaint
+from .reconciler import Reconciler
+from .retry_report import RetryReport
 from .watchdog import Watchdog
 
 logger = logging.getLogger("aiokc.group")
@@ -77,13 +77,13 @@ class MembershipDriver:
         options: ConnectionOptions,
         metadata: Metadata,
         subscription: Subscription,
-        changes: AssignmentChanges,
+        changes: Reconciler,
         failed: Callable[[], None],
     ) -> None:
         self._request_timeout = request_timeout = config.request_timeout_ms / 1e3
         self.machine = protocol.machine
         self.error: KafkaError | None = None
-        self.complaint = GroupComplaint(protocol.group_id)
+        self.retry_report = RetryReport(protocol.group_id)
         self.counters = GroupCounters()
         self.moved = Signal()
         self.asked_to_join = asyncio.Event()
@@ -175,7 +175,7 @@ class MembershipDriver:
         for event in (*self._watchdog.retract(), *events):
             self.counters.heard(event, now)
             if isinstance(event, Alive):
-                self.complaint.is_alive()
+                self.retry_report.is_alive()
             effects += self.machine.on(event, now)
             # Who waits for records polls all the time, and was only kept from it. That has to be said here, whoever
             # feeds, since this happens: the loop is blocked; the thread claims that the member is out, sends its
@@ -184,14 +184,14 @@ class MembershipDriver:
             # the user, who waits for records, is back from that.
             if isinstance(event, Unpolled) and self._polls.waiting and self.machine.needs_poll:
                 effects += self.machine.on(Polled(), now)
-        self._watchdog.watch(self.machine.vigil, self._lookup.route())
+        self._watchdog.watch(self.machine.plan, self._lookup.route())
         self.counters.stands(self.machine.is_settling, any(isinstance(effect, Assign) for effect in effects), now)
         for effect in effects:
             logger.debug("group %r: %s", self._group_id, effect)
             self._perform(effect, self._tasks)
         if not self._subscription.by_topics:
             self.error = None
-            self.complaint.is_over()
+            self.retry_report.is_over()
         self._protocol.moved()
         if self.machine.deadline < self._wakes_at:  # most events only put it off
             self._sooner.notify()
@@ -204,7 +204,7 @@ class MembershipDriver:
                 self._changes.add(effect)
             case Assign():
                 self.error = None
-                self.complaint.is_over()
+                self.retry_report.is_over()
                 self._changes.add(effect)
             case Exchange():
                 self._begin(effect, tasks)
@@ -218,7 +218,7 @@ class MembershipDriver:
             case ForgetCoordinator():
                 self._lookup.forget(effect.node_id)
             case Complain():
-                self.complaint.tell(effect)
+                self.retry_report.tell(effect)
             case Fail():
                 self._end_exchange()
                 self.error = effect.error

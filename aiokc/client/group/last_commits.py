@@ -11,7 +11,7 @@ import anyio
 
 from ...types import TopicPartition
 from ..offsets.auto_commit import AutoCommit
-from ..offsets.commit_order import Turns
+from ..offsets.commit_order import CommitOrder
 
 logger = logging.getLogger("aiokc.group")
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("aiokc.group")
 class LastCommits:
     """What of a revocation commits. With the JoinGroup that follows it ends the generation that these commits name."""
 
-    def __init__(self, group_id: str, turns: Turns, auto_commit: AutoCommit | None, timeout: float) -> None:
+    def __init__(self, group_id: str, turns: CommitOrder, auto_commit: AutoCommit | None, timeout: float) -> None:
         """``timeout``: the most that the commits of one revocation may take, in seconds."""
         self._group_id = group_id
         self._turns = turns

@@ -25,14 +25,14 @@ from ..aio.signal import Signal
 from ..cluster.metadata import Metadata
 from ..cluster.pattern_topics import PatternTopics
 from ..offsets.auto_commit import AutoCommit, Commit, IsOfFormerTopic
-from ..offsets.commit_order import Turn
+from ..offsets.commit_order import CommitSlot
 from ..offsets.group_offsets import GroupOffsets, Offsets
 from .classic.protocol import ClassicProtocol
 from .driver import GOODBYE_SECONDS, MembershipDriver
 from .last_commits import LastCommits
 from .protocol import GroupParts, NewProtocol
 from .rebalance_listener import ListenerCalls
-from .reconciler import AssignmentChanges
+from .reconciler import Reconciler
 
 logger = logging.getLogger("aiokc.group")
 
@@ -91,7 +91,7 @@ class Coordinator:
         self._last_commits = LastCommits(
             config.group_id, self.offsets.turns, self._auto_commit, config.request_timeout_ms / 1e3
         )
-        self._changes = AssignmentChanges(
+        self._changes = Reconciler(
             f"group {config.group_id!r}",
             subscription,
             changed,
@@ -176,7 +176,7 @@ class Coordinator:
     def last_error(self) -> KafkaError | None:
         """What goes wrong at the moment, and is tried again."""
         failed_commit = self._auto_commit.error if self._auto_commit is not None else None
-        return self.offsets.lookup.error or self._driver.complaint.error or failed_commit
+        return self.offsets.lookup.error or self._driver.retry_report.error or failed_commit
 
     # The user
 
@@ -220,29 +220,29 @@ class Coordinator:
             return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry)
         deadline = asyncio.get_running_loop().time() + timeout
         partitions = () if callable(offsets) else tuple(offsets)
-        claims = self._claims(partitions)
+        positions = self._positions(partitions)
         order: int | None = None
         while True:
-            turn = self.offsets.turns.take(order)  # behind those who did not wait, and without undoing theirs
-            order = None if callable(offsets) else turn.order
+            slot = self.offsets.turns.take(order)  # behind those who did not wait, and without undoing theirs
+            order = None if callable(offsets) else slot.order
             left = deadline - asyncio.get_running_loop().time()
             sender: MemberToken | None = None
             try:
                 sender = self.committer()
-                return await self.commit_as(sender, offsets, timeout=left, retry=retry, turn=turn)
+                return await self.commit_as(sender, offsets, timeout=left, retry=retry, slot=slot)
             except (RebalanceInProgress, CommitFailed) as error:
-                turn.end()  # what is revoked in this rebalance is committed meanwhile
+                slot.end()  # what is revoked in this rebalance is committed meanwhile
                 while self._machine.is_rebalancing:
                     if not await self.moved.wait(deadline - asyncio.get_running_loop().time()):
                         raise
                 is_over = self.generation < 0 or self._machine.member == sender
-                if is_over or self._claims(partitions) != claims:
+                if is_over or self._positions(partitions) != positions:
                     raise
                 logger.debug("group %r: committing again: %s", self._protocol.group_id, error)
             finally:
-                turn.end()
+                slot.end()
 
-    def _claims(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
+    def _positions(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
         """What stays the same for as long as the partitions stay assigned."""
         return [self._subscription.assigned.get(tp) for tp in partitions]
 
@@ -268,7 +268,7 @@ class Coordinator:
         *,
         timeout: float,
         retry: bool = True,
-        turn: Turn | None = None,
+        slot: CommitSlot | None = None,
     ) -> None:
         """All of ``offsets`` are stored, for ``member`` and for nobody who has come after it."""
         try:
@@ -280,7 +280,7 @@ class Coordinator:
                 is_gone=self._is_gone,
                 retry=retry,
                 before_each_attempt=partial(self._check_member, member),
-                turn=turn,
+                slot=slot,
             )
         except BrokerError as error:
             if member is not None and error.code in _ABOUT_THE_MEMBER:

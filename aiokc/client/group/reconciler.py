@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from ...core.group.events import Assign, Change, Lost, PollClock, Released, Revoke
+from ...core.group.events import Assign, Change, Lost, PollClock, RevocationDone, Revoke
 from ...core.subscription.state import Subscription
 from ...errors import AssignmentFailed
 from ...types import TopicPartition
@@ -36,7 +36,7 @@ class _Queued:
     listener: RebalanceListener | None
 
 
-class AssignmentChanges:
+class Reconciler:
     """Carries out Revoke, Lost and Assign in their order, and tells the user's listener of each.
 
     Whatever decides about the assignment, a group by any protocol or the metadata alone, decides by these three.
@@ -95,25 +95,27 @@ class AssignmentChanges:
         """Whether no change is under way or waits for its turn."""
         return not self._queue and not self._is_at_work
 
-    async def run(self, released: Callable[[Released], None]) -> None:
-        """Carry out changes for ever. ``released`` is told what was given up, in the tick in which it is."""
+    async def run(self, revocation_done: Callable[[RevocationDone], None]) -> None:
+        """Carry out changes for ever. ``revocation_done`` is told what was given up, in the tick in which it is."""
         while True:
             while not self._queue:
                 self._is_at_work = False
                 await self._added.wait()
             self._is_at_work = True
-            await self._carry_out(self._queue.popleft(), released)  # and refer to its listener no longer than that
+            await self._carry_out(
+                self._queue.popleft(), revocation_done
+            )  # and refer to its listener no longer than that
 
-    async def _carry_out(self, queued: _Queued, released: Callable[[Released], None]) -> None:
+    async def _carry_out(self, queued: _Queued, revocation_done: Callable[[RevocationDone], None]) -> None:
         match queued.change:
             case Revoke():
-                await self._revoke(queued.change, queued, released)
+                await self._revoke(queued.change, queued, revocation_done)
             case Lost():
-                await self._lose(queued.change, queued, released)
+                await self._lose(queued.change, queued, revocation_done)
             case Assign():
                 await self._assign(queued.change, queued)
 
-    async def _revoke(self, change: Revoke, queued: _Queued, released: Callable[[Released], None]) -> None:
+    async def _revoke(self, change: Revoke, queued: _Queued, revocation_done: Callable[[RevocationDone], None]) -> None:
         """First nothing more is handed out, then the user finishes what he holds, then that is committed, and told."""
         self._block(change)
         partitions = frozenset(change.partitions)
@@ -131,9 +133,9 @@ class AssignmentChanges:
             return  # what is queued gives up these partitions too, without a word to the listener
         self._drop(partitions)
         logger.info("%s: revoked %s", self._owner, _Shown(change.partitions))
-        released(Released(change.step))
+        revocation_done(RevocationDone(change.step))
 
-    async def _lose(self, change: Lost, queued: _Queued, released: Callable[[Released], None]) -> None:
+    async def _lose(self, change: Lost, queued: _Queued, revocation_done: Callable[[RevocationDone], None]) -> None:
         """Others may be reading these by now: a commit would overwrite theirs."""
         going = self._announced.intersection(change.partitions)
         self._announced -= going
@@ -142,7 +144,7 @@ class AssignmentChanges:
         if going:
             now = asyncio.get_running_loop().time()  # nobody waits for this: the member is outside its group
             await self._listener.lost(queued.listener, going, now + self._max_poll_interval)
-        released(Released(change.step))
+        revocation_done(RevocationDone(change.step))
 
     async def _assign(self, change: Assign, queued: _Queued) -> None:
         """What is held goes on as it is. What is added comes behind it, and is read when the listener is done.

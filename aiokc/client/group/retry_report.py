@@ -20,7 +20,7 @@ _OF_A_MOVE: Final = frozenset(
 )
 
 
-class GroupComplaint:
+class RetryReport:
     """``error`` is the newest one, from when it is told until it is over."""
 
     def __init__(self, group_id: str) -> None:

@@ -15,7 +15,7 @@ from ...error_codes import ErrorCode
 from ...errors import CommitFailed, ConfigError, KafkaError, fresh
 from ...types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPartition
 from ..arguments import checked_offsets
-from ..offsets.async_commits import OnCommitted, UnwaitedCommits
+from ..offsets.async_commits import AsyncCommits, OnCommitted
 from .member import Coordinator
 
 #: What can be committed: next offsets by partition, what one getmany() returned, or (None) all that was returned.
@@ -41,7 +41,7 @@ class UserCommits:
         self._holds_for_good = holds_for_good
         self.subscription = subscription
         self.coordinator = coordinator
-        self.unwaited = UnwaitedCommits(
+        self.unwaited = AsyncCommits(
             config.group_id or "", coordinator.offsets.turns, coordinator.commit_as, config.request_timeout_ms / 1e3
         )
 
@@ -92,7 +92,7 @@ class UserCommits:
         if wanted is None:
             taken = subscription.taken_from_user
         elif isinstance(what, ConsumerRecords | RecordColumns):
-            taken = subscription.given_up(what.claims) if by_group else frozenset()
+            taken = subscription.given_up(what.assignment_tokens) if by_group else frozenset()
         else:
             taken = frozenset(wanted.keys() - subscription.assigned) if by_group else frozenset()
         _refuse(taken)
@@ -112,12 +112,12 @@ class UserCommits:
         was the moment at which they could go.
         """
         assigned = self.subscription.assigned
-        claims = {tp: assigned.get(tp) for tp in offsets}
+        held = {tp: assigned.get(tp) for tp in offsets}
 
         def now() -> dict[TopicPartition, OffsetAndMetadata]:
             _refuse(self.subscription.taken_from_user)
             assigned = self.subscription.assigned
-            mine = {tp: offset for tp, offset in offsets.items() if assigned.get(tp) is claims[tp]}
+            mine = {tp: offset for tp, offset in offsets.items() if assigned.get(tp) is held[tp]}
             return self._but_former_topics(mine)
 
         return now

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...core.group.events import Event, Fatal, IdentityLost, PollClock, SendHeartbeat, SendLeave, Unpolled
-from ...core.group.loop_watch import AskLoop, Beat, Rest, SayGoodbye, Seen, Vigil, next_step
+from ...core.group.loop_watch import AskLoop, Beat, HeartbeatPlan, Rest, SayGoodbye, Seen, next_step
 from ...core.group.machine import Keepalive
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import KafkaError
@@ -57,12 +57,12 @@ class Watchdog:
         self._may_rest_until = -math.inf
         self._rests_until = math.inf  # when the thread looks at its watch again, by itself
         self._stopped = False
-        self._watch: tuple[Vigil, Route] | None = None
+        self._watch: tuple[HeartbeatPlan, Route] | None = None
         self._heard: deque[Event] = deque()
-        self._claim = threading.Lock()
+        self._lock = threading.Lock()
         self._seen = Seen(time.monotonic())
         # of the thread
-        self._done: Vigil | None = None
+        self._done: HeartbeatPlan | None = None
         self._connection: BlockingConnection | None = None
         self._connected_by: Route | None = None
         self._warnings = RateLimit(_WARNING_INTERVAL)
@@ -81,18 +81,18 @@ class Watchdog:
             self._thread = threading.Thread(target=self._run, name="aiokc watchdog", daemon=True)
             self._thread.start()
 
-    def watch(self, vigil: Vigil | None, route: Route | None) -> None:
+    def watch(self, plan: HeartbeatPlan | None, route: Route | None) -> None:
         """Speak for this member from here on (None: for nobody), if the loop should be late."""
         self._seen.loop_alive = time.monotonic()
         if self._loop is None or self._stopped:
             return
-        if vigil is None or route is None or not self._is_of_this_world(self._loop):
+        if plan is None or route is None or not self._is_of_this_world(self._loop):
             self._watch = None
             return
-        self._watch = vigil, route
+        self._watch = plan, route
         if self._thread is None:
             self.prepare()
-        if vigil.first_look < self._rests_until:
+        if plan.first_look < self._rests_until:
             self._wake.set()
 
     @property
@@ -103,7 +103,7 @@ class Watchdog:
     def retract(self) -> list[Event]:
         """Let the thread speak for nobody, and return what it has heard. To be called before anything changes."""
         heard: list[Event] = []
-        with self._claim:
+        with self._lock:
             self._watch = None
             while self._heard:  # one by one: the answer to a heartbeat may come in between
                 heard.append(self._heard.popleft())
@@ -140,16 +140,16 @@ class Watchdog:
         finally:
             self._disconnect()
 
-    def _step(self, watch: tuple[Vigil, Route] | None) -> float:
+    def _step(self, watch: tuple[HeartbeatPlan, Route] | None) -> float:
         """Do what is due, and return when to look again."""
         if watch is None or watch[0] is self._done:
             self._disconnect()
             return self._may_rest_until if self._may_rest_until > time.monotonic() else math.inf
-        vigil = watch[0]
+        plan = watch[0]
         polls, seen = self._polls, self._seen
         polled = max(polls.last, seen.loop_alive) if polls.waiting else polls.last
         now = time.monotonic()
-        match next_step(vigil, seen, polled, now):
+        match next_step(plan, seen, polled, now):
             case Rest(until):
                 if not seen.unanswered or until == math.inf:
                     self._disconnect()
@@ -165,10 +165,10 @@ class Watchdog:
                 self._leave(watch)
         return now
 
-    def _beat(self, watch: tuple[Vigil, Route]) -> None:
-        vigil, route = watch
-        sent = SendHeartbeat(_BY_THE_THREAD, vigil.member)
-        timeout = min(self._patience, max(_LEAST_PATIENCE, vigil.interval))
+    def _beat(self, watch: tuple[HeartbeatPlan, Route]) -> None:
+        plan, route = watch
+        sent = SendHeartbeat(_BY_THE_THREAD, plan.member)
+        timeout = min(self._patience, max(_LEAST_PATIENCE, plan.interval))
         try:
             connection = self._connect(route, timeout)
             # Connecting takes time. In it the loop may have come back, found the group rebalancing and begun to join:
@@ -185,31 +185,31 @@ class Watchdog:
             logger.debug("group %r: a heartbeat from the watchdog failed: %s", self._group_id, error)
             return
         if isinstance(answer, IdentityLost | Fatal):
-            self._done = vigil
+            self._done = plan
         if answer is not None:
             self._heard.append(answer)
         self._call(self._back)
 
-    def _leave(self, watch: tuple[Vigil, Route]) -> None:
-        vigil, route = watch
+    def _leave(self, watch: tuple[HeartbeatPlan, Route]) -> None:
+        plan, route = watch
         # A LeaveGroup names no generation. If the loop came back right now, joined again under the same member id, and
         # this were sent then, the coordinator would throw out a member that lives. So the claim comes first: either
         # the loop has retracted the vigil by now, and nothing is sent; or it will hear that the member is out before
         # it does anything else.
-        with self._claim:
+        with self._lock:
             if self._watch is not watch:
                 return
-            self._heard.append(Unpolled(vigil.member))
-        self._done = vigil
-        reason = f"its event loop was blocked, and it was not polled for {vigil.max_poll_interval:.3g} s"
-        logger.warning("group %r: %s leaves: %s", self._group_id, vigil.member, reason)
-        effect = SendLeave(0, vigil.member, reason)
-        timeout = min(self._patience, max(_LEAST_PATIENCE, vigil.interval))
+            self._heard.append(Unpolled(plan.member))
+        self._done = plan
+        reason = f"its event loop was blocked, and it was not polled for {plan.max_poll_interval:.3g} s"
+        logger.warning("group %r: %s leaves: %s", self._group_id, plan.member, reason)
+        effect = SendLeave(0, plan.member, reason)
+        timeout = min(self._patience, max(_LEAST_PATIENCE, plan.interval))
         try:
             question = self._keepalive.goodbye(effect)
             self._connect(route, timeout).request(question.request, question.build, timeout=timeout)
         except KafkaError as error:  # the coordinator notices after the session timeout
-            logger.info("group %r: %s left without a word: %s", self._group_id, vigil.member, error)
+            logger.info("group %r: %s left without a word: %s", self._group_id, plan.member, error)
         self._disconnect()
         self._call(self._back)
 

@@ -11,7 +11,7 @@ import anyio
 
 from ...config import ConsumerConfig
 from ...core.cluster.topic_pattern import TopicPattern
-from ...core.group.events import Assign, MemberToken, PollClock, Released, Revoke
+from ...core.group.events import Assign, MemberToken, PollClock, RevocationDone, Revoke
 from ...core.subscription.state import Subscription
 from ...types import EARLIEST, TopicPartition
 from ..aio.signal import Signal
@@ -19,7 +19,7 @@ from ..aio.supervisor import Driver
 from ..cluster.metadata import Metadata
 from .assignment_source import SourceReport
 from .rebalance_listener import ListenerCalls
-from .reconciler import AssignmentChanges
+from .reconciler import Reconciler
 
 logger = logging.getLogger("aiokc.group")
 
@@ -54,7 +54,7 @@ class AllPartitions:
         self._subscription = subscription
         self._listener = listener
         self._changed = changed
-        self._changes = AssignmentChanges(
+        self._changes = Reconciler(
             "without a group",
             subscription,
             changed,
@@ -149,7 +149,7 @@ class AllPartitions:
         self._step = next(self._steps)
         self._changes.add(Revoke(self._step, tuple(self._going), wait=False))
 
-    def _released(self, released: Released) -> None:
+    def _released(self, released: RevocationDone) -> None:
         if released.step == self._step:
             self._going = frozenset()
             self._wake.notify()

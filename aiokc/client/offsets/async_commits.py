@@ -15,7 +15,7 @@ from ...errors import KafkaError, RequestTimedOut, fresh
 from ...net.users_code import USERS_ERRORS, as_error
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
-from .commit_order import Turn, Turns
+from .commit_order import CommitOrder, CommitSlot
 from .group_offsets import Offsets
 
 logger = logging.getLogger("aiokc.group")
@@ -28,7 +28,7 @@ OnCommitted: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata], K
 
 class CommitAs(Protocol):
     async def __call__(
-        self, member: MemberToken | None, offsets: Offsets, *, timeout: float, retry: bool, turn: Turn | None
+        self, member: MemberToken | None, offsets: Offsets, *, timeout: float, retry: bool, slot: CommitSlot | None
     ) -> None: ...
 
 
@@ -45,21 +45,21 @@ class _Pending:
 
     number: int
     member: MemberToken | None
-    turn: Turn | None
+    slot: CommitSlot | None
     failed: KafkaError | None
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     calls: list[_Call] = field(default_factory=list)
     begun: bool = False
 
 
-class UnwaitedCommits:
+class AsyncCommits:
     """Sends what is added. ``reported`` is notified where callbacks have become due; ``run_callbacks`` runs those.
 
     Calls that wait for their turn together, with no other commit between them, share one OffsetCommit, and its end:
     so whoever commits faster than the coordinator answers does not pile up requests.
     """
 
-    def __init__(self, group_id: str, turns: Turns, commit_as: CommitAs, timeout: float) -> None:
+    def __init__(self, group_id: str, turns: CommitOrder, commit_as: CommitAs, timeout: float) -> None:
         self.reported = Signal()
         self._group_id = group_id
         self._turns = turns
@@ -84,8 +84,8 @@ class UnwaitedCommits:
         pending = None if is_over else self._shared(member)
         if pending is None:
             self._number += 1
-            turn = None if is_over else self._turns.take()
-            pending = _Pending(self._number, member, turn, failed)
+            slot = None if is_over else self._turns.take()
+            pending = _Pending(self._number, member, slot, failed)
             self._queue.append(pending)
         pending.offsets.update(offsets)
         if on_done is not None:
@@ -96,7 +96,7 @@ class UnwaitedCommits:
 
     def _shared(self, member: MemberToken | None) -> _Pending | None:
         last = self._queue[-1] if self._queue else None
-        if last is None or last.begun or last.turn is None or not last.turn.is_last or last.member != member:
+        if last is None or last.begun or last.slot is None or not last.slot.is_last or last.member != member:
             return None
         return last
 
@@ -106,16 +106,16 @@ class UnwaitedCommits:
             while not self._queue:
                 await self._moved.wait()
             pending = self._queue[0]
-            self._finish(pending.failed if pending.turn is None else await self._send(pending, pending.turn))
+            self._finish(pending.failed if pending.slot is None else await self._send(pending, pending.slot))
 
-    async def _send(self, pending: _Pending, turn: Turn) -> KafkaError | None:
+    async def _send(self, pending: _Pending, slot: CommitSlot) -> KafkaError | None:
         def begin() -> Mapping[TopicPartition, OffsetAndMetadata]:
             pending.begun = True
             return pending.offsets
 
         try:
-            await turn.wait()  # those before have deadlines of their own
-            await self._commit_as(pending.member, begin, timeout=self._timeout, retry=False, turn=turn)
+            await slot.wait()  # those before have deadlines of their own
+            await self._commit_as(pending.member, begin, timeout=self._timeout, retry=False, slot=slot)
         except KafkaError as error:
             return error
         return None
@@ -150,10 +150,10 @@ class UnwaitedCommits:
         while self._queue:
             pending = self._queue[0]
             sent = "the answer was not waited for" if pending.begun else "it was not sent"
-            if pending.turn is None:
+            if pending.slot is None:
                 self._finish(pending.failed)
             else:
-                pending.turn.end()
+                pending.slot.end()
                 self._finish(RequestTimedOut(f"stopped before the commit was done: {sent}"))
 
     def run_callbacks(self) -> None:

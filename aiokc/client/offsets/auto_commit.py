@@ -15,7 +15,7 @@ from ...core.subscription.state import Subscription
 from ...errors import BrokerError, KafkaError, RebalanceInProgress
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
-from .group_offsets import TOPIC_NOT_KNOWN, AsOfItsTurn, Offsets
+from .group_offsets import TOPIC_NOT_KNOWN, AsOfItsSlot, Offsets
 
 logger = logging.getLogger("aiokc.group")
 
@@ -113,7 +113,7 @@ class AutoCommit:
             return None
         try:
             # Asked for in its turn: the user's own commit() may be under way, and what he holds now be stored by then.
-            await self._commit(AsOfItsTurn(partial(self._not_stored, but_not)), timeout=timeout, retry=False)
+            await self._commit(AsOfItsSlot(partial(self._not_stored, but_not)), timeout=timeout, retry=False)
         except KafkaError as error:
             now = asyncio.get_running_loop().time()
             if (held_back := self._warnings.admit(type(error).__name__, now)) is not None:

@@ -11,22 +11,22 @@ from typing import TypeAlias
 _Queue: TypeAlias = deque[asyncio.Future[None]]
 
 
-class Turns:
+class CommitOrder:
     """A queue. Unlike a lock's, a place in it can be taken without waiting, by code that is no coroutine."""
 
     def __init__(self) -> None:
         self._queue: _Queue = deque()
         self._orders = count(1)
 
-    def take(self, order: int | None = None) -> Turn:
+    def take(self, order: int | None = None) -> CommitSlot:
         """Take the place behind all others. Whoever does must end() it, or nobody's turn ever comes.
 
         ``order`` is that of an earlier turn, where this one is for the same thing once more.
         """
-        return Turn(self._queue, self._orders, order)
+        return CommitSlot(self._queue, self._orders, order)
 
 
-class Turn:
+class CommitSlot:
     """A place in the queue of Turns. ``order`` grows with each one that is asked for: the newest has the highest."""
 
     def __init__(self, queue: _Queue, orders: Iterator[int], order: int | None) -> None:

@@ -32,7 +32,7 @@ from ...types import OffsetAndMetadata, TopicPartition
 from ...wire import prepare
 from ...wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from ..cluster.coordinator_lookup import CoordinatorLookup
-from .commit_order import Turn, Turns
+from .commit_order import CommitOrder, CommitSlot
 
 prepare(OffsetFetchRequest, OffsetCommitRequest)
 
@@ -45,7 +45,7 @@ FindTopicId: TypeAlias = Callable[[str], UUID | None]
 
 
 @dataclass(frozen=True, slots=True)
-class AsOfItsTurn:
+class AsOfItsSlot:
     """Tells the newest offsets when the turn of the commit has come: newer ones than calls for behind it have named."""
 
     tell: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
@@ -116,7 +116,7 @@ class GroupOffsets:
         self._group_id = group_id
         self._request_metadata = request_metadata
         self._random = random
-        self.turns = Turns()
+        self.turns = CommitOrder()
         self._stored: dict[TopicPartition, _Stored] = {}
         self.commits = RequestCounter()
 
@@ -130,12 +130,12 @@ class GroupOffsets:
         is_gone: Callable[[str], bool] = _not_known_to_be_gone,
         retry: bool = True,
         before_each_attempt: Callable[[], None] | None = None,
-        turn: Turn | None = None,
+        slot: CommitSlot | None = None,
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """All of ``offsets`` are stored, and returned. Commits go out in the order of their calls, one at a time.
 
         So an older commit that has to be repeated never overtakes, and undoes, a newer one (but for what lies in a
-        connection that was given up: the broker may read that whenever it gets there). A ``turn`` that was taken
+        connection that was given up: the broker may read that whenever it gets there). A ``slot`` that was taken
         earlier stands for the time of the call: of what was stored for a later one since, nothing is sent or returned.
         A function is asked for the offsets when the turn has come: what it says is never older than what was stored.
 
@@ -173,9 +173,9 @@ class GroupOffsets:
                 if portion:
                     raise self._commit_error(member, {tp: codes[tp] for tp in portion})
 
-        async with self._turn(deadline, timeout, turn) as mine:
+        async with self._turn(deadline, timeout, slot) as mine:
             wanted = offsets() if callable(offsets) else offsets
-            told = mine.order_now() if isinstance(offsets, AsOfItsTurn) else mine.order
+            told = mine.order_now() if isinstance(offsets, AsOfItsSlot) else mine.order
             wanted = {tp: offset for tp, offset in wanted.items() if not self._is_over(tp, offset, mine.order)}
             remaining.update(wanted)
             if remaining:
@@ -186,7 +186,7 @@ class GroupOffsets:
     def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int) -> bool:
         """Whether what is stored is newer than a commit that was called for in that order.
 
-        That is so where it was called for later. Or it was told in a later turn (AsOfItsTurn), and is further: then the
+        That is so where it was called for later. Or it was told in a later turn (AsOfItsSlot), and is further: then the
         user had come further, too. What he still holds is in no auto-commit, but may be in the commit that waits.
         """
         stored = self._stored.get(tp)
@@ -242,7 +242,7 @@ class GroupOffsets:
                 max_version=_max_version(is_by_id),
             )
         codes = commit_codes(response, offsets)
-        self._heed(node_id, codes.values())
+        self._apply(node_id, codes.values())
         if any(codes.values()):
             self.commits.failed += 1
         return codes
@@ -259,16 +259,16 @@ class GroupOffsets:
         )
         code = fetch_code(response)
         if code != ErrorCode.NONE:
-            self._heed(node_id, [code])
+            self._apply(node_id, [code])
             raise broker_error(code, f"offsets of group {self._group_id!r}")
         fetched = fetched_offsets(response, partitions, topic_ids)
         codes = {tp: found.error_code for tp, found in fetched.items() if found.error_code != ErrorCode.NONE}
         if codes:
-            self._heed(node_id, codes.values())
+            self._apply(node_id, codes.values())
             raise self._worst(codes)
         return {tp: found.offset for tp, found in fetched.items()}
 
-    def _heed(self, node_id: int, codes: Iterable[int]) -> None:
+    def _apply(self, node_id: int, codes: Iterable[int]) -> None:
         """Act on what codes say about this client's picture of the cluster."""
         found = set(codes)
         if found & _NOT_THE_COORDINATOR:
@@ -307,19 +307,19 @@ class GroupOffsets:
     # Time
 
     @asynccontextmanager
-    async def _turn(self, deadline: float, timeout: float, turn: Turn | None) -> AsyncIterator[Turn]:
-        turn = turn or self.turns.take()
+    async def _turn(self, deadline: float, timeout: float, slot: CommitSlot | None) -> AsyncIterator[CommitSlot]:
+        slot = slot or self.turns.take()
         try:
             try:
-                await turn.wait(deadline)
+                await slot.wait(deadline)
             except TimeoutError as error:
                 raise RequestTimedOut(
                     f"commit for group {self._group_id!r} not sent within {timeout:.3g} s: "
                     "an earlier one is still being tried"
                 ) from error
-            yield turn
+            yield slot
         finally:
-            turn.end()
+            slot.end()
 
     async def _retried(
         self,

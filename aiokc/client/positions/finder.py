@@ -36,7 +36,7 @@ _COMPLAINT_SECONDS = 30.0
 _SET_AT_ONCE = 250
 
 #: Partitions without a position, and the token of each one's claim.
-Claims = dict[TopicPartition, int]
+PositionTokens = dict[TopicPartition, int]
 
 
 class PositionFinder:
@@ -58,7 +58,7 @@ class PositionFinder:
     ) -> None:
         self.found = Signal()
         self.wake = Signal()
-        self._error: tuple[KafkaError, Claims] | None = None
+        self._error: tuple[KafkaError, PositionTokens] | None = None
         self._subscription = subscription
         self._metadata = metadata
         self._lister = lister
@@ -87,25 +87,25 @@ class PositionFinder:
         backoff = self._backoff()
         while True:
             now = loop.time()
-            claims = self._subscription.in_state(PositionState.INITIALIZING, now)
-            if not claims:
+            tokens = self._subscription.in_state(PositionState.INITIALIZING, now)
+            if not tokens:
                 await self._next(now)
                 continue
             try:
-                await self._look_up_committed(claims)
+                await self._look_up_committed(tokens)
                 backoff.reset()
             except KafkaError as error:
                 waiting = self._subscription.in_state(PositionState.INITIALIZING, now)
                 self._subscription.retry_later(waiting, loop.time() + backoff.next())
-                self._report(error, claims, retriable=error.retriable)
+                self._report(error, tokens, retriable=error.retriable)
 
-    async def _look_up_committed(self, claims: Claims) -> None:
+    async def _look_up_committed(self, tokens: PositionTokens) -> None:
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         if self._fetch_committed is not None:
-            committed = await self._fetch_committed(claims)
+            committed = await self._fetch_committed(tokens)
         missing: list[TopicPartition] = []
         timestamp = self._reset.timestamp(self._clock())
-        for done, (tp, token) in enumerate(claims.items(), start=1):
+        for done, (tp, token) in enumerate(tokens.items(), start=1):
             if done % _SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if self._subscription.get(tp, token) is None:
@@ -149,19 +149,19 @@ class PositionFinder:
         while True:
             now = loop.time()
             subscription = self._subscription
-            claims = subscription.in_state(PositionState.AWAIT_RESET, now, AT_ONCE)
-            asked = {tp: cast(int, subscription[tp].reset_timestamp) for tp in claims}
+            tokens = subscription.in_state(PositionState.AWAIT_RESET, now, AT_ONCE)
+            asked = {tp: cast(int, subscription[tp].reset_timestamp) for tp in tokens}
             by_leader = group_by_leader(self._metadata.cluster, asked)
             for node_id, part in by_leader.items():
                 subscription.retry_later(part, now + self._request_timeout)  # sooner, if the answer is an error
-                tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: claims[tp] for tp in part})
-            if without_leader := [tp for tp in claims if self._metadata.cluster.leader(tp) is None]:
+                tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: tokens[tp] for tp in part})
+            if without_leader := [tp for tp in tokens if self._metadata.cluster.leader(tp) is None]:
                 self._metadata.request_missing()
                 self._complain_of_absent(without_leader, now)
                 subscription.retry_later(without_leader, now + leaderless.next())
-            elif claims:
+            elif tokens:
                 leaderless.reset()
-            if len(claims) < AT_ONCE:
+            if len(tokens) < AT_ONCE:
                 await self._next(now)
             else:
                 await asyncio.sleep(0)
@@ -182,11 +182,13 @@ class PositionFinder:
                 count = len(topics[tp.topic].partitions)
                 logger.warning("%s does not exist: its topic has %d partitions; looking again until it does", tp, count)
 
-    async def _look_up_timestamps(self, node_id: int, asked: Mapping[TopicPartition, int], claims: Claims) -> None:
+    async def _look_up_timestamps(
+        self, node_id: int, asked: Mapping[TopicPartition, int], tokens: PositionTokens
+    ) -> None:
         cluster = self._metadata.cluster  # as of now: the answer is not of a topic that is made after this
         answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
         subscription, found, says = self._subscription, answer.found, logger.isEnabledFor(logging.INFO)
-        for done, (tp, token) in enumerate(claims.items(), start=1):
+        for done, (tp, token) in enumerate(tokens.items(), start=1):
             if done % _SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if tp not in found or (position := subscription.get(tp, token)) is None:
@@ -199,13 +201,13 @@ class PositionFinder:
                 self._log(tp, offset.offset, asked[tp])
             topic_id, checked_epoch = cluster.topic_id(tp.topic), cluster.leader_epoch(tp)
             subscription.seek(tp, offset.offset, offset.leader_epoch, topic_id=topic_id, checked_epoch=checked_epoch)
-        left = [tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None]
+        left = [tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None]
         if left:
             backoff = self._backoffs.setdefault(node_id, self._backoff())
             self._subscription.retry_later(left, asyncio.get_running_loop().time() + backoff.next())
             self._metadata.request_update()
             for error in {id(answer.errors[tp]): answer.errors[tp] for tp in left if tp in answer.errors}.values():
-                self._report(error, claims, retriable=may_pass(error))
+                self._report(error, tokens, retriable=may_pass(error))
         else:
             self._backoffs.pop(node_id, None)
         self.found.notify()
@@ -228,14 +230,14 @@ class PositionFinder:
         retry = self._subscription.next_retry(now)
         await self.wake.wait(None if retry is None else retry - now)
 
-    def _report(self, error: KafkaError, claims: Claims, *, retriable: bool) -> None:
+    def _report(self, error: KafkaError, tokens: PositionTokens, *, retriable: bool) -> None:
         if retriable:
             held_back = self._complaints.admit(type(error).__name__, asyncio.get_running_loop().time())
             if held_back is not None:
-                names = ", ".join(map(str, sorted(claims)[:5]))
+                names = ", ".join(map(str, sorted(tokens)[:5]))
                 logger.warning("no position yet for %s: %s%s", names, error, and_more(held_back))
         else:
-            self._error = error, claims
+            self._error = error, tokens
             self.found.notify()
 
     def take_error(self, *, of_blocked: bool) -> KafkaError | None:
@@ -246,14 +248,14 @@ class PositionFinder:
         """
         if self._error is None:
             return None
-        (error, claims), self._error = self._error, None
-        left = {tp for tp, token in claims.items() if self._subscription.get(tp, token) is not None}
+        (error, tokens), self._error = self._error, None
+        left = {tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None}
         if not isinstance(error, NoOffsetForPartition):
             return error if left else None
         missing = error.partitions & left
         due = {tp for tp in missing if of_blocked or not self._subscription[tp].blocked}
         if missing != due:
-            self._error = error, {tp: claims[tp] for tp in missing - due}
+            self._error = error, {tp: tokens[tp] for tp in missing - due}
         return NoOffsetForPartition(due) if due else None
 
 

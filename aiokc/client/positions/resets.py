@@ -17,7 +17,7 @@ from .validator import Ending
 logger = logging.getLogger("aiokc.offsets")
 
 
-class LostPositions:
+class PositionResets:
     """Resets such a position as ``reset`` says; where that says "none", the user gets an error, and seeks.
 
     Every reset is a warning that names both offsets: here, or (PositionFinder) once the other one is known.

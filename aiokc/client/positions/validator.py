@@ -107,10 +107,10 @@ class PositionValidator:
 
     def _ask_leaders(self, tasks: TaskGroup, now: float) -> None:
         subscription, cluster = self._subscription, self._metadata.cluster
-        claims = subscription.in_state(PositionState.AWAIT_VALIDATION, now)
+        tokens = subscription.in_state(PositionState.AWAIT_VALIDATION, now)
         asked: dict[TopicPartition, _Asked] = {}
         behind: list[TopicPartition] = []
-        for tp, token in claims.items():
+        for tp, token in tokens.items():
             offset, epoch, is_read = self._buffer.frontier(tp, subscription[tp])
             leader_epoch = cluster.leader_epoch(tp)
             if epoch is None or leader_epoch < 0:

@@ -52,7 +52,7 @@ def api_name(request_type: type[AnyRequest]) -> str:
     return request_type.__name__.removesuffix("Request")
 
 
-class Pipeline(Generic[W]):
+class InFlightRequests(Generic[W]):
     """What is in flight on one connection to ``broker`` (a name for error messages)."""
 
     def __init__(self, broker: str, client_id: str) -> None:

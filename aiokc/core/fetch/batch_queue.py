@@ -13,7 +13,7 @@ from .frame_memory import FrameMemory, Run, Unread
 Opened: TypeAlias = tuple[RecordReader, int]
 
 
-class KeptBatches:
+class BatchQueue:
     """Batches and runs of them, in the order of their offsets: ``unread`` are those behind what was passed.
 
     Batches are kept as they came until they are opened, and then as they are decompressed, until the last of their
@@ -56,7 +56,7 @@ class KeptBatches:
         """The first batch is open, or nobody must see it (None): its part of a frame is not needed any more."""
         self.reader, unread.size = opened or (None, 0)
         unread.reader, unread.hidden = self.reader, self.reader is None
-        self._memory.release(unread)
+        self._memory.free(unread)
         self._memory.bytes += unread.size
         self._decoded += unread.size
 
@@ -85,7 +85,7 @@ class KeptBatches:
             self._memory.hold(batch)
         if rest is not None:
             self._memory.hold(rest)
-        self._memory.release(run)
+        self._memory.free(run)
         self.unread.popleft()
         if rest is not None:
             self.unread.appendleft(rest)
@@ -96,7 +96,7 @@ class KeptBatches:
         first = self.first
         for passed in self._passed:
             if isinstance(passed, Run):
-                self._memory.release(passed)
+                self._memory.free(passed)
         if isinstance(first, Run) and first.at:
             self._memory.trim(first)
         self._passed.clear()
@@ -142,6 +142,6 @@ class KeptBatches:
 
     def _drop_unread(self) -> None:
         for unread in self.unread:
-            self._memory.release(unread)
+            self._memory.free(unread)
         self.unread.clear()
         self.reader = None

@@ -13,7 +13,7 @@ from ...types import TopicPartition
 from ...wire import FrameBuffers
 from ..subscription.position import PartitionPosition
 from ..subscription.state import Subscription
-from .fetched_partition import Fetched, Limits
+from .fetched_partition import FetchedPartition, Limits
 from .frame_memory import FrameMemory
 from .partition_buffer import PartitionBuffer
 
@@ -65,13 +65,13 @@ class FetchBuffer:
     def has_touched(self) -> bool:
         return bool(self._touched)
 
-    def add(self, fetched: Fetched, position: PartitionPosition) -> None:
+    def add(self, fetched: FetchedPartition, position: PartitionPosition) -> None:
         """Store what arrived for a claim that still holds, all of it."""
         arriving = self.begin(fetched, position)
         while arriving is not None:
             arriving = self.add_more(arriving, position)
 
-    def begin(self, fetched: Fetched, position: PartitionPosition) -> PartitionBuffer | None:
+    def begin(self, fetched: FetchedPartition, position: PartitionPosition) -> PartitionBuffer | None:
         """Store the first of what arrived for a claim that still holds; return where more of it is to be added."""
         buffer = self._partitions.get(fetched.tp)
         if buffer is None or buffer.token != position.token:
@@ -101,7 +101,7 @@ class FetchBuffer:
     def fail(self, tp: TopicPartition, position: PartitionPosition, error: KafkaError) -> None:
         """Put ``error`` behind whatever is buffered of this claim."""
         offset, _, _ = self.frontier(tp, position)
-        self.add(Fetched(tp, position.token, offset, memoryview(b""), error=error), position)
+        self.add(FetchedPartition(tp, position.token, offset, memoryview(b""), error=error), position)
 
     def frontier(self, tp: TopicPartition, position: PartitionPosition) -> tuple[int, int | None, bool]:
         """The next offset to ask for, the leader epoch of the last record before it, and whether that was read.

@@ -10,7 +10,7 @@ from ...types import TopicPartition
 
 
 @dataclass(slots=True)
-class Fetched:
+class FetchedPartition:
     """One partition's part of a Fetch response, asked from ``offset`` by the claim that ``token`` names."""
 
     tp: TopicPartition

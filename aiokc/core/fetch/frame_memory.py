@@ -111,7 +111,7 @@ class FrameMemory:
             run.frame.left -= run.at
         run.view, run.at = run.view[run.at :], 0
 
-    def release(self, unread: Unread | Run) -> None:
+    def free(self, unread: Unread | Run) -> None:
         """A batch is open, or dropped, or a run is: its bytes are not needed any more."""
         frame, size = unread.frame, len(unread.view)
         unread.view, unread.frame = _EMPTY, None

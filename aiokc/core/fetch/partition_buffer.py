@@ -20,8 +20,8 @@ from ...records import (
 )
 from ...types import ConsumerRecord, RawRecord, TopicPartition
 from .arrived_batches import Arrived, split_arrived
-from .batch_queue import KeptBatches, Opened
-from .fetched_partition import Fetched, Limits
+from .batch_queue import BatchQueue, Opened
+from .fetched_partition import FetchedPartition, Limits
 from .frame_memory import FrameMemory, Run, Unread
 
 # Of a batch that is decompressed where it holds the event loop: some 2 ms, with the slowest codec.
@@ -88,21 +88,21 @@ class PartitionBuffer:
         self._senders: list[tuple[int, int]] = []  # from which offset on which broker has sent it
         self._limits = limits
         self._arriving: Iterator[Arrived] | None = None  # what of an answer is not added yet
-        self._kept = KeptBatches(memory or FrameMemory())
+        self._kept = BatchQueue(memory or FrameMemory())
 
     def drop(self) -> None:
         """Keep nothing any more. What a thread, or a call that gave way, still does to it counts for nobody."""
         self._arriving = None
         self._kept.drop()
-        self._kept = KeptBatches(FrameMemory())
+        self._kept = BatchQueue(FrameMemory())
 
-    def add(self, fetched: Fetched) -> None:
+    def add(self, fetched: FetchedPartition) -> None:
         """Append what arrived, all of it."""
         self.begin(fetched)
         while self.is_arriving:
             self.add_more()
 
-    def begin(self, fetched: Fetched) -> None:
+    def begin(self, fetched: FetchedPartition) -> None:
         """Append the first batches of what arrived, and by ``add_more`` the others, while it ``is_arriving``.
 
         An answer for another offset than the end of what is here is stale and dropped.
@@ -120,7 +120,7 @@ class PartitionBuffer:
         self.add_more()
         self._refuse_nothing(fetched)
 
-    def _refuse_nothing(self, fetched: Fetched) -> None:
+    def _refuse_nothing(self, fetched: FetchedPartition) -> None:
         """Bytes of which no batch was appended are an error: nothing can be read past them."""
         if self.error is None and self.end == fetched.offset and len(fetched.records) > 0:
             self.error = self._located(
@@ -373,7 +373,7 @@ class PartitionBuffer:
         self.ready, self.typed, self.refused = [], [], None
         self.next, self.next_epoch = self.taken, self.taken_epoch
 
-    def _remember_sender(self, fetched: Fetched) -> None:
+    def _remember_sender(self, fetched: FetchedPartition) -> None:
         if self._senders and self._senders[-1][1] == fetched.broker:
             return
         self._senders.append((fetched.offset, fetched.broker))

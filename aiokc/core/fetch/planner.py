@@ -30,7 +30,7 @@ _SET_ASIDE = 1 / 4
 # all partitions that hold something leave their broker's session, or come back, and that is to be worth it. With
 # nothing unread there is as much: a quarter is set aside, another may be spare buffers, and what others are asked for
 # at once takes no more than half of the rest.
-_LOW_TIDE = 1 / 8
+_RESUME_FRACTION = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class _Node:
     """What one broker is to be asked for: partitions that have nothing buffered, and those that would be read ahead."""
 
     session: FetchSession
-    hungry: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
+    unbuffered: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     ahead: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     only: frozenset[TopicPartition] | None = None  # what the last request was confined to
     has_more: bool = False  # than the last answer brought, which no request has asked for yet
@@ -115,7 +115,7 @@ class _Node:
     def put(self, target: FetchTarget, *, is_ahead: bool) -> None:
         """Want this; what is new comes last, so that a broker without sessions serves in turn."""
         tp = target.tp
-        wanted, other = (self.ahead, self.hungry) if is_ahead else (self.hungry, self.ahead)
+        wanted, other = (self.ahead, self.unbuffered) if is_ahead else (self.unbuffered, self.ahead)
         known = wanted.get(tp)
         if known == target:
             return
@@ -130,7 +130,7 @@ class _Node:
         self.session.change(tp)
 
     def take(self, tp: TopicPartition) -> None:
-        if self.hungry.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
+        if self.unbuffered.pop(tp, None) is not None or self.ahead.pop(tp, None) is not None:
             self.session.change(tp)
 
     def most_bytes(self, of_partition: int) -> int:
@@ -141,11 +141,11 @@ class _Node:
         """Return what to tell the broker about all partitions, or as if there were ``only`` these, which are hungry."""
         if only != self.only:
             self.only = only
-            self.session.changed(self.hungry)
+            self.session.changed(self.unbuffered)
             self.session.changed(self.ahead)
         if only is None:
-            return self.session.request(self.hungry, self.ahead)
-        return self.session.request({tp: self.hungry[tp] for tp in self.hungry if tp in only})
+            return self.session.request(self.unbuffered, self.ahead)
+        return self.session.request({tp: self.unbuffered[tp] for tp in self.unbuffered if tp in only})
 
 
 class FetchPlanner:
@@ -301,19 +301,19 @@ class FetchPlanner:
         known to have more, each of which may have one answer there and one on its way.
         """
         config = self._config
-        asked = {node_id: node for node_id, node in self._nodes.items() if node.hungry or node.ahead}
+        asked = {node_id: node for node_id, node in self._nodes.items() if node.unbuffered or node.ahead}
         set_aside = self._set_aside(len(asked))
         free = config.fetch_buffer_bytes - set_aside * len(asked)
         eager = sum(node.has_more or busy.get(node_id, 0) > set_aside for node_id, node in asked.items())
         share = free // (2 * max(1, eager))
         room_if_empty = free + set_aside * len(asked.keys() & busy.keys()) - sum(busy.values())
         room = room_if_empty - self._buffer.bytes
-        self._heed(room)
+        self._apply(room)
         short_of_room = False
         fetches: list[FetchPlan] = []
         for node_id, node in asked.items():
             only = None if self._reading_ahead else _waited_for(node, demand)
-            left_out = only is not None and len(only) < len(node.hungry) + len(node.ahead)
+            left_out = only is not None and len(only) < len(node.unbuffered) + len(node.ahead)
             short_of_room = short_of_room or left_out
             if node_id in busy or node.retry_at > now or only == frozenset():
                 continue
@@ -343,7 +343,7 @@ class FetchPlanner:
     @property
     def _enough_room(self) -> int:
         """What must be free before a buffer that was full is read ahead into again."""
-        return int(self._config.fetch_buffer_bytes * _LOW_TIDE)
+        return int(self._config.fetch_buffer_bytes * _RESUME_FRACTION)
 
     def _set_aside(self, brokers: int) -> int:
         """The bytes that are set aside for one Fetch to each of so many brokers."""
@@ -355,7 +355,7 @@ class FetchPlanner:
         if node_id in self._nodes:
             self._nodes[node_id].has_more = has_more
 
-    def _heed(self, room: int) -> None:
+    def _apply(self, room: int) -> None:
         if room <= 0:
             self._reading_ahead = False
         elif room >= self._enough_room:
@@ -389,7 +389,7 @@ class FetchPlanner:
     def wanted(self, node_id: int) -> list[FetchTarget]:
         """Everything that is to be fetched from a broker."""
         node = self._nodes.get(node_id)
-        return [*node.hungry.values(), *node.ahead.values()] if node is not None else []
+        return [*node.unbuffered.values(), *node.ahead.values()] if node is not None else []
 
     def rest(self, node_id: int, until: float) -> None:
         """Leave a broker alone until then."""
@@ -401,4 +401,4 @@ def _waited_for(node: _Node, demand: Demand) -> frozenset[TopicPartition]:
     """Of one broker's partitions that have nothing buffered, those that the user waits for now."""
     if not demand.waits:
         return frozenset()
-    return frozenset(tp for tp in node.hungry if demand.only is None or tp in demand.only)
+    return frozenset(tp for tp in node.unbuffered if demand.only is None or tp in demand.only)

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from ...error_codes import ErrorCode, error_code
 from ...errors import BrokerError, broker_error
 from ...wire.messages.fetch import PartitionData
-from .fetched_partition import Fetched
+from .fetched_partition import FetchedPartition
 from .session import FetchTarget
 
 
@@ -67,14 +67,14 @@ class Answer:
         else:
             self.verdict = Verdict.DATA if data.diverging_epoch is None else Verdict.DIVERGING
 
-    def fetched(self, node_id: int) -> Fetched:
+    def fetched(self, node_id: int) -> FetchedPartition:
         """Return what goes into the buffer: the records, or the error in their place."""
         target, data = self.target, self.data
         aborted = None
         if data.aborted_transactions:
             aborted = [(item.producer_id, item.first_offset) for item in data.aborted_transactions]
         records = data.records or memoryview(b"")
-        fetched = Fetched(target.tp, target.token, target.offset, records, aborted, broker=node_id)
+        fetched = FetchedPartition(target.tp, target.token, target.offset, records, aborted, broker=node_id)
         if self.verdict is Verdict.FAIL:
             fetched.error = self.error(node_id)
         return fetched

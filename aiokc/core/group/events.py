@@ -267,7 +267,7 @@ class PartitionsCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class RevocationDone:
     """The Revoke or Lost of ``step`` is done: nothing of it is read any more."""
 
     step: int
@@ -378,7 +378,7 @@ class Fatal:
 #: What somebody wants of the member: its user, or its group for the sake of topics that have changed.
 Wish: TypeAlias = Subscribed | Polled | Enforced | Leave | PartitionsCounted
 #: What the step under way has led to.
-Outcome: TypeAlias = Released | Computed | Joined | MemberIdRequired | Synced | Left
+Outcome: TypeAlias = RevocationDone | Computed | Joined | MemberIdRequired | Synced | Left
 #: Why a request has led to nothing.
 Refusal: TypeAlias = Rebalancing | IdentityLost | CoordinatorLost | NotNow | Fatal
 Event: TypeAlias = Tick | Unpolled | Wish | Outcome | Alive | Refusal

@@ -9,7 +9,7 @@ from ...types import TopicPartition
 from .events import PollClock
 
 
-class UserWish:
+class SubscriptionIntent:
     """``topics`` are those that he subscribes to, ``told`` those that the newest JoinGroup named.
 
     ``had_left``: he has unsubscribed from all topics, and the member has not got there yet.

@@ -13,7 +13,7 @@ _LEAST_GRACE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Vigil:
+class HeartbeatPlan:
     """All that one must know of a membership to speak for it. Times in seconds.
 
     due                when the loop is to send its next heartbeat
@@ -90,7 +90,7 @@ class SayGoodbye:
 NextStep: TypeAlias = Rest | AskLoop | Beat | SayGoodbye
 
 
-def next_step(vigil: Vigil, seen: Seen, polled: float, now: float) -> NextStep:
+def next_step(plan: HeartbeatPlan, seen: Seen, polled: float, now: float) -> NextStep:
     """What to do at ``now``, for a user who polled at ``polled``.
 
     A loop that is not blocked sends its heartbeat when that is due, which brings another vigil, or has one under way
@@ -98,16 +98,16 @@ def next_step(vigil: Vigil, seen: Seen, polled: float, now: float) -> NextStep:
     who does not answer is spoken for.
     """
     if not seen.unanswered:
-        ask_at = max(vigil.due, seen.loop_alive) + vigil.grace / 2
-        if seen.asked >= vigil.due:
-            ask_at = max(ask_at, seen.asked + vigil.interval)
+        ask_at = max(plan.due, seen.loop_alive) + plan.grace / 2
+        if seen.asked >= plan.due:
+            ask_at = max(ask_at, seen.asked + plan.interval)
         return AskLoop() if ask_at <= now else Rest(ask_at)
-    blocked_at = seen.asked + vigil.grace / 2
+    blocked_at = seen.asked + plan.grace / 2
     if now < blocked_at:
         return Rest(blocked_at)
-    limit = polled + vigil.max_poll_interval
+    limit = polled + plan.max_poll_interval
     if limit <= now:
         # A static member may be back within its session timeout (KIP-345), so it only falls silent.
-        return SayGoodbye() if vigil.member.group_instance_id is None else Rest(math.inf)
-    beat_at = seen.spoken + vigil.interval if seen.spoken >= seen.asked else now
+        return SayGoodbye() if plan.member.group_instance_id is None else Rest(math.inf)
+    beat_at = seen.spoken + plan.interval if seen.spoken >= seen.asked else now
     return Beat() if beat_at <= now else Rest(min(beat_at, limit))

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ...wire import Request, Response
 from .events import Effect, Event, MemberToken, SendHeartbeat, SendLeave
-from .loop_watch import Vigil
+from .loop_watch import HeartbeatPlan
 
 
 class GroupMachine(Protocol):
@@ -34,7 +34,7 @@ class GroupMachine(Protocol):
         ...
 
     @property
-    def vigil(self) -> Vigil | None:
+    def plan(self) -> HeartbeatPlan | None:
         """What one has to know to speak for this member while the event loop cannot; None where nothing is to be said.
 
         It is for the newest event only. While a JoinGroup is under way there is none: the old generation is over, and

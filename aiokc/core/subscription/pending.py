@@ -13,7 +13,7 @@ from .position import PositionState
 _List: TypeAlias = dict[TopicPartition, Any]
 
 
-class Waiting:
+class PendingPositions:
     """The partitions that have no position to fetch from, and alarms.
 
     Those that are to be left alone stand aside until their alarm: so it takes no longer to find the next few to work on

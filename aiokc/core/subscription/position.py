@@ -34,21 +34,21 @@ class PartitionPosition:
     """One assigned partition.
 
     ``token`` names this claim and everything asked on its behalf: it changes with every assignment, seek and reset,
-    so that an answer which carries an old one is dropped, whatever it says and however late it comes. ``claim`` is the
-    first of them: the same for as long as the partition stays assigned.
+    so that an answer which carries an old one is dropped, whatever it says and however late it comes.
+    ``assignment_token`` is the first of them: the same for as long as the partition stays assigned.
 
-    ``position`` is the next offset to hand out; ``released`` the next offset after all that *earlier* calls handed
-    out. While the user holds records (``held``) the two go separate ways, a seek included: only what he is done with
-    may be committed. ``until`` is the first offset that is not wanted.
+    ``position`` is the next offset to hand out; ``processed_position`` the next offset after all that *earlier* calls
+    handed out. While the user holds records (``held``) the two go separate ways, a seek included: only what he is done
+    with may be committed. ``until`` is the first offset that is not wanted.
 
     ``leader_epoch`` is that of the last record before ``position``, if that was read (``epoch_is_read``); else what
     ListOffsets, a commit or the user said, and that record may be older: a leader that never wrote has an epoch, too.
     ``checked_epoch`` is that of the leader whose log is known to hold that record. ``topic_id`` is the topic that the
-    position is one of, ``released_id`` the one of ``released``, ``held_id`` of what was handed out last (KIP-516): None
-    where not known. An offset means nothing in a topic that was created anew by the same name: that has another id.
-    ``lost`` says of a reset that the log did not hold the position, and nobody asked for it. ``read_replica`` is the
-    broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392). ``heard_at`` is when an answer
-    to a Fetch last spoke of it, in seconds since the epoch.
+    position is one of, ``released_id`` the one of ``processed_position``, ``held_id`` of what was handed out last
+    (KIP-516): None where not known. An offset means nothing in a topic that was created anew by the same name: that has
+    another id. ``lost`` says of a reset that the log did not hold the position, and nobody asked for it.
+    ``read_replica`` is the broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392).
+    ``heard_at`` is when an answer to a Fetch last spoke of it, in seconds since the epoch.
     """
 
     token: int
@@ -60,8 +60,8 @@ class PartitionPosition:
     topic_id: UUID | None = None
     read_replica: int | None = None
     read_replica_until: float = 0.0
-    released: int = -1
-    released_epoch: int | None = None
+    processed_position: int = -1
+    processed_epoch: int | None = None
     released_id: UUID | None = None
     held: bool = False
     held_id: UUID | None = None
@@ -75,10 +75,10 @@ class PartitionPosition:
     last_stable_offset: int | None = None
     log_start_offset: int | None = None
     heard_at: float | None = None
-    claim: int = field(init=False)
+    assignment_token: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.claim = self.token
+        self.assignment_token = self.token
 
     @property
     def fetchable(self) -> bool:
@@ -105,7 +105,7 @@ class PartitionPosition:
         self.lost = False
         self.retry_at = 0.0
         if not self.held:
-            self.release()
+            self.mark_processed()
 
     def await_reset(self, token: int, timestamp: int, *, lost: bool = False) -> None:
         """Lose the position; the one that ListOffsets gives for ``timestamp`` takes its place.
@@ -136,7 +136,7 @@ class PartitionPosition:
         if leader_epoch is not None:
             self.leader_epoch, self.epoch_is_read = leader_epoch, True
         if not self.held:
-            self.release()
+            self.mark_processed()
 
     def learn(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> None:
         """A broker said where the log stands; negative is what it did not say."""
@@ -147,11 +147,11 @@ class PartitionPosition:
         if log_start_offset >= 0:
             self.log_start_offset = log_start_offset
 
-    def release(self) -> None:
+    def mark_processed(self) -> None:
         """The user asked for more: what he held counts as processed."""
         self.held = False
-        self.released = self.position
-        self.released_epoch = self.leader_epoch
+        self.processed_position = self.position
+        self.processed_epoch = self.leader_epoch
         self.released_id = self.topic_id
 
     def of_topic(self, topic_id: UUID | None) -> None:
@@ -164,7 +164,7 @@ class PartitionPosition:
         """What auto-commit may store: what earlier calls handed out. None without a position."""
         if not self.has_position:
             return None
-        return OffsetAndMetadata(self.released, "", self.released_epoch, topic_id=self.released_id)
+        return OffsetAndMetadata(self.processed_position, "", self.processed_epoch, topic_id=self.released_id)
 
     def consumed(self) -> OffsetAndMetadata | None:
         """What commit() without arguments stores: all that was handed out. None without a position."""

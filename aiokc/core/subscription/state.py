@@ -11,7 +11,7 @@ from uuid import UUID
 from ...errors import UsageError
 from ...types import OffsetAndMetadata, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
-from .pending import Waiting
+from .pending import PendingPositions
 from .position import PartitionPosition, PositionState, Stored, is_of_another_topic
 
 _NOTHING: Stored = MappingProxyType({})
@@ -50,7 +50,7 @@ class Subscription:
         # So that nobody has to look at all partitions to find the few that something happened to:
         self._touched: dict[TopicPartition, None] = {}
         self.touches = 0
-        self._waiting = Waiting()
+        self._waiting = PendingPositions()
 
     # What is wanted
 
@@ -111,7 +111,7 @@ class Subscription:
         self.mode = Mode.NONE
         self.topics = frozenset()
         self.pattern, self.is_matched = None, False
-        self._assigned, self._waiting, self._touched = {}, Waiting(), {}
+        self._assigned, self._waiting, self._touched = {}, PendingPositions(), {}
         for kept in (self._held, self._taken, self._former_ids, self._left, self._left_consumed, self._left_held):
             kept.clear()
         self.assignment_id += 1
@@ -284,7 +284,7 @@ class Subscription:
             self._taken.add(tp)
             self._held.discard(tp)
             self._former_ids[tp] = position.held_id
-            position.release()
+            position.mark_processed()
         position.topic_id = None
         self.await_reset(tp, timestamp, lost=True)
 
@@ -331,10 +331,12 @@ class Subscription:
         """The partitions that were given up while the user held records of them: those will be delivered again."""
         return frozenset(self._taken)
 
-    def given_up(self, claims: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
-        """Those of ``claims`` that do not hold any more, even where the partition has come back since."""
+    def given_up(self, assignment_tokens: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+        """Those of ``assignment_tokens`` that do not hold any more, even where the partition has come back since."""
         return frozenset(
-            tp for tp, claim in claims.items() if tp not in self._assigned or self._assigned[tp].claim != claim
+            tp
+            for tp, assignment_token in assignment_tokens.items()
+            if tp not in self._assigned or self._assigned[tp].assignment_token != assignment_token
         )
 
     def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
@@ -345,13 +347,13 @@ class Subscription:
         del self._assigned[tp]
         self._assigned[tp] = held
 
-    def release(self) -> None:
+    def mark_processed(self) -> None:
         """The user came back for more: all that he holds counts as processed."""
         self._taken.clear()
         self._former_ids.clear()
         self._left_held.clear()
         for tp in self._held:
-            self._assigned[tp].release()
+            self._assigned[tp].mark_processed()
         self._held.clear()
 
     def topic_id(self, tp: TopicPartition) -> UUID | None:
@@ -377,9 +379,9 @@ class Subscription:
             if position is None or is_of_another_topic(offset, position.topic_id):
                 continue
             if offset.offset == position.position:
-                position.release()
-            elif position.released < offset.offset < position.position:
-                position.released, position.released_epoch = offset.offset, offset.leader_epoch
+                position.mark_processed()
+            elif position.processed_position < offset.offset < position.position:
+                position.processed_position, position.processed_epoch = offset.offset, offset.leader_epoch
                 position.released_id = position.topic_id
 
     def committable(self, stored: Stored = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -396,7 +398,7 @@ class Subscription:
             if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
                 yield tp, offset
         for tp, position in self._assigned.items():
-            is_stored = stored.get(tp) == (position.released, position.released_id)
+            is_stored = stored.get(tp) == (position.processed_position, position.released_id)
             if not is_stored and (now := position.committable()) is not None:
                 yield tp, now
 

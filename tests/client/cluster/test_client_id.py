@@ -60,7 +60,7 @@ async def test_outside_of_groups_it_is_the_name_of_this_library(cluster: Cluster
     async with listening(cluster, "t", group=None) as consumer:
         await consumer.getmany()
     async with Client(bootstrap_servers=cluster.bootstrap) as client:
-        await client.topics()
+        await client.list_topics()
     assert names == {"aiokc"}
 
 

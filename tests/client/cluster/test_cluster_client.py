@@ -1,4 +1,4 @@
-"""ClusterLink: what it leaves behind, and what brokers can't do to it."""
+"""ClusterClient: what it leaves behind, and what brokers can't do to it."""
 
 from __future__ import annotations
 

@@ -28,23 +28,23 @@ ONE, TWO = TopicPartition("events-1", 0), TopicPartition("events-2", 0)
 
 
 def generation(consumer: Consumer) -> int:
-    coordinator = consumer._reading.coordinator
+    coordinator = consumer._runtime.coordinator
     assert coordinator is not None
     return coordinator.generation
 
 
 async def refreshed(consumer: Consumer, condition: Callable[[], bool] = lambda: True) -> None:
     """Have the metadata refreshed, as metadata_max_age_ms does, until the condition holds afterwards."""
-    metadata = consumer._reading.link.metadata
+    metadata = consumer._runtime.cluster_client.metadata
     moved = Signal()
-    for signal in (metadata.changed, consumer._reading.changed):
+    for signal in (metadata.changed, consumer._runtime.changed):
         signal.followed_by(moved)
     version = metadata.cluster.version
     async with asyncio.timeout(10):
         while metadata.cluster.version == version or not condition():
             metadata.request_update()
             await moved.wait()
-    for signal in (metadata.changed, consumer._reading.changed):
+    for signal in (metadata.changed, consumer._runtime.changed):
         signal.not_followed_by(moved)
 
 
@@ -146,7 +146,7 @@ async def test_more_partitions_rebalance_and_another_leader_does_not(by_pattern:
     ):
         await listener.heard("assigned")
         leader = cluster.move_leader("events-1")
-        known = consumer._reading.link.metadata
+        known = consumer._runtime.cluster_client.metadata
         await refreshed(consumer, lambda: known.cluster.leader(ONE) == known.cluster.brokers[leader])
         cluster.append("events-1", b"0")
         await user.has(1)
@@ -436,9 +436,9 @@ def test_a_pattern_that_is_replaced_while_it_is_matched_matches_nothing_any_more
 
     async def story(cluster: Cluster) -> None:
         async with listening(cluster, re.compile("a-.*")) as consumer:
-            reading = consumer._reading
-            while reading.link.metadata.cluster.version == 0:
-                await reading.link.metadata.changed.wait()
+            reading = consumer._runtime
+            while reading.cluster_client.metadata.cluster.version == 0:
+                await reading.cluster_client.metadata.changed.wait()
             reading._pattern._seen = None
             looking = asyncio.ensure_future(reading._pattern._look())
             await asyncio.sleep(0)  # it has begun

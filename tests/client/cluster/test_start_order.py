@@ -44,7 +44,7 @@ def begun(takes: list[float]) -> list[float]:
     found: list[float] = []
 
     async def start(order: StartOrder, since: float, seconds: float) -> None:
-        async with order.turn():
+        async with order.starting():
             found.append(asyncio.get_running_loop().time() - since)
             await asyncio.sleep(seconds)
 
@@ -75,7 +75,7 @@ def members_begun(joins: list[float | None], comes: list[float]) -> list[float]:
         await asyncio.sleep(comes[number])
         asked_to_join = asyncio.Event()
         held.append(start_order())
-        async with held[-1].turn(asked_to_join):
+        async with held[-1].starting(asked_to_join):
             found[number] = loop.time() - since
             if (seconds := joins[number]) is not None:
                 loop.call_later(seconds, asked_to_join.set)
@@ -109,7 +109,7 @@ def test_a_fleet_that_comes_later_has_a_first_member_again() -> None:
 async def test_a_first_member_that_fails_to_start_is_not_waited_for() -> None:
     order, first = StartOrder(), asyncio.Event()
     with pytest.raises(ZeroDivisionError):
-        async with order.turn(first):
+        async with order.starting(first):
             raise ZeroDivisionError
     assert first.is_set()
 
@@ -119,7 +119,7 @@ async def test_who_is_cancelled_in_line_or_under_way_holds_up_nobody() -> None:
     holds = asyncio.Event()
 
     async def start() -> None:
-        async with order.turn():
+        async with order.starting():
             holds.set()
             await asyncio.get_running_loop().create_future()
 
@@ -130,7 +130,7 @@ async def test_who_is_cancelled_in_line_or_under_way_holds_up_nobody() -> None:
     for task in (in_line[0], in_line[1], under_way):
         task.cancel()
     await asyncio.wait([under_way, *in_line])
-    async with asyncio.timeout(10), order.turn():
+    async with asyncio.timeout(10), order.starting():
         pass
 
 

@@ -387,7 +387,7 @@ async def test_a_commit_of_what_was_lost_meanwhile_fails(kafka: LocalKafka, topi
         assert (await consumer.getone()).offset == 0
         async with asyncio.timeout(20):
             while consumer.assignment():
-                await consumer._reading.changed.wait()
+                await consumer._runtime.changed.wait()
         with pytest.raises(CommitFailed, match=f"{topic_name}-0"):
             await consumer.commit()
         with pytest.raises(CommitFailed, match=f"{topic_name}-0"):

@@ -265,7 +265,7 @@ async def test_a_leader_that_is_the_coordinator_too_is_killed_while_records_flow
 
         await read_until(100)
         await consumer.commit()
-        generation, coordinator = consumer.health().generation, consumer._reading.coordinator
+        generation, coordinator = consumer.health().generation, consumer._runtime.coordinator
         assert coordinator is not None
         node_id = coordinator.offsets.lookup._node_id  # each of the nodes leads one of the three partitions
         assert node_id is not None

@@ -43,7 +43,7 @@ def offsets_of(batch: RecordColumns) -> dict[int, list[int]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever decodes gives way after every few rows."""
-    monkeypatch.setattr(time_slice, "_TURN_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "_SLICE_SECONDS", 0.0)
     monkeypatch.setattr(column_collector, "_SLICE_ROWS", 3)
     monkeypatch.setattr(collector, "_SLICE_RECORDS", 3)
 
@@ -51,7 +51,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def all_buffered(consumer: Consumer[bytes, bytes], *partitions: TopicPartition) -> None:
     """Until everything that is in the logs has been fetched."""
     ends = await consumer.end_offsets(partitions)
-    fetcher, subscription = consumer._reading.fetcher, consumer._reading.subscription
+    fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
     async with asyncio.timeout(20):
         for tp in partitions:
             while fetcher._buffer.frontier(tp, subscription[tp])[0] < ends[tp]:

@@ -51,7 +51,7 @@ def consumer(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
 
 async def until(reader: Consumer, condition: Any) -> None:
     """Return when ``condition`` holds; looked at with each event of the group."""
-    coordinator = reader._reading.coordinator
+    coordinator = reader._runtime.coordinator
     assert coordinator is not None
     async with asyncio.timeout(20):
         while not condition():
@@ -340,7 +340,7 @@ def test_health_tells_of_a_broker_that_is_not_reached() -> None:
                 await reader.end_offsets([ZERO], timeout_ms=500)
             assert "broker 1" in str(reader.health().last_error)
             await asyncio.sleep(3)  # the metadata can't be refreshed either
-            assert reader._reading.link.metadata.error is not None
+            assert reader._runtime.cluster_client.metadata.error is not None
             cluster.bring_up(1)
             await reader.end_offsets([ZERO])
             await asyncio.sleep(2)  # the metadata are refreshed too, after the longest pause between two attempts

@@ -97,7 +97,7 @@ async def test_a_missing_offset_is_told_of_beside_records() -> None:
             consumer.seek(T0, 0)
             assert await some(consumer) == [*range(10)]
             consumer.assign([T0, T1])
-            finder = consumer._reading.finder
+            finder = consumer._runtime.finder
             async with asyncio.timeout(20):
                 while finder._error is None:
                     await finder.found.wait()
@@ -120,7 +120,7 @@ async def test_a_topic_that_may_not_be_read_is_told_of_once_for_each_picture_of_
         cluster.append("t", *(b"%d" % number for number in range(MANY)))
         cluster.intercept(MetadataRequest, forbid)
         async with reading(cluster, T0) as consumer:
-            metadata = consumer._reading.link.metadata
+            metadata = consumer._runtime.cluster_client.metadata
             offsets = await some(consumer)
             consumer.assign([T0, TopicPartition("u", 0)])
             await refreshed(consumer, lambda: "u" in metadata.cluster.errors)
@@ -148,7 +148,7 @@ async def test_an_error_of_the_listener_comes_before_records_that_were_decoded_m
             "t", listener=Noting(assigned=fail), bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest"
         )
         async with consumer:
-            fetcher = consumer._reading.fetcher
+            fetcher = consumer._runtime.fetcher
             async with asyncio.timeout(20):
                 while not fetcher.collector.has_undecoded():
                     await fetcher.arrived.wait()
@@ -190,7 +190,7 @@ async def test_an_error_of_a_partition_that_is_given_up_since_is_nobodys() -> No
         cluster.append("t", b"x", partition=1)
         cluster.intercept(FetchRequest, refuse_the_second)
         async with reading(cluster, T0, T1) as consumer:
-            collector = consumer._reading.fetcher.collector
+            collector = consumer._runtime.fetcher.collector
             async with asyncio.timeout(20):
                 while not collector._held_back:
                     await some(consumer)

@@ -41,7 +41,7 @@ async def test_stop_belongs_to_the_loop_of_start(kind: type[Consumer | Client]) 
         await client.start()
         with pytest.raises(UsageError, match="another event loop: stop it there"):
             await asyncio.to_thread(asyncio.run, client.stop())
-        await (client.list_topics() if isinstance(client, Consumer) else client.topics())
+        await client.list_topics()
         await client.stop()
         await asyncio.to_thread(asyncio.run, client.stop())  # nothing is left to do
 
@@ -50,7 +50,7 @@ async def test_a_background_that_somebody_cancelled_is_an_error_and_no_hang() ->
     async with Cluster(topics={"t": 1}) as cluster, Consumer("t", bootstrap_servers=cluster.bootstrap) as consumer:
         waiting = asyncio.ensure_future(consumer.getone())
         await asyncio.sleep(0)
-        background = consumer._reading.link.background._task
+        background = consumer._runtime.cluster_client.background._task
         assert background is not None
         background.cancel()
         with pytest.raises(ConsumerClosed, match="cancelled"):
@@ -129,11 +129,11 @@ async def test_what_the_user_assigns_right_after_unsubscribing_is_read_while_the
 async def test_after_stop_every_call_of_a_client_says_that_it_is_stopped() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         async with Client(bootstrap_servers=cluster.bootstrap) as client:
-            assert list(await client.topics()) == ["t"]
+            assert list(await client.list_topics()) == ["t"]
         async with asyncio.timeout(5):
             for call in (
-                lambda: client.topics(),
-                lambda: client.topics(["t"]),
+                lambda: client.list_topics(),
+                lambda: client.list_topics(["t"]),
                 lambda: client.list_offsets({ZERO: -1}),
                 lambda: client.committed("g", [ZERO]),
                 lambda: client.commit("g", {ZERO: 1}),
@@ -152,4 +152,4 @@ async def test_a_poll_that_is_refused_is_no_sign_that_what_the_user_holds_is_pro
             for call in (consumer.getmany, consumer.getone, consumer.getmany_columns):
                 with pytest.raises(UsageError, match="t-7 is not assigned"):
                     await call(TopicPartition("t", 7))
-                assert consumer._reading.subscription.holds_records()
+                assert consumer._runtime.subscription.holds_records()

@@ -48,15 +48,15 @@ async def test_each_record_once_in_order_and_positions_are_exact() -> None:
         metrics = consumer.metrics()
         assert metrics.records == 3000
         assert await consumer.getmany(timeout_ms=0) == {}
-        assert consumer._reading.fetcher._buffer.of(ZERO) is consumer._reading.fetcher._buffer.of(ONE) is None
+        assert consumer._runtime.fetcher._buffer.of(ZERO) is consumer._runtime.fetcher._buffer.of(ONE) is None
 
 
 async def test_what_follows_counts_as_processed_what_came_before() -> None:
     async with Cluster(topics={"t": 2}) as cluster, await reading(cluster, group_id="g") as consumer:
         tp = await in_a_run(consumer)
-        position = consumer._reading.subscription[tp]
+        position = consumer._runtime.subscription[tp]
         assert position.held
-        assert (position.released, position.position) == (position.position - 1, position.position)
+        assert (position.processed_position, position.position) == (position.position - 1, position.position)
         await consumer.commit()
         committed = (await consumer.committed(tp))[tp]
         assert committed is not None
@@ -83,7 +83,7 @@ async def test_a_seek_ends_a_run_that_has_only_begun() -> None:
 async def test_a_pause_ends_the_run_and_nothing_is_lost() -> None:
     async with Cluster(topics={"t": 2}) as cluster, await reading(cluster) as consumer:
         tp = await in_a_run(consumer)
-        position = consumer._reading.subscription[tp].position
+        position = consumer._runtime.subscription[tp].position
         consumer.pause(tp)
         for _ in range(5):
             assert (await consumer.getone()).partition != tp.partition
@@ -160,11 +160,11 @@ def test_no_more_is_decoded_ahead_than_a_slow_user_takes() -> None:
                 for _ in range(records):
                     await consumer.getone()
                     await asyncio.sleep(seconds)
-                buffers = [consumer._reading.fetcher._buffer.of(tp) for tp in (ZERO, ONE)]
+                buffers = [consumer._runtime.fetcher._buffer.of(tp) for tp in (ZERO, ONE)]
                 return max(len(buffer.ready) for buffer in buffers if buffer is not None)
 
             assert max([await ahead_after(1, seconds=0.0) for _ in range(1_000)]) > 100
-            slow = 2 * time_slice._TURN_SECONDS
+            slow = 2 * time_slice._SLICE_SECONDS
             await ahead_after(4_000, seconds=slow)  # what was ahead by then goes by and by
             assert await ahead_after(1, seconds=slow) <= LEAST_AHEAD
 

@@ -11,7 +11,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.client.aio.supervisor import Supervisor
-from aiokc.core.connection.in_flight import Pipeline
+from aiokc.core.connection.in_flight import InFlightRequests
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, KafkaError, MalformedResponse, MemberFenced
 from aiokc.testing import Cluster
@@ -111,10 +111,10 @@ def test_what_has_ended_the_background(kind: type[Exception], cause: Exception |
             await has_started.wait()
             raise error from cause
 
-        reader._reading.finder.run = fails  # type: ignore[method-assign]
+        reader._runtime.finder.run = fails  # type: ignore[method-assign]
         await reader.start()
         has_started.set()
-        assert await reader._reading.link.background.ended.wait(20)
+        assert await reader._runtime.cluster_client.background.ended.wait(20)
         for call in (reader.getmany, lambda: reader.position(T0), reader.list_topics, lambda: anext(aiter(reader))):
             assert_equal_errors(await same_each_time(call), error)
         assert (await same_each_time(reader.getmany)).__cause__ is cause
@@ -136,7 +136,7 @@ async def test_a_supervisor() -> None:
 
 
 async def test_a_connection_that_is_poisoned() -> None:
-    line: Pipeline[str] = Pipeline("broker 1", "client")
+    line: InFlightRequests[str] = InFlightRequests("broker 1", "client")
     assert isinstance(await same_each_time(lambda: line.receive(memoryview(b"odd"))), MalformedResponse)
 
 

@@ -95,7 +95,7 @@ async def test_stop_asks_for_no_more_records(cluster: Cluster) -> None:
     cluster.intercept(OffsetCommitRequest, hold)
     stopping = asyncio.ensure_future(consumer.stop())
     await hold.arrived()
-    fetcher = consumer._reading.fetcher
+    fetcher = consumer._runtime.fetcher
     async with asyncio.timeout(20):
         while fetcher._busy:
             await ticks(1)
@@ -223,7 +223,7 @@ def test_a_member_that_fails_while_it_leaves_stops_soon(where: str, instance_id:
                 other = Consumer("t", bootstrap_servers=cluster.bootstrap, **options)
                 await later.enter_async_context(other)
                 while other.health().generation < 0:
-                    await other._reading.changed.wait()
+                    await other._runtime.changed.wait()
             began = asyncio.get_running_loop().time()
             await consumer.stop()
             assert asyncio.get_running_loop().time() - began < 7
@@ -240,7 +240,7 @@ def test_stop_after_a_failure_lets_the_listener_hear_of_the_loss_to_its_end() ->
         consumer = await reading(cluster, "t", listener=listener)
         cluster.intercept(HeartbeatRequest, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         while consumer.health().error is None:
-            await consumer._reading.changed.wait()
+            await consumer._runtime.changed.wait()
         await consumer.stop()
         assert listener.told == ["lost"]
 
@@ -364,9 +364,9 @@ async def test_a_static_member_that_leaves_for_good_is_not_waited_for(kafka: Loc
     async with members[0] as going, members[1] as staying, asyncio.timeout(40):
         polls = [asyncio.ensure_future(member.getmany()) for member in members]
         while [len(member.assignment()) for member in members] != [1, 1]:
-            await staying._reading.changed.wait(0.1)
+            await staying._runtime.changed.wait(0.1)
         polls[0].cancel()
         await going.stop(leave=True)
         while len(staying.assignment()) < 2:
-            await staying._reading.changed.wait(0.1)
+            await staying._runtime.changed.wait(0.1)
         polls[1].cancel()

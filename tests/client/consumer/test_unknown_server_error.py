@@ -147,7 +147,7 @@ def test_a_client_asks_again_too(asked: type[Request[Any]]) -> None:
         cluster.append("t", b"a", partition=0)
         async with Client(bootstrap_servers=cluster.bootstrap) as client:
             cluster.intercept(asked, UNKNOWN, times=3)
-            assert await client.topics(["t"])
+            assert await client.list_topics(["t"])
             assert await client.list_offsets({ZERO: EARLIEST})
             assert await client.committed("g", [ZERO]) == {ZERO: None}
             assert [part.next_offset async for part in client.read({ZERO: (0, 1)})] == [1]

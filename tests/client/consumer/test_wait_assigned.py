@@ -260,13 +260,13 @@ def test_it_refuses_what_cannot_be() -> None:
 
 
 def test_it_is_refused_inside_the_listener() -> None:
-    class Waiting(Slow):
+    class PendingPositions(Slow):
         async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
             assert self.consumer is not None
             await self.consumer.wait_assigned()
 
     async def story(cluster: Cluster) -> None:
-        listener = Waiting()
+        listener = PendingPositions()
         async with consumer_of(cluster, "t", listener=listener) as consumer:
             listener.consumer = consumer
             with pytest.raises(UsageError, match="inside a rebalance listener"):

@@ -540,4 +540,4 @@ def test_columns_by_turns_with_records() -> None:
 
 def test_the_raw_consumer_knows_nothing_of_all_this() -> None:
     with_none = Consumer(key_deserializer=None, value_deserializer=None)
-    assert with_none._reading.deserializing is None
+    assert with_none._runtime.deserializing is None

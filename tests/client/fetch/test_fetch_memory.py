@@ -35,7 +35,7 @@ async def test_a_slow_user_does_not_make_it_grow(brokers: int, codec: int) -> No
         consumer.assign(TopicPartition("t", number) for number in range(40))
         most = 0
         async with consumer:
-            fetcher = consumer._reading.fetcher
+            fetcher = consumer._runtime.fetcher
             got: set[bytes] = set()
             async with asyncio.timeout(50):
                 while len(got) < 240:
@@ -76,7 +76,7 @@ async def test_no_more_batches_are_open_than_there_is_room_for(call: str) -> Non
                     found = [(each.partition, each.offset) for part in batch.values() for each in part]
                 for partition, offset in found:
                     got.setdefault(TopicPartition("t", partition), []).append(offset)
-                most = max(most, consumer._reading.fetcher._buffer.bytes)
+                most = max(most, consumer._runtime.fetcher._buffer.bytes)
         assert all(offsets == list(range(60)) for offsets in got.values())
         assert most <= budget + 2 * open_batch
 
@@ -93,7 +93,7 @@ async def test_a_fetch_asks_for_less_as_the_buffer_fills() -> None:
         consumer = Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
         consumer.assign([TopicPartition("t", 0)])
         async with consumer, asyncio.timeout(20):
-            fetcher = consumer._reading.fetcher
+            fetcher = consumer._runtime.fetcher
             while fetcher._planner._reading_ahead:
                 await fetcher.arrived.wait()
             assert budget * 5 // 8 <= fetcher._buffer.bytes <= budget
@@ -119,7 +119,7 @@ async def test_a_full_buffer_of_paused_partitions_starves_nobody() -> None:
         )
         consumer.assign([zero, one, two])
         async with consumer, asyncio.timeout(30):
-            fetcher = consumer._reading.fetcher
+            fetcher = consumer._runtime.fetcher
             while fetcher._planner._reading_ahead:
                 await fetcher.arrived.wait()
             for number in range(5):

@@ -137,7 +137,7 @@ async def test_what_is_buffered_stays_in_the_session() -> None:
         fetches = Fetches(cluster)
         options: dict[str, Any] = {"fetch_buffer_bytes": 12_000, "max_partition_fetch_bytes": 1000}
         async with reading(cluster, ZERO, ONE, **options) as consumer, asyncio.timeout(20):
-            fetcher = consumer._reading.fetcher
+            fetcher = consumer._runtime.fetcher
             while fetcher._planner._reading_ahead or fetcher._busy:
                 await fetcher.arrived.wait()
             (_, epoch, asked, forgotten), *later = fetches.seen
@@ -172,15 +172,15 @@ async def test_lag_is_known_again_at_once_where_the_broker_repeats_nothing() -> 
         cluster.append("t", b"0", b"1")
         async with reading(cluster, ZERO, ONE) as consumer:
             assert await values(consumer, 2) == [b"0", b"1"]
-            position = consumer._reading.subscription[ZERO]
+            position = consumer._runtime.subscription[ZERO]
             async with asyncio.timeout(10):
                 while position.lag(read_committed=False) is None:
-                    await consumer._reading.fetcher.arrived.wait()
+                    await consumer._runtime.fetcher.arrived.wait()
             consumer.assign([ONE])
             consumer.assign([ZERO, ONE])
             consumer.seek(ZERO, 1)
             assert await values(consumer, 1) == [b"1"]
-            assert consumer._reading.subscription[ZERO].lag(read_committed=False) == 0
+            assert consumer._runtime.subscription[ZERO].lag(read_committed=False) == 0
 
 
 async def test_sessions_with_kafka(kafka: LocalKafka, topic_name: str) -> None:
@@ -201,7 +201,7 @@ async def test_sessions_with_kafka(kafka: LocalKafka, topic_name: str) -> None:
             consumer.resume(*consumer.paused())
             got += await values(consumer, 1)
         assert sorted(got) == sorted(expected)
-        node = next(iter(consumer._reading.fetcher._planner._nodes.values()))
+        node = next(iter(consumer._runtime.fetcher._planner._nodes.values()))
         assert node.session.session_id > 0
         assert node.session._epoch > 12
         consumer.seek(partitions[0], 3)
@@ -259,7 +259,7 @@ async def test_stop_closes_the_session_on_kafka(kafka: LocalKafka, topic_name: s
     async with consumer:
         consumer.assign([TopicPartition(topic_name, 0)])
         assert await values(consumer, 1) == [b"x"]
-        (plan,) = consumer._reading.fetcher._planner.closings()
+        (plan,) = consumer._runtime.fetcher._planner.closings()
     asked = FetchRequest(
         max_wait_ms=0, min_bytes=0, session_id=plan.session.session_id, session_epoch=0x7FFF, topics=[]
     )

@@ -34,7 +34,7 @@ def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> Co
 async def until(consumer: Consumer, condition: Any) -> None:
     async with asyncio.timeout(20):
         while not condition():
-            await consumer._reading.fetcher.arrived.wait()
+            await consumer._runtime.fetcher.arrived.wait()
 
 
 async def test_an_offset_out_of_range_behind_unread_records_is_no_storm() -> None:
@@ -69,10 +69,10 @@ async def test_records_that_come_while_others_are_decoded_wake_the_waiting_call(
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", NewRecord(bytes(400_000)))
         async with reading(cluster, ZERO, ONE, fetch_max_wait_ms=20_000, request_timeout_ms=30_000) as consumer:
-            fetcher = consumer._reading.fetcher
+            fetcher = consumer._runtime.fetcher
             await until(consumer, fetcher.collector.has_undecoded)
             opened, go_on = threading.Event(), threading.Event()
-            (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._reading.subscription))
+            (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._runtime.subscription))
             held = type(buffer).open
 
             def slowly(self: Any, unread: Any) -> Any:
@@ -129,9 +129,9 @@ async def test_a_cancelled_call_leaves_its_thread_to_the_next_one() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", NewRecord(bytes(400_000)))
         async with reading(cluster, ZERO) as consumer:
-            fetcher = consumer._reading.fetcher
+            fetcher = consumer._runtime.fetcher
             await until(consumer, fetcher.collector.has_undecoded)
-            (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._reading.subscription))
+            (buffer,) = (buffer for buffer, _ in fetcher._buffer.servable(consumer._runtime.subscription))
             kind, calls, go_on = type(buffer), [0], threading.Event()
             right = kind.open
 
@@ -158,9 +158,9 @@ async def test_one_error_for_many_partitions_is_raised_once() -> None:
         cluster.append("t", b"x", partition=49)
         consumer = reading(cluster, *(TopicPartition("t", number) for number in range(50)))
         async with consumer:
-            fetcher = consumer._reading.fetcher
+            fetcher = consumer._runtime.fetcher
             error = AuthorizationFailed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            for tp, position in consumer._reading.subscription.assigned.items():
+            for tp, position in consumer._runtime.subscription.assigned.items():
                 await consumer.position(tp)
                 fetcher._buffer.fail(tp, position, error)
             seen = 0
@@ -179,7 +179,7 @@ async def test_the_next_fetch_is_under_way_before_records_are_handed_out() -> No
     async with Cluster(topics={"t": 2}) as cluster:
         fetches = cluster.intercept(FetchRequest, lambda exchange: None)
         async with reading(cluster, ZERO, ONE) as consumer:
-            pool = consumer._reading.link.pool
+            pool = consumer._runtime.cluster_client.pool
             for number in range(20):
                 cluster.append("t", b"%d" % number, partition=number % 2)
                 async with asyncio.timeout(20):
@@ -200,7 +200,7 @@ async def test_a_loop_that_always_finds_records_lets_others_run(call: str, monke
             cluster.append("t", *[b"x"] * 1000)
         clock = Clock(asyncio.get_running_loop(), monkeypatch)
         async with reading(cluster, ZERO, max_poll_records=50) as consumer:
-            await until(consumer, lambda: consumer._reading.fetcher._buffer.bytes > 50_000)
+            await until(consumer, lambda: consumer._runtime.fetcher._buffer.bytes > 50_000)
             beside = asyncio.create_task(clock.watched())
             with clock.of_decoding():
                 if call.startswith("read"):

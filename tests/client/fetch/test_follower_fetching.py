@@ -205,14 +205,14 @@ async def test_with_kafka(racked: LocalKafka, topic_name: str) -> None:
         for number in range(50):
             await asyncio.to_thread(produce, racked.bootstrap, topic_name, [Message(b"%d" % number, partition=0)])
             got += await values(consumer, 1)
-        assert consumer._reading.subscription[tp].read_replica == follower
+        assert consumer._runtime.subscription[tp].read_replica == follower
         racked.node(follower).kill()
         for number in range(50, 60):
             await asyncio.to_thread(produce, racked.bootstrap, topic_name, [Message(b"%d" % number, partition=0)])
             async with asyncio.timeout(60):
                 got += [(await consumer.getone()).value or b""]
         assert got == [b"%d" % number for number in range(60)]
-        assert consumer._reading.subscription[tp].read_replica is None
+        assert consumer._runtime.subscription[tp].read_replica is None
         await consumer.stop()
 
 
@@ -234,4 +234,4 @@ async def test_a_leader_that_names_itself_is_read_as_the_leader() -> None:
         async with consumer:
             assert await values(consumer, 1) == [b"first"]
             await caught(named, named.hits + 1)
-            assert consumer._reading.subscription[T0].read_replica is None
+            assert consumer._runtime.subscription[T0].read_replica is None

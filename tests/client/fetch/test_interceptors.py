@@ -388,4 +388,4 @@ def test_what_is_no_interceptor() -> None:
         Consumer(interceptors=[Sleepy()])
     noted = Noted()
     assert ConsumerConfig(interceptors=[noted]).interceptors == (noted,)
-    assert Consumer()._reading.interceptors is None
+    assert Consumer()._runtime.interceptors is None

@@ -52,7 +52,7 @@ async def test_the_new_leader_is_read_before_any_metadata_name_it() -> None:
     async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
         cluster.append("t", b"0")
         assert await values(consumer, 1) == [b"0"]
-        old = consumer._reading.link.metadata.cluster.partition(T0)
+        old = consumer._runtime.cluster_client.metadata.cluster.partition(T0)
         assert old is not None
         hold = Hold()
 
@@ -82,7 +82,7 @@ async def test_metadata_that_know_less_do_not_lead_back() -> None:
     async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
         cluster.append("t", b"0")
         assert await values(consumer, 1) == [b"0"]
-        metadata = consumer._reading.link.metadata
+        metadata = consumer._runtime.cluster_client.metadata
         old = metadata.cluster.partition(T0)
         assert old is not None
 
@@ -104,7 +104,7 @@ async def test_a_leader_of_a_topic_that_was_made_again_meanwhile_is_forgotten(mo
     async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
         cluster.append("t", b"0")
         assert await values(consumer, 1) == [b"0"]
-        metadata, learned = consumer._reading.link.metadata, asyncio.Event()
+        metadata, learned = consumer._runtime.cluster_client.metadata, asyncio.Event()
         learn_as_ever = metadata.learn_leaders
 
         def note(*said: Any) -> set[TopicPartition]:
@@ -131,7 +131,7 @@ async def test_a_late_answer_about_the_topic_of_before_moves_nothing() -> None:
     async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
         cluster.append("t", b"0")
         assert await values(consumer, 1) == [b"0"]
-        metadata = consumer._reading.link.metadata
+        metadata = consumer._runtime.cluster_client.metadata
         moved, named, late = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def wait(exchange: Exchange) -> Any:
@@ -192,10 +192,10 @@ async def test_a_throttled_answer_without_partitions_is_no_failure(caplog: pytes
         cluster.append("t", b"0")
         throttled = cluster.intercept(FetchRequest, lambda exchange: nothing, times=3)
         async with reading(cluster, T0) as consumer:
-            refreshes = consumer._reading.link.metadata.cluster.version
+            refreshes = consumer._runtime.cluster_client.metadata.cluster.version
             assert await values(consumer, 1) == [b"0"]
             assert throttled.hits == 3
-            assert consumer._reading.link.metadata.cluster.version == refreshes
+            assert consumer._runtime.cluster_client.metadata.cluster.version == refreshes
             assert consumer.metrics().failed_fetches == 0
         assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from aiokc import Consumer, TopicPartition
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import Fetched
+from aiokc.core.fetch.fetched_partition import FetchedPartition
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import CorruptRecord
 from aiokc.records import Codec, NewRecord, encode_batch
@@ -28,7 +28,7 @@ def begun(records: bytes) -> tuple[FetchBuffer, Subscription, int]:
     subscription.assign([TP])
     subscription.seek(TP, 0)
     position = subscription[TP]
-    arriving = buffer.begin(Fetched(TP, position.token, 0, memoryview(records)), position)
+    arriving = buffer.begin(FetchedPartition(TP, position.token, 0, memoryview(records)), position)
     assert arriving is not None
     return buffer, subscription, arriving.end
 
@@ -75,7 +75,7 @@ def test_what_is_there_is_read_while_the_rest_arrives() -> None:
 def test_an_answer_of_another_broker_is_stale_meanwhile() -> None:
     """It is for the offset that is buffered up to now, and ends sooner: in the place of the rest it would cut that."""
     buffer, subscription, first = begun(b"".join(BATCHES))
-    again = Fetched(TP, subscription[TP].token, first, memoryview(b"".join(BATCHES[first : first + 1])))
+    again = FetchedPartition(TP, subscription[TP].token, first, memoryview(b"".join(BATCHES[first : first + 1])))
     assert buffer.begin(again, subscription[TP]) is buffer.of(TP)
     assert sum(rest(buffer, subscription)) == COUNT - first
     assert read(buffer, subscription) == list(range(COUNT))

@@ -39,7 +39,7 @@ async def test_idle_brokers_take_nothing_from_a_busy_one(brokers: int) -> None:
                 await consumer.getmany(timeout_ms=20)
             for _ in range(TOTAL):
                 cluster.append("t", NewRecord(VALUE), partition=backlog.partition)
-            fetcher, subscription = consumer._reading.fetcher, consumer._reading.subscription
+            fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
             while taken < TOTAL:
                 taken += sum(map(len, (await consumer.getmany(max_records=4)).values()))
                 buffered = fetcher._buffer.bytes

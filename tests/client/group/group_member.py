@@ -122,7 +122,7 @@ class GroupMember:
 
     def poll(self) -> None:
         """Come back for more, and wait for it from here on."""
-        self.subscription.release()
+        self.subscription.mark_processed()
         self.coordinator.polling_begins()
 
     def take(self, tp: TopicPartition, until: int) -> None:

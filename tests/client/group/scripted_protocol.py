@@ -10,7 +10,7 @@ from random import Random
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
 from aiokc.client.consumer.poll import Poll
-from aiokc.client.consumer.runtime import Reading
+from aiokc.client.consumer.runtime import ConsumerRuntime
 from aiokc.client.group.protocol import GroupParts, GroupProtocol
 from aiokc.core.group.events import (
     Assign,
@@ -23,8 +23,8 @@ from aiokc.core.group.events import (
     Lost,
     MemberToken,
     Rebalancing,
-    Released,
     Request,
+    RevocationDone,
     Revoke,
     SendHeartbeat,
     SendLeave,
@@ -32,7 +32,7 @@ from aiokc.core.group.events import (
     Subscribed,
     Synced,
 )
-from aiokc.core.group.loop_watch import Vigil
+from aiokc.core.group.loop_watch import HeartbeatPlan
 from aiokc.core.group.machine import Question
 from aiokc.testing import Cluster
 
@@ -49,7 +49,7 @@ class ScriptedMachine:
 
     deadline = math.inf
     member = last_member = ME
-    vigil: Vigil | None = None
+    plan: HeartbeatPlan | None = None
     has_failed = needs_poll = is_settling = False
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class ScriptedMachine:
                 return self._ask()
             case Synced(step, partitions) if step == self._step:
                 return self._take_over(partitions)
-            case Released(step) if step == self._step:
+            case RevocationDone(step) if step == self._step:
                 return self._released()
             case Leave():
                 self._leaves = True
@@ -167,7 +167,7 @@ def speaking(
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     )
-    consumer._reading = Reading(consumer.config, Random(1), new_protocol=new_protocol)
-    consumer._poll = Poll(consumer._reading, consumer._user)
+    consumer._runtime = ConsumerRuntime(consumer.config, Random(1), new_protocol=new_protocol)
+    consumer._poll = Poll(consumer._runtime, consumer._user)
     consumer.subscribe(topics, listener=listener)
     return consumer

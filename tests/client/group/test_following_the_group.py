@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(30)
 
 
 def followed(consumer: Consumer) -> frozenset[str] | set[str] | None:
-    return consumer._reading.link.metadata.followed
+    return consumer._runtime.cluster_client.metadata.followed
 
 
 def test_a_former_leader_does_not_follow_the_topics_of_others() -> None:
@@ -32,7 +32,7 @@ def test_a_former_leader_does_not_follow_the_topics_of_others() -> None:
                 await other_hears.until(lambda: len(other_hears.holds) == 1)
                 assert followed(first) == {"t", "u"}
                 assert followed(second) == {"u"}
-                cluster.expire_member("g", first._reading.coordinator.member_id)  # type: ignore[union-attr]
+                cluster.expire_member("g", first._runtime.coordinator.member_id)  # type: ignore[union-attr]
                 await hears.until(lambda: hears.calls[-2:] == ["lost", "assigned"])
                 await asyncio.sleep(1)
                 assert followed(second) == {"t", "u"}, "it leads now"

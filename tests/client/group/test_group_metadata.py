@@ -78,7 +78,7 @@ async def test_after_unsubscribe_it_is_refused_once_it_has_left_and_by_hand_it_i
         consumer.unsubscribe()
         async with asyncio.timeout(20):
             while consumer.health().generation >= 0:
-                await consumer._reading.changed.wait(0.01)
+                await consumer._runtime.changed.wait(0.01)
         assert consumer.group_metadata() == before
         consumer.assign([T0])
         assert consumer.group_metadata() == GroupMetadata("g")

@@ -58,7 +58,7 @@ def test_a_topic_that_was_deleted_does_not_hold_up_its_group() -> None:
             loop = asyncio.get_running_loop()
             began = loop.time()
             cluster.delete_topic("gone")
-            consumer._reading.link.metadata.request_update()
+            consumer._runtime.cluster_client.metadata.request_update()
             await listener.until(lambda: listener.count("assigned") == 2)
             assert loop.time() - began < 5
             assert consumer.assignment() == {ZERO}
@@ -238,8 +238,8 @@ def test_each_listener_hears_of_the_partitions_of_its_own_subscription_only() ->
             user = asyncio.ensure_future(consumer.getmany(timeout_ms=3_600_000))
             await began.wait()
             cluster.add_partitions("t", 4)
-            consumer._reading.link.metadata.request_update()
-            coordinator = consumer._reading.coordinator
+            consumer._runtime.cluster_client.metadata.request_update()
+            coordinator = consumer._runtime.coordinator
             assert coordinator is not None
             while not coordinator._changes._queue:
                 await coordinator.moved.wait()

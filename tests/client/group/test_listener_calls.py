@@ -193,7 +193,7 @@ async def test_a_pause_is_over_when_the_partition_was_revoked_and_has_come_back(
         await listener.heard("assigned")
         consumer.pause(T0)
         cluster.add_partitions("t", 2)
-        consumer._reading.link.metadata.request_update()
+        consumer._runtime.cluster_client.metadata.request_update()
         await listener.heard("assigned", "revoked", "assigned")
         assert consumer.paused() == frozenset()
 
@@ -216,7 +216,7 @@ async def test_the_subscription_can_be_changed_from_inside(what: str) -> None:
         if what == "revoked":
             await listener.heard("assigned")
             cluster.add_partitions("t", 2)
-            consumer._reading.link.metadata.request_update()
+            consumer._runtime.cluster_client.metadata.request_update()
         await listener.until(lambda: listener.holds == {TopicPartition("u", 0)})
         assert listener.calls == ["assigned", "revoked", "assigned"]
 
@@ -316,7 +316,7 @@ async def test_kept_partitions_are_read_while_the_listener_hears_of_added_ones()
         await listener.heard("assigned")
         cluster.add_partitions("t", 2)
         cluster.append("t", b"new", partition=1)
-        consumer._reading.link.metadata.request_update()
+        consumer._runtime.cluster_client.metadata.request_update()
         await began.wait()
         cluster.append("t", b"kept")
         assert await user.has(1) == [b"kept"]
@@ -340,8 +340,8 @@ async def test_a_revocation_waits_for_the_batch_in_hand_and_returns_nothing_more
             batch = await consumer.getmany(max_records=1)
             async with listening(cluster, "t", client_id="a") as other, Polling(other):
                 async with asyncio.timeout(10):
-                    while not consumer._reading.subscription[T0].blocked:
-                        await consumer._reading.coordinator.moved.wait()  # type: ignore[union-attr]
+                    while not consumer._runtime.subscription[T0].blocked:
+                        await consumer._runtime.coordinator.moved.wait()  # type: ignore[union-attr]
                 await asyncio.sleep(0.05)
                 assert listener.calls == ["assigned"]
                 if how == "getmany":
@@ -376,7 +376,7 @@ async def test_an_exception_is_raised_as_itself_by_the_next_call_and_the_assignm
             await listener.heard("assigned", "lost", "assigned")
         if what == "revoked":
             cluster.add_partitions("t", 3)
-            consumer._reading.link.metadata.request_update()
+            consumer._runtime.cluster_client.metadata.request_update()
             await listener.heard("assigned", "revoked", "assigned")
         cluster.append("t", b"0")
         await user.has(1)

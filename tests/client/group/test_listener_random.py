@@ -69,7 +69,7 @@ class Group:
         self._partitions += 1
         self._cluster.add_partitions("t", self._partitions)
         for consumer, _, _ in self._members:
-            consumer._reading.link.metadata.request_update()
+            consumer._runtime.cluster_client.metadata.request_update()
 
     async def change_minds(self) -> None:
         consumer, listener, _ = self._random.choice(self._members)
@@ -85,7 +85,7 @@ class Group:
         """Return when the members share all partitions, and their listeners know it."""
         for consumer, listener, _ in self._members:
             consumer.subscribe(["t"], listener=listener)
-            consumer._reading.link.metadata.request_update()
+            consumer._runtime.cluster_client.metadata.request_update()
         async with asyncio.timeout(25):
             while not self._is_settled():
                 await self._changed.wait(1.0)

@@ -89,7 +89,7 @@ async def test_a_member_without_partitions_is_told_of_each_rebalance_all_the_sam
             await two.heard("assigned")
             assert two.told == [("assigned", frozenset())]
             cluster.add_partitions("t", 2)
-            first._reading.link.metadata.request_update()
+            first._runtime.cluster_client.metadata.request_update()
             await two.heard("assigned", "revoked", "assigned")
             assert two.told[1] == ("revoked", frozenset())
             assert len(two.holds) == 1
@@ -106,7 +106,7 @@ async def test_cooperative_a_member_without_partitions_is_never_told_that_nothin
         async with listening(cluster, "t", listener=two, **COOPERATIVE) as second, Polling(second):
             await two.heard("assigned")
             cluster.add_partitions("t", 2)
-            first._reading.link.metadata.request_update()
+            first._runtime.cluster_client.metadata.request_update()
             await two.until(lambda: len(two.holds) == 1)
         assert [what for call, what in two.told if call == "revoked"] == [two.told[-1][1]]
         assert two.told[-1][1], "only what it really had, when it stopped"
@@ -264,7 +264,7 @@ async def test_a_new_subscription_replaces_the_listener() -> None:
             consumer.subscribe(["t"])
             async with asyncio.timeout(10):
                 while consumer.assignment() != BOTH:
-                    await consumer._reading.changed.wait()
+                    await consumer._runtime.changed.wait()
         assert old.calls == ["assigned"]
         assert len(new.calls) == 2
 

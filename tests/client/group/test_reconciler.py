@@ -12,9 +12,9 @@ from aiokc import TopicPartition
 from aiokc.client.aio.signal import Signal
 from aiokc.client.group.last_commits import LastCommits
 from aiokc.client.group.rebalance_listener import ListenerCalls
-from aiokc.client.group.reconciler import AssignmentChanges
-from aiokc.client.offsets.commit_order import Turns
-from aiokc.core.group.events import Assign, Lost, MemberToken, PollClock, Released, Revoke
+from aiokc.client.group.reconciler import Reconciler
+from aiokc.client.offsets.commit_order import CommitOrder
+from aiokc.core.group.events import Assign, Lost, MemberToken, PollClock, RevocationDone, Revoke
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import ListenerTimedOut, UsageError
 
@@ -36,27 +36,27 @@ class Member:
         self.calls = ListenerCalls(Signal().notify)
         self.calls.listener = listener
         self.polls = PollClock(asyncio.get_running_loop().time())
-        self.released: list[int] = []
+        self.revocation_done: list[int] = []
         self.moved = Signal()
         self.told_assignor: list[Assign] = []
-        self.changes = AssignmentChanges(
+        self.changes = Reconciler(
             "group 'g'",
             self.subscription,
             self.moved,
             listener=self.calls,
             polls=self.polls,
             max_poll_interval=max_poll_interval,
-            commits=LastCommits("g", Turns(), None, 1.0),
+            commits=LastCommits("g", CommitOrder(), None, 1.0),
             tell_assignor=self.told_assignor.append,
         )
 
-    def release(self, released: Released) -> None:
-        self.released.append(released.step)
+    def release(self, revocation_done: RevocationDone) -> None:
+        self.revocation_done.append(revocation_done.step)
         self.moved.notify()
 
     async def until_released(self, step: int) -> None:
         async with asyncio.timeout(10):
-            while step not in self.released:
+            while step not in self.revocation_done:
                 await self.moved.wait()
 
 
@@ -159,7 +159,7 @@ async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_re
         gate.go_on.set()
         await it.until_released(3)
         assert listener.told[1:] == [("revoked", frozenset({T0})), ("revoked", frozenset({T1}))]
-        assert it.released == [3], "the first one is overruled, and nobody waits for its end"
+        assert it.revocation_done == [3], "the first one is overruled, and nobody waits for its end"
 
 
 async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:

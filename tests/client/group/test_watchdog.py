@@ -18,7 +18,7 @@ from aiokc.client.group.watchdog import Watchdog
 from aiokc.core.group.classic.keepalive import ClassicKeepalive
 from aiokc.core.group.classic.messages import ClassicGroup
 from aiokc.core.group.events import MemberToken, PollClock, Tick
-from aiokc.core.group.loop_watch import Vigil
+from aiokc.core.group.loop_watch import HeartbeatPlan
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed
 from aiokc.net.connection import ConnectionOptions, Route
@@ -340,8 +340,8 @@ def test_who_is_watched_since_the_thread_has_looked_is_looked_at_before_it_rests
     watchdog = Watchdog(
         ClassicKeepalive(group), PollClock(), ConnectionOptions(client_id="test", max_response_bytes=1_000), 1.0
     )
-    vigil = Vigil(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
-    newer = vigil, Route("broker 1", ("127.0.0.1", dead_port()), "localhost")
+    plan = HeartbeatPlan(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+    newer = plan, Route("broker 1", ("127.0.0.1", dead_port()), "localhost")
     seen: list[object] = []
     looked_again = threading.Event()
 
@@ -379,8 +379,8 @@ def test_the_thread_ends_with_a_loop_that_is_closed_without_a_word() -> None:
 
     async def watch() -> None:
         watchdog.start(lambda: None)
-        vigil = Vigil(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
-        watchdog.watch(vigil, Route("broker 1", ("127.0.0.1", dead_port()), "localhost"))
+        plan = HeartbeatPlan(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+        watchdog.watch(plan, Route("broker 1", ("127.0.0.1", dead_port()), "localhost"))
 
     asyncio.run(watch())
     assert watchdog._thread is not None

@@ -77,7 +77,7 @@ class Handling:
                 await consumer.commit()
             except CommitFailed as error:
                 self.commit_failed = error
-                moved = consumer._reading._moved
+                moved = consumer._runtime._moved
                 while consumer.assignment():
                     await moved.wait(WITHIN)  # they are given up without a call of the user
             self._look(consumer)
@@ -89,7 +89,7 @@ class Handling:
             await asyncio.to_thread(self.may_stop.wait, WITHIN)
 
     def _look(self, consumer: Consumer) -> None:
-        coordinator = consumer._reading.coordinator
+        coordinator = consumer._runtime.coordinator
         assert coordinator is not None
         self.seen.append((consumer.assignment(), coordinator.generation, coordinator.member_id))
 

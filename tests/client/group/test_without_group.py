@@ -32,7 +32,7 @@ def reading(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
 
 async def refreshed(consumer: Consumer, condition: Callable[[], bool]) -> None:
     """Have the metadata refreshed, and return when the condition holds after that."""
-    metadata = consumer._reading.link.metadata
+    metadata = consumer._runtime.cluster_client.metadata
     async with asyncio.timeout(10):
         while not condition():
             metadata.request_update()
@@ -45,7 +45,7 @@ async def test_a_broker_that_does_not_know_a_topic_for_a_moment_repeats_nothing(
         async with reading(cluster, "t") as consumer:
             assert (await consumer.getone()).value == b"0"
             unknown = cluster.intercept(MetadataRequest, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, times=2)
-            known = consumer._reading.link.metadata
+            known = consumer._runtime.cluster_client.metadata
             await refreshed(consumer, lambda: "t" not in known.cluster.topics)
             assert len(consumer.assignment()) == 2
             await refreshed(consumer, lambda: "t" in known.cluster.topics)

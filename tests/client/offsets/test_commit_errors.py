@@ -229,7 +229,7 @@ async def test_a_fenced_member_learns_of_it_by_its_next_call_though_nobody_waite
 
 
 async def joined(member: Consumer, generation: int) -> None:
-    coordinator = member._reading.coordinator
+    coordinator = member._runtime.coordinator
     assert coordinator is not None
     async with asyncio.timeout(20):
         while member.health().generation != generation or member.health().rebalancing:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from aiokc import TopicPartition
-from aiokc.client.offsets.async_commits import UnwaitedCommits
-from aiokc.client.offsets.commit_order import Turn, Turns
-from aiokc.client.offsets.group_offsets import AsOfItsTurn, Offsets
+from aiokc.client.offsets.async_commits import AsyncCommits
+from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
+from aiokc.client.offsets.group_offsets import AsOfItsSlot, Offsets
 from aiokc.core.group.events import MemberToken
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed, KafkaError, RebalanceInProgress
@@ -37,7 +37,7 @@ async def test_an_older_commit_does_not_overwrite_a_newer_and_lower_one() -> Non
         older.end()  # refused once, say: it asks for another turn, in the order of the first
         await offsets.commit({T0: at(3)}, member=None, timeout=10.0)
         again = offsets.turns.take(older.order)
-        stored = await offsets.commit({T0: at(8), T1: at(8)}, member=None, timeout=10.0, turn=again)
+        stored = await offsets.commit({T0: at(8), T1: at(8)}, member=None, timeout=10.0, slot=again)
         assert stored == {T1: at(8)}
         assert script.committed == {T0: 3, T1: 8}
 
@@ -46,9 +46,9 @@ async def test_what_was_told_late_is_overwritten_by_who_has_gone_further_only() 
     """Auto-commit told, in its turn, what the user was done with. A commit that waits behind it knows more or less."""
     async with scripted_group() as script, offsets_of(script) as offsets:
         auto, behind = offsets.turns.take(), offsets.turns.take()
-        told = AsOfItsTurn(lambda: {T0: at(5), T1: at(5)})
-        await offsets.commit(told, member=None, timeout=10.0, turn=auto)
-        stored = await offsets.commit({T0: at(4), T1: at(7)}, member=None, timeout=10.0, turn=behind)
+        told = AsOfItsSlot(lambda: {T0: at(5), T1: at(5)})
+        await offsets.commit(told, member=None, timeout=10.0, slot=auto)
+        stored = await offsets.commit({T0: at(4), T1: at(7)}, member=None, timeout=10.0, slot=behind)
         assert stored == {T1: at(7)}
         assert script.committed == {T0: 5, T1: 7}
 
@@ -63,20 +63,20 @@ class _Sent:
         self.all: list[tuple[MemberToken | None, dict[TopicPartition, OffsetAndMetadata]]] = []
 
     async def commit_as(
-        self, member: MemberToken | None, offsets: Offsets, *, timeout: float, retry: bool, turn: Turn | None
+        self, member: MemberToken | None, offsets: Offsets, *, timeout: float, retry: bool, slot: CommitSlot | None
     ) -> None:
         assert callable(offsets)
-        assert turn is not None
+        assert slot is not None
         self.all.append((member, dict(offsets())))
-        turn.end()
+        slot.end()
 
 
 async def test_unwaited_commits_of_two_generations_are_two_requests() -> None:
     """The second is called for by who has joined again since: in the name of the first one it would be refused, or
     store what another member's partitions are.
     """
-    turns, sent = Turns(), _Sent()
-    commits = UnwaitedCommits("g", turns, sent.commit_as, 10.0)
+    turns, sent = CommitOrder(), _Sent()
+    commits = AsyncCommits("g", turns, sent.commit_as, 10.0)
     first, second = MemberToken(1, "m"), MemberToken(2, "m")
     before = turns.take()  # both wait for this one
     done: list[tuple[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None]] = []

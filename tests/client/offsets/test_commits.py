@@ -11,7 +11,7 @@ import pytest
 
 from aiokc import Consumer, ConsumerRecords, OffsetAndMetadata, TopicPartition
 from aiokc.client.aio.signal import Signal
-from aiokc.client.offsets.commit_order import Turns
+from aiokc.client.offsets.commit_order import CommitOrder
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed, ConfigError, ConsumerClosed, KafkaError, RequestTimedOut, UsageError
 from aiokc.testing import Cluster
@@ -148,11 +148,11 @@ async def test_a_batch_of_an_earlier_assignment_is_refused_though_its_partitions
     """In between another member may have read on and committed more: this commit would set the group back."""
     async with consumer(cluster, "t") as reader:
         held = await reader.getmany()
-        old = {tp: position.claim for tp, position in reader._reading.subscription.assigned.items()}
+        old = {tp: position.assignment_token for tp, position in reader._runtime.subscription.assigned.items()}
         cluster.intercept(HeartbeatRequest, ErrorCode.ILLEGAL_GENERATION, times=1)
         async with asyncio.timeout(20):
-            while reader._reading.subscription.given_up(old) != old.keys() or len(reader.assignment()) < 2:
-                await reader._reading.changed.wait()
+            while reader._runtime.subscription.given_up(old) != old.keys() or len(reader.assignment()) < 2:
+                await reader._runtime.changed.wait()
         commits = sent_commits(cluster)
         for call in (held, None):
             with pytest.raises(CommitFailed, match="t-"):
@@ -225,7 +225,7 @@ async def test_what_a_crash_repeats_and_what_it_loses(cluster: Cluster) -> None:
     """At least once: process, then commit. At most once: commit, then process."""
 
     async def crashed(reader: Consumer) -> None:
-        await reader._reading.link.stop()  # without a word
+        await reader._runtime.cluster_client.stop()  # without a word
 
     for commits_first, restarts_at in ((False, 0), (True, 10)):
         reader = consumer(cluster, group_id=f"{commits_first}", enable_auto_commit=True)
@@ -248,7 +248,7 @@ async def test_an_auto_commit_that_fails_does_not_stop_the_rebalance(cluster: Cl
         refusal = cluster.intercept(OffsetCommitRequest, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         cluster.intercept(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS, times=1)
         waiting = asyncio.ensure_future(reader.getmany())
-        coordinator = reader._reading.coordinator
+        coordinator = reader._runtime.coordinator
         assert coordinator is not None
         async with asyncio.timeout(20):
             while reader.metrics().rebalances.count < 2:
@@ -265,7 +265,7 @@ def test_a_batch_can_be_pickled_and_an_empty_one_made() -> None:
     again = pickle.loads(pickle.dumps(batch))
     assert again == {ZERO: []}
     assert again.next_offsets == {ZERO: OffsetAndMetadata(5, "", 1)}
-    assert again.claims == {ZERO: 7}
+    assert again.assignment_tokens == {ZERO: 7}
 
 
 # Commits that nobody waits for
@@ -305,7 +305,7 @@ async def test_an_unwaited_commit_is_never_moved_before_a_commit_that_came_first
 
 async def queue_an_auto_commit(reader: Consumer) -> None:
     """It waits for its turn, behind the commit that is held."""
-    group = reader._reading.coordinator
+    group = reader._runtime.coordinator
     assert group is not None
     assert group._auto_commit is not None
     before = len(group.offsets.turns._queue)
@@ -584,7 +584,7 @@ async def test_stop_by_hand_does_not_commit_the_last_batch(cluster: Cluster) -> 
 
 
 async def test_turns_come_in_order_and_pass_over_who_has_given_up() -> None:
-    turns = Turns()
+    turns = CommitOrder()
     first, second, third = turns.take(), turns.take(), turns.take()
     await first.wait()
     assert (second.is_last, third.is_last) == (False, True)

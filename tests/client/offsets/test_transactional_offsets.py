@@ -97,7 +97,7 @@ async def test_a_member_that_the_group_has_gone_on_without_cannot_commit_in_a_tr
         async with member(kafka, topic_name) as second, asyncio.timeout(40):
             polls = [asyncio.ensure_future(one.getmany(timeout_ms=30_000)) for one in (first, second)]
             while first.group_metadata().generation_id == before.generation_id or not second.assignment():
-                await second._reading.changed.wait(0.1)
+                await second._runtime.changed.wait(0.1)
             with transactional_producer(kafka.bootstrap, topic_name) as producer:
                 await asyncio.to_thread(producer.begin_transaction)
                 with pytest.raises(kafka_python.errors.CommitFailedError):
@@ -115,7 +115,7 @@ async def test_a_member_that_was_not_polled_cannot_commit_in_a_transaction_eithe
     async with member(kafka, topic_name, max_poll_interval_ms=500) as first, asyncio.timeout(60):
         batch = await first.getmany(max_records=4)
         while first.health().generation >= 0:
-            await first._reading.changed.wait(0.1)
+            await first._runtime.changed.wait(0.1)
         async with member(kafka, topic_name) as second:
             await second.getmany()
             with transactional_producer(kafka.bootstrap, topic_name) as producer:

@@ -109,7 +109,7 @@ async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_on
         seen = cluster.intercept(ListOffsetsRequest, count)
         wanted = [TopicPartition("t", number) for number in range(1_100)]
         async with reading(cluster, *wanted) as consumer, asyncio.timeout(10):
-            assert await consumer._reading.positions(wanted, timeout=10) == dict.fromkeys(wanted, 0)
+            assert await consumer._runtime.positions(wanted, timeout=10) == dict.fromkeys(wanted, 0)
         assert seen.hits == 2
         assert sorted(asked) == list(range(1_100))
 

@@ -72,7 +72,7 @@ async def read(consumer: Consumer, until: bytes, *, within: float = 30.0) -> lis
 
 async def heard_of_it(cluster: Cluster, consumer: Consumer) -> None:
     """The metadata know the topic that is there now."""
-    metadata = consumer._reading.link.metadata
+    metadata = consumer._runtime.cluster_client.metadata
     there = cluster._state.topics.named("ev").topic_id
     async with asyncio.timeout(20):
         while metadata.cluster.topic_id("ev") != there:
@@ -142,7 +142,7 @@ def test_what_was_read_from_the_old_topic_is_not_committed_for_the_new_one(
             assert len(batch[ZERO]) == 20
             await recreate(cluster, None)
             if is_known:
-                metadata = consumer._reading.link.metadata
+                metadata = consumer._runtime.cluster_client.metadata
                 metadata.request_update()
                 await metadata.changed.wait()
             given: dict[str, Any] = {"batch": batch, "offsets": {ZERO: 20}, "its offsets": batch.next_offsets}
@@ -301,7 +301,7 @@ def test_with_brokers_that_know_offsets_by_name_a_wrong_one_is_mended_as_soon_as
             assert len((await consumer.getmany(timeout_ms=5_000))[ZERO]) == 20
             unheard = Hold()
             cluster.intercept(MetadataRequest, unheard, times=1)
-            consumer._reading.link.metadata.request_update()
+            consumer._runtime.cluster_client.metadata.request_update()
             await unheard.arrived()
             await recreate(cluster, None, write=())
             assert await consumer.getmany(timeout_ms=1_000) == {}

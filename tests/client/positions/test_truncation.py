@@ -111,12 +111,12 @@ async def test_what_was_only_fetched_ahead_is_fetched_again_and_nobody_is_bother
             consumer.seek(ZERO, 0)
             assert await values(consumer, 2) == [b"0", b"1"]
             async with asyncio.timeout(10):
-                while consumer._reading.fetcher._buffer.frontier(ZERO, consumer._reading.subscription[ZERO])[0] < 4:
-                    await consumer._reading.fetcher.arrived.wait()
+                while consumer._runtime.fetcher._buffer.frontier(ZERO, consumer._runtime.subscription[ZERO])[0] < 4:
+                    await consumer._runtime.fetcher.arrived.wait()
             cluster.truncate("t", to=2)
             write(cluster, b"x", b"y", b"z")
             asked = cluster.intercept(OffsetForLeaderEpochRequest, lambda exchange: None)
-            consumer._reading.link.metadata.request_update()
+            consumer._runtime.cluster_client.metadata.request_update()
             async with asyncio.timeout(10):
                 await asked.caught(2)
             assert await values(consumer, 3) == [b"x", b"y", b"z"]
@@ -136,7 +136,7 @@ async def test_a_leader_that_parts_from_what_was_read_says_so_in_its_answer() ->
             partition.wake()
             async with asyncio.timeout(10):
                 while await consumer.position(ZERO) != 3:
-                    await consumer._reading.fetcher.arrived.wait()
+                    await consumer._runtime.fetcher.arrived.wait()
             write(cluster, b"x")
             assert await values(consumer, 1) == [b"x"]
 
@@ -348,7 +348,7 @@ class OldIds:
 
 async def refreshed(consumer: ConsumerType, count: int = 1) -> None:
     """Until the metadata were refreshed so often."""
-    metadata = consumer._reading.link.metadata
+    metadata = consumer._runtime.cluster_client.metadata
     until = metadata.cluster.version + count
     async with asyncio.timeout(20):
         while metadata.cluster.version < until:
@@ -438,7 +438,7 @@ async def test_an_answer_of_a_deposed_leader_is_not_believed(when: str) -> None:
         write(cluster, b"0")
         async with reading(cluster, ZERO) as consumer, asyncio.timeout(20):
             assert await values(consumer, 1) == [b"0"]
-            old, fetcher = cluster.leader("t"), consumer._reading.fetcher
+            old, fetcher = cluster.leader("t"), consumer._runtime.fetcher
             cluster.intercept(FetchRequest, late, where=lambda exchange: exchange.broker == old)
             cluster.intercept(FetchRequest, read, where=lambda exchange: exchange.broker != old)
             if when == "while the new leader is asked":
@@ -448,7 +448,7 @@ async def test_an_answer_of_a_deposed_leader_is_not_believed(when: str) -> None:
             cluster.truncate("t", to=1)
             assert cluster.leader("t") != old
             write(cluster, b"1")
-            consumer._reading.link.metadata.request_update()
+            consumer._runtime.cluster_client.metadata.request_update()
             await (compared if when == "while the new leader is asked" else read).arrived()
 
             released.set()

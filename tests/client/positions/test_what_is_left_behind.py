@@ -76,7 +76,7 @@ def test_nothing_of_the_old_topic_is_handed_out_once_it_is_known_to_be_made_agai
             await asyncio.sleep(1)  # the rest is there, too
             cluster.recreate_topic("t")
             cluster.append("t", b"new")
-            consumer._reading.link.metadata.request_update()
+            consumer._runtime.cluster_client.metadata.request_update()
             await asyncio.sleep(1)
             with pytest.raises(LogTruncated, match="created again") as caught:
                 await consumer.getmany(timeout_ms=10_000)
@@ -145,7 +145,7 @@ def test_after_a_truncation_the_position_is_of_the_epoch_that_the_leader_named()
             cluster.append("t", b"x")
             async with asyncio.timeout(60):
                 while await consumer.position(ZERO) == 4:
-                    consumer._reading.link.metadata.request_update()
+                    consumer._runtime.cluster_client.metadata.request_update()
                     await asyncio.sleep(0.1)
             await consumer.commit()
             assert await consumer.committed(ZERO) == {ZERO: OffsetAndMetadata(2, "", 0)}

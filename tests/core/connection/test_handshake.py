@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from aiokc.core.connection.handshake import Dialogue, Greeting, Question, handshake
-from aiokc.core.connection.in_flight import Pipeline, VersionRange
+from aiokc.core.connection.in_flight import InFlightRequests, VersionRange
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
 from aiokc.wire import decode_request_header, encode, encode_response
 from aiokc.wire.messages.discovery import (
@@ -158,7 +158,7 @@ def test_a_blocking_socket_in_a_thread_can_hold_the_dialogue() -> None:
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    line: Pipeline[None] = Pipeline("b", "me")
+    line: InFlightRequests[None] = InFlightRequests("b", "me")
     dialogue = begin()
     question = next(dialogue)
     try:

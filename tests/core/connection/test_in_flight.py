@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.core.connection.in_flight import Pipeline, VersionRange, api_name
+from aiokc.core.connection.in_flight import InFlightRequests, VersionRange, api_name
 from aiokc.errors import ConnectionFailed, MalformedResponse, UnsupportedVersion
 from aiokc.wire import decode_request_header, encode_response
 from aiokc.wire.messages.discovery import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
@@ -17,8 +17,8 @@ from tests.equal_errors import assert_equal_errors
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
 
 
-def pipeline() -> Pipeline[str]:
-    made: Pipeline[str] = Pipeline("broker 1 (h:9092)", "me")
+def pipeline() -> InFlightRequests[str]:
+    made: InFlightRequests[str] = InFlightRequests("broker 1 (h:9092)", "me")
     made.versions = {3: VersionRange(0, 12), 12: VersionRange(0, 4)}
     return made
 

@@ -11,7 +11,7 @@ import pytest
 from aiokc.config import ClientConfig
 from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import Fetched, Limits
+from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
 from aiokc.core.fetch.planner import Demand, FetchPlan, FetchPlanner
 from aiokc.core.fetch.response import Verdict, verdict
 from aiokc.core.subscription.state import Subscription
@@ -84,8 +84,10 @@ def batch(first: int, count: int, size: int = 10, **fields: Any) -> bytes:
     return encode_batch([NewRecord(value=bytes(size)) for _ in range(count)], base_offset=first, **fields)
 
 
-def fetched(subscription: Subscription, tp: TopicPartition, offset: int, records: bytes, **fields: Any) -> Fetched:
-    return Fetched(tp, subscription[tp].token, offset, memoryview(records), **fields)
+def fetched(
+    subscription: Subscription, tp: TopicPartition, offset: int, records: bytes, **fields: Any
+) -> FetchedPartition:
+    return FetchedPartition(tp, subscription[tp].token, offset, memoryview(records), **fields)
 
 
 def add(
@@ -482,8 +484,8 @@ def test_a_partition_that_goes_on_is_asked_for_after_those_that_wait() -> None:
     picture = cluster({A0: 1, A1: 1})
     while planner.look(picture, 0.0, 10).more:
         pass
-    assert list(planner._nodes[1].hungry) == [A0, A1]
+    assert list(planner._nodes[1].unbuffered) == [A0, A1]
     subscription.seek(A0, 5)
     while planner.look(picture, 0.0, 10).more:
         pass
-    assert [(tp, target.offset) for tp, target in planner._nodes[1].hungry.items()] == [(A1, 0), (A0, 5)]
+    assert [(tp, target.offset) for tp, target in planner._nodes[1].unbuffered.items()] == [(A1, 0), (A0, 5)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiokc.core.fetch.buffer import FetchBuffer
-from aiokc.core.fetch.fetched_partition import Fetched
+from aiokc.core.fetch.fetched_partition import FetchedPartition
 from aiokc.core.fetch.frame_memory import FrameMemory, Unread
 from aiokc.core.subscription.state import Subscription
 from aiokc.records import NewRecord, encode_batch, split_batches
@@ -35,10 +35,10 @@ def test_a_frame_counts_as_a_whole_until_its_last_batch_is_released() -> None:
     memory.hold(first)
     memory.hold(second)
     assert memory.bytes == len(frame)
-    memory.release(first)
+    memory.free(first)
     assert memory.bytes == len(frame), "half of it is unread"
-    memory.release(second)
-    memory.release(second)
+    memory.free(second)
+    memory.free(second)
     assert memory.bytes == 0
 
 
@@ -56,7 +56,7 @@ def test_what_is_left_of_a_frame_is_copied_when_it_is_little_and_stands_still() 
     batches = held(memory, frame)
     owner, rest = batches[-1].view.obj, batches[8:]
     for one in batches[:8]:
-        memory.release(one)
+        memory.free(one)
     assert memory.bytes == len(frame)
     held(memory, bytes(newer))
     assert memory.bytes == len(frame) + len(newer), "it was read from before this one came"
@@ -65,7 +65,7 @@ def test_what_is_left_of_a_frame_is_copied_when_it_is_little_and_stands_still() 
     assert all(one.view.obj is not owner for one in rest)
     assert [bytes(one.view) for one in rest] == [batch(8, 1000), batch(9, 1000)]
     for one in rest:
-        memory.release(one)
+        memory.free(one)
     assert memory.bytes == 2 * len(newer)
 
 
@@ -74,7 +74,7 @@ def test_a_frame_that_is_read_slowly_is_not_copied() -> None:
     batches = held(memory, frame)
     owner = batches[0].view.obj
     for one in batches[:9]:
-        memory.release(one)
+        memory.free(one)
         held(memory, bytes(bytearray(batch(0, 10))))
     assert batches[9].view.obj is owner
 
@@ -85,7 +85,7 @@ def test_one_that_stands_still_and_is_mostly_unread_hides_no_other() -> None:
     nearly_read = held(memory, b"".join(batch(n, 2000) for n in range(10)))
     owners = full[0].view.obj, nearly_read[9].view.obj
     for one in nearly_read[:9]:
-        memory.release(one)
+        memory.free(one)
     for _ in range(4):
         held(memory, bytes(bytearray(batch(0, 10))))
     assert full[0].view.obj is owners[0]
@@ -96,9 +96,9 @@ def test_the_buffer_of_a_frame_is_given_back_with_its_last_batch() -> None:
     buffers = FrameBuffers(1 << 20)
     memory, frame = FrameMemory(buffers), bytearray(b"".join(batch(n, 1000) for n in range(2)))
     first, second = held(memory, frame)
-    memory.release(first)
+    memory.free(first)
     assert buffers.spare_bytes == 0
-    memory.release(second)
+    memory.free(second)
     assert buffers.spare_bytes == len(frame)
     assert buffers.take(len(frame)) is frame
 
@@ -106,7 +106,7 @@ def test_the_buffer_of_a_frame_is_given_back_with_its_last_batch() -> None:
 def test_spare_buffers_count() -> None:
     subscription, buffers = reading(A0), FrameBuffers(1 << 20)
     buffer, frame = FetchBuffer(buffers=buffers), bytearray(batch(0, 1000))
-    buffer.add(Fetched(A0, subscription[A0].token, 0, memoryview(frame)), subscription[A0])
+    buffer.add(FetchedPartition(A0, subscription[A0].token, 0, memoryview(frame)), subscription[A0])
     subscription.seek(A0, 0)
     buffer.drop(A0)
     assert buffer.bytes == buffers.spare_bytes == len(frame)
@@ -116,7 +116,7 @@ def test_decompressed_bytes_count_until_the_last_record_is_taken() -> None:
     subscription, buffer = reading(A0), FetchBuffer()
     compressed = encode_batch([NewRecord(value=bytes(1000)) for _ in range(100)], base_offset=0, codec=3)
     assert len(compressed) < 5000
-    buffer.add(Fetched(A0, subscription[A0].token, 0, memoryview(compressed)), subscription[A0])
+    buffer.add(FetchedPartition(A0, subscription[A0].token, 0, memoryview(compressed)), subscription[A0])
     assert buffer.bytes == len(compressed)
     ((part, position),) = buffer.servable(subscription)
     part.decode(10)
@@ -135,7 +135,7 @@ def test_what_is_dropped_counts_no_more_also_when_a_thread_is_still_at_it() -> N
     frame = memoryview(batch(0, 1000) + batch(0, 1000))
     half = len(frame) // 2
     for tp, part in ((A0, frame[:half]), (A1, frame[half:])):
-        buffer.add(Fetched(tp, subscription[tp].token, 0, part), subscription[tp])
+        buffer.add(FetchedPartition(tp, subscription[tp].token, 0, part), subscription[tp])
     assert buffer.bytes == len(frame)
     (one, _), _ = buffer.servable(subscription)
     unread = one.unopened()

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiokc.core.fetch.fetched_partition import Fetched, Limits
+from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
 from aiokc.core.fetch.frame_memory import FrameMemory
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
 from aiokc.errors import CorruptRecord
@@ -83,7 +83,7 @@ def test_records_and_columns_by_turns(batches: list[str], ends_corrupt: bool, so
     data, seen, aborted, end = log([*batches, "corrupt"] if ends_corrupt else batches)
     memory = FrameMemory()
     buffer = PartitionBuffer(TP, 1, 0, Limits(check_crcs=False), memory)
-    buffer.add(Fetched(TP, 1, 0, memoryview(data), aborted))
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(data), aborted))
     builder = new_builder(COLUMNS, "ms")
     got: list[int] = []
     position = 0
@@ -131,7 +131,7 @@ def test_records_and_columns_by_turns(batches: list[str], ends_corrupt: bool, so
 def test_no_row_behind_the_end_of_a_range(batches: list[str], until: int, count: int) -> None:
     data, seen, aborted, end = log(batches)
     buffer = PartitionBuffer(TP, 1, 0, Limits(check_crcs=False))
-    buffer.add(Fetched(TP, 1, 0, memoryview(data), aborted))
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(data), aborted))
     builder = new_builder(("offset",), "ms")
     for _ in range(200):
         if not buffer.undecoded or buffer.next >= until:
@@ -157,7 +157,7 @@ def test_a_batch_of_a_run_that_is_not_what_was_sent(batches: list[str], data: st
     for as_columns in (False, True):
         memory = FrameMemory()
         buffer = PartitionBuffer(TP, 1, 0, Limits(), memory)
-        buffer.add(Fetched(TP, 1, 0, memoryview(bytes(whole))))
+        buffer.add(FetchedPartition(TP, 1, 0, memoryview(bytes(whole))))
         builder = new_builder(("offset",), "ms")
         got: list[int] = []
         rows = data.draw(st.integers(1, 30))
@@ -189,7 +189,7 @@ def test_an_error_names_the_broker_that_has_sent_its_batch() -> None:
     bad[40] ^= 1  # of its greatest timestamp: only the CRC tells
     buffer = PartitionBuffer(TP, 1, 0, Limits())
     for offset, broker, batch in ((0, 1, good), (7, 2, bad), (14, 3, more)):
-        buffer.add(Fetched(TP, 1, offset, memoryview(bytes(batch)), broker=broker))
+        buffer.add(FetchedPartition(TP, 1, offset, memoryview(bytes(batch)), broker=broker))
     while buffer.undecoded:
         buffer.decode(10)
 
@@ -202,7 +202,7 @@ def test_brokers_of_what_was_taken_are_forgotten() -> None:
     batches = log(["plain"] * 3)[0]
     buffer = PartitionBuffer(TP, 1, 0, Limits())
     for number, (at, size) in enumerate(three_batches()):
-        buffer.add(Fetched(TP, 1, 7 * number, memoryview(batches[at : at + size]), broker=number))
+        buffer.add(FetchedPartition(TP, 1, 7 * number, memoryview(batches[at : at + size]), broker=number))
         while buffer.undecoded:
             buffer.decode(10)
         buffer.take(10)
@@ -225,7 +225,7 @@ def test_a_step_makes_a_megabyte_of_records_or_one() -> None:
     buffer = PartitionBuffer(TP, 1, 0, Limits())
     values = [b"%04d" % number * 25_000 for number in range(40)]
     data = encode_batch([NewRecord(value) for value in values])
-    buffer.add(Fetched(TP, 1, 0, memoryview(data)))
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(data)))
     buffer.decode(2048)
     assert 5 <= len(buffer.ready) <= 10
     while buffer.undecoded:

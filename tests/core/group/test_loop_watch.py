@@ -16,26 +16,26 @@ from aiokc.core.group.events import MemberToken
 from aiokc.core.group.loop_watch import (
     AskLoop,
     Beat,
+    HeartbeatPlan,
     NextStep,
     Rest,
     SayGoodbye,
     Seen,
-    Vigil,
     grace_of,
     least_rest,
     next_step,
 )
 
 MEMBER, STATIC = MemberToken(5, "m-1"), MemberToken(5, "m-1", "instance")
-VIGIL = Vigil(MEMBER, due=103.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
+VIGIL = HeartbeatPlan(MEMBER, due=103.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
 
 
-def watched(vigil: Vigil, seen: Seen, until: float, polled: float = 100.0) -> list[tuple[float, NextStep]]:
+def watched(plan: HeartbeatPlan, seen: Seen, until: float, polled: float = 100.0) -> list[tuple[float, NextStep]]:
     """What a thread does from ``seen.loop_alive`` on, for a loop that never gives a sign of life again."""
     now = seen.loop_alive
     done: list[tuple[float, NextStep]] = []
     while now < until:
-        step = next_step(vigil, seen, polled, now)
+        step = next_step(plan, seen, polled, now)
         if isinstance(step, Rest):
             assert step.until > now, "it would not rest at all"
             now = step.until
@@ -52,7 +52,7 @@ def watched(vigil: Vigil, seen: Seen, until: float, polled: float = 100.0) -> li
 
 def test_a_healthy_loop_is_never_asked() -> None:
     assert next_step(VIGIL, Seen(100.0), 100.0, 100.0) == Rest(103.75)
-    on_time = Vigil(MEMBER, due=106.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
+    on_time = HeartbeatPlan(MEMBER, due=106.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
     assert next_step(on_time, Seen(103.0), 100.0, 103.75) == Rest(106.75)
 
 
@@ -82,14 +82,14 @@ def test_after_max_poll_interval_a_dynamic_member_leaves() -> None:
 
 
 def test_after_max_poll_interval_a_static_member_falls_silent() -> None:
-    static = Vigil(STATIC, due=103.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
+    static = HeartbeatPlan(STATIC, due=103.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
     seen = Seen(100.0)
     assert watched(static, seen, math.inf)[-1] == (398.5, Beat())
     assert next_step(static, seen, 100.0, 400.0) == Rest(math.inf)
 
 
 def test_whoever_polled_long_ago_is_not_spoken_for_at_all() -> None:
-    late = Vigil(MEMBER, due=103.0, grace=1.5, interval=3.0, max_poll_interval=4.0)
+    late = HeartbeatPlan(MEMBER, due=103.0, grace=1.5, interval=3.0, max_poll_interval=4.0)
     assert watched(late, Seen(100.0), math.inf) == [(103.75, AskLoop()), (104.5, SayGoodbye())]
 
 
@@ -105,8 +105,8 @@ def test_the_session_is_kept_alive_whenever_the_loop_stops(
     """The coordinator hears of the member more often than once in a session, from the loop or from the thread."""
     session = interval * more + 0.5
     sent = 100.0
-    vigil = Vigil(MEMBER, sent + interval, grace_of(interval, session), interval, max_poll_interval=end)
-    steps = watched(vigil, Seen(sent + last * interval), math.inf, polled=sent)
+    plan = HeartbeatPlan(MEMBER, sent + interval, grace_of(interval, session), interval, max_poll_interval=end)
+    steps = watched(plan, Seen(sent + last * interval), math.inf, polled=sent)
     heard = [sent, *(when for when, step in steps if not isinstance(step, AskLoop))]
     assert all(after - before < session for before, after in pairwise(heard))
     assert isinstance(steps[-1][1], SayGoodbye)
@@ -121,8 +121,8 @@ def test_of_heartbeats_that_come_sooner_than_usual_the_vigil_knows_nothing() -> 
     """They are in no hurry: the session has just begun. And a thread need not be woken for each assignment."""
     heartbeats = Heartbeats(3.0, 45.0, Backoff(0.1, 1.0, Random(1)))
     heartbeats.start(100.0)
-    vigil = heartbeats.vigil(MEMBER, 300.0)
-    assert vigil.first_look == 100.0 + least_rest(3.0, 45.0)
+    plan = heartbeats.plan(MEMBER, 300.0)
+    assert plan.first_look == 100.0 + least_rest(3.0, 45.0)
     heartbeats.expect_another_round(100.0)
     assert heartbeats.deadline == 100.1
-    assert heartbeats.vigil(MEMBER, 300.0) == vigil
+    assert heartbeats.plan(MEMBER, 300.0) == plan

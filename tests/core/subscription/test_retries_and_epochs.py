@@ -63,5 +63,5 @@ def test_a_commit_of_a_part_makes_its_epoch_the_one_that_auto_commit_stores(epoc
     subscription.hand_out(A0, 10, 2)
     subscription.committed({A0: OffsetAndMetadata(4, "", epoch)})
     assert subscription.committable() == {A0: OffsetAndMetadata(4, "", epoch)}
-    subscription.release()
+    subscription.mark_processed()
     assert subscription.committable() == {A0: OffsetAndMetadata(10, "", 2)}

@@ -98,7 +98,7 @@ def test_what_the_user_holds_is_never_committable() -> None:
     assert subscription.committable() == {A0: OffsetAndMetadata(10)}
     assert subscription.consumed() == {A0: OffsetAndMetadata(15, "", 3)}
     assert subscription.holds_records()
-    subscription.release()
+    subscription.mark_processed()
     assert subscription.committable() == {A0: OffsetAndMetadata(15, "", 3)}
     assert not subscription.holds_records()
 
@@ -144,7 +144,7 @@ def test_a_reset_commits_nothing_of_what_the_user_holds() -> None:
     assert subscription.holds_records(), "a revocation waits for it"
     subscription.seek(A0, 12)
     assert subscription.committable() == {A0: OffsetAndMetadata(10)}
-    subscription.release()
+    subscription.mark_processed()
     assert subscription.committable() == {A0: OffsetAndMetadata(12)}
 
 
@@ -154,7 +154,7 @@ def test_what_the_user_leaves_by_himself_stays_committable_until_it_is_stored() 
     for tp in (A0, A1):
         subscription.seek(tp, 10)
         subscription.hand_out(tp, 15, None)
-    subscription.release()
+    subscription.mark_processed()
     subscription.hand_out(A0, 20, None)
     subscription.assign([A1])
     assert subscription.committable() == {A0: OffsetAndMetadata(15), A1: OffsetAndMetadata(15)}
@@ -187,7 +187,7 @@ def test_what_is_given_up_while_the_user_holds_it_is_remembered_until_he_comes_b
     subscription.hand_out(A0, 15, None)
     subscription.replace([])
     assert subscription.taken_from_user == {A0}
-    subscription.release()
+    subscription.mark_processed()
     assert subscription.taken_from_user == frozenset()
 
 
@@ -229,7 +229,7 @@ class Handing(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5))
     def getmany(self, count: int) -> None:
-        self.subscription.release()
+        self.subscription.mark_processed()
         self.handed_by_earlier_calls = self.handed
         self.handed += count
         self.in_hand = True
@@ -243,7 +243,7 @@ class Handing(RuleBasedStateMachine):
 
     @rule()
     def poll_without_records(self) -> None:
-        self.subscription.release()
+        self.subscription.mark_processed()
         self.handed_by_earlier_calls = self.handed
         self.in_hand = False
 
@@ -429,7 +429,7 @@ def test_what_is_released_and_held_of_a_former_topic_is_of_that_one_until_the_us
     assert (subscription.topic_id(A0), subscription.committable()[A0].topic_id) == (OLD_ID, OLD_ID)
     subscription.committed({A0: OffsetAndMetadata(0, topic_id=OLD_ID)})
     assert subscription.holds_records(), "the same number, of another topic"
-    subscription.release()
+    subscription.mark_processed()
     assert (subscription.topic_id(A0), subscription.committable()[A0].topic_id) == (NEW_ID, NEW_ID)
 
 
@@ -444,7 +444,7 @@ def test_a_topic_that_is_created_again_takes_from_the_user_what_he_holds_of_the_
     subscription.seek(A0, 0, topic_id=NEW_ID)
     assert subscription.topic_id(A0) == OLD_ID, "he holds its records still"
     assert subscription.committable()[A0].topic_id == NEW_ID
-    subscription.release()
+    subscription.mark_processed()
     assert (subscription.taken_from_user, subscription.topic_id(A0)) == (frozenset(), NEW_ID)
 
 

@@ -14,7 +14,7 @@ from ....errors import KafkaError
 from ....net.pool import Purpose
 from ....wire import prepare
 from ....wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from ...aio.time_slice import Turn
+from ...aio.time_slice import TimeSlice
 from ...cluster.coordinator_lookup import CoordinatorLookup
 
 logger = logging.getLogger("aiokc.group")
@@ -94,13 +94,13 @@ async def _by_turns(decoding: Generator[object, None, Event]) -> Event:
     and the threads of the loop are the user's, who may have work for all of them for longer than a session lasts.
     """
     loop = asyncio.get_running_loop()
-    turn = Turn()
-    turn.begins()
+    time_slice = TimeSlice()
+    time_slice.begins()
     while True:
         try:
             next(decoding)
         except StopIteration as decoded:
             event: Event = decoded.value
             return event
-        if loop.time() >= turn.ends:
-            await turn.give_way()
+        if loop.time() >= time_slice.ends:
+            await time_slice.give_way()

@@ -6,7 +6,7 @@ from typing import Final
 
 from ...backoff import Backoff
 from ..events import Effect, ForgetCoordinator, MemberToken, SendHeartbeat
-from ..loop_watch import Vigil, grace_of
+from ..loop_watch import HeartbeatPlan, grace_of
 
 # A cooperative rebalance has a second round as soon as somebody has given up what others shall have (KIP-429), and all
 # who gave up nothing hear of it by a heartbeat only: with one in 3 s, most of such a rebalance would be waiting for it.
@@ -57,10 +57,10 @@ class Heartbeats:
         silence = self._last_answer + self._session_timeout
         return silence if self._unanswered is not None else min(silence, self._next)
 
-    def vigil(self, member: MemberToken, max_poll_interval: float) -> Vigil:
+    def plan(self, member: MemberToken, max_poll_interval: float) -> HeartbeatPlan:
         """Return what another one has to know to go on with these heartbeats, those left out that come too soon."""
         due = max(self._next, self._last_answer + self._interval)
-        return Vigil(member, due, self._grace, self._interval, max_poll_interval)
+        return HeartbeatPlan(member, due, self._grace, self._interval, max_poll_interval)
 
     def due(self, member: MemberToken, now: float) -> list[Effect]:
         effects: list[Effect] = []

@@ -7,17 +7,17 @@ import math
 from ....assignor import RebalanceProtocol
 from ...backoff import Backoff
 from ..events import MemberToken, PollClock
-from ..intent import UserWish
-from ..loop_watch import Vigil
+from ..intent import SubscriptionIntent
+from ..loop_watch import HeartbeatPlan
 from .heartbeats import Heartbeats
 from .identity import Identity
 from .join_pace import JoinPace
-from .owned_partitions import Holdings
+from .owned_partitions import OwnedPartitions
 from .transitions import COMMITS, HEARTBEATS, JOINING_OR_IN, REBALANCING, State
-from .watched_topics import Leading
+from .watched_topics import WatchedTopics
 
 
-class Standing:
+class MemberState:
     """What a GroupMachine tells its driver, but for ``on``, which moves it. Times in seconds."""
 
     def __init__(
@@ -33,16 +33,16 @@ class Standing:
     ) -> None:
         self.state = State.UNJOINED
         self._identity = Identity(group_instance_id)
-        self._held = Holdings(protocol)
+        self._held = OwnedPartitions(protocol)
         self._heartbeats = Heartbeats(heartbeat_interval, session_timeout, backoff)
-        self._wish = UserWish(polls, max_poll_interval)
+        self._intent = SubscriptionIntent(polls, max_poll_interval)
         self._backoff = backoff
         self._step = 0
         self._join_pace = JoinPace(backoff)
         self._join_reason = ""
         self._protocol_name = ""
         self._user_data: bytes | None = None
-        self._leading = Leading()
+        self._leading = WatchedTopics()
         self._may_try_again = False
 
     # What the driver looks at
@@ -62,8 +62,8 @@ class Standing:
         return min(self._poll_limit, join, heartbeat)
 
     @property
-    def vigil(self) -> Vigil | None:
-        return self._heartbeats.vigil(self.member, self._wish.max_poll_interval) if self._beats else None
+    def plan(self) -> HeartbeatPlan | None:
+        return self._heartbeats.plan(self.member, self._intent.max_poll_interval) if self._beats else None
 
     @property
     def watched_topics(self) -> frozenset[str]:
@@ -84,11 +84,11 @@ class Standing:
 
     @property
     def needs_poll(self) -> bool:
-        return self._wish.has_stopped_polling
+        return self._intent.has_stopped_polling
 
     @property
     def is_settling(self) -> bool:
-        return self._wish.is_membership and self.state in State.REVOKING | REBALANCING
+        return self._intent.is_membership and self.state in State.REVOKING | REBALANCING
 
     def commit_token(self) -> MemberToken:
         # A coordinator that waits for the members to join still takes commits of the generation before: what a
@@ -105,8 +105,8 @@ class Standing:
     @property
     def _poll_limit(self) -> float:
         """When the user must have polled: whoever joins or holds something for him is bound by it."""
-        revoking = self.state is State.REVOKING and self._identity.in_generation and not self._wish.leaves
-        return self._wish.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
+        revoking = self.state is State.REVOKING and self._identity.in_generation and not self._intent.leaves
+        return self._intent.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
 
     def _enter(self, state: State) -> None:
         """From here on, answers to earlier steps are stale."""

@@ -45,7 +45,7 @@ from ..events import (
     Polled,
     Rebalancing,
     Refusal,
-    Released,
+    RevocationDone,
     Revoke,
     SendHeartbeat,
     SendJoin,
@@ -59,12 +59,12 @@ from ..events import (
     Unpolled,
     Wish,
 )
-from .member_state import Standing
+from .member_state import MemberState
 from .owned_partitions import Partitions
 from .transitions import JOINING_OR_IN, NEXT, State
 
 
-class Membership(Standing):
+class Membership(MemberState):
     """A member of one group, by the classic protocol: how it moves. Times in seconds."""
 
     # Events
@@ -91,7 +91,7 @@ class Membership(Standing):
         return self._on_outcome(event, now) if isinstance(event, Outcome) else self._on_answer(event, now)
 
     def _on_tick(self, now: float) -> list[Effect]:
-        self._wish.time_passes(now)
+        self._intent.time_passes(now)
         if self._poll_limit <= now:
             return self._stop_polling(now)
         if self.state is State.JOINING and self._join_pace.due <= now:
@@ -103,7 +103,7 @@ class Membership(Standing):
             case Subscribed():
                 return self._on_subscribed(event.topics, now)
             case Polled():
-                self._wish.has_stopped_polling = False
+                self._intent.has_stopped_polling = False
                 return self._on_polled(now)
             case Enforced():
                 return self._rebalance(event.reason, now)
@@ -116,7 +116,7 @@ class Membership(Standing):
 
     def _on_outcome(self, event: Outcome, now: float) -> list[Effect]:
         match event:
-            case Released():
+            case RevocationDone():
                 return self._on_released(now)
             case Left():
                 if self.state is State.LEAVING:
@@ -154,19 +154,19 @@ class Membership(Standing):
     # What the user wants
 
     def _on_subscribed(self, topics: frozenset[str], now: float) -> list[Effect]:
-        leaves_all = bool(self._wish.topics) and not topics
-        self._wish.topics = topics
-        self._wish.had_left = self._wish.had_left or leaves_all
+        leaves_all = bool(self._intent.topics) and not topics
+        self._intent.topics = topics
+        self._intent.had_left = self._intent.had_left or leaves_all
         if self.state is State.UNJOINED:
             self._join_reason = "the consumer subscribed"
             return self._proceed(now)
         self._join_reason = "the subscription changed"
-        is_news = self.state is State.STABLE and self._wish.is_news
+        is_news = self.state is State.STABLE and self._intent.is_news
         if is_news or (self.state in JOINING_OR_IN and not topics):
             return self._give_up(now)
         # A revocation under way may be of less, and wait for a user who holds nothing any more. That he may subscribe
         # anew before it is over changes nothing: what he had is not his since then.
-        revokes = self.state is State.REVOKING and self._identity.in_generation and not self._wish.leaves
+        revokes = self.state is State.REVOKING and self._identity.in_generation and not self._intent.leaves
         if revokes and leaves_all and self._held.owned:
             return self._give_up(now)
         if self.state is State.FAILED and not topics:  # he wants nothing of this group: what he wants next is news
@@ -179,7 +179,7 @@ class Membership(Standing):
         return self._proceed(now) if self.state is State.UNJOINED else []
 
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
-        again, self._wish.leaves = self._wish.leaves, True
+        again, self._intent.leaves = self._intent.leaves, True
         if event.leave_group is not None:
             self._identity.may_leave = event.leave_group
         if self.state is State.FAILED:
@@ -200,7 +200,7 @@ class Membership(Standing):
 
     def _stop_polling(self, now: float) -> list[Effect]:
         """The user does not come back: let others have the partitions (a static member: after session_timeout)."""
-        return [*self._goodbye(self._wish.stop_polling()), *self._lose(now)]
+        return [*self._goodbye(self._intent.stop_polling()), *self._lose(now)]
 
     # Giving up what is held
 
@@ -213,13 +213,13 @@ class Membership(Standing):
 
     def _give_up(self, now: float, *, wait: bool = True) -> list[Effect]:
         """Release what cannot be kept on the way to where the user wants to be, and then go there."""
-        going = self._held.not_to_be_kept(self._wish.goal)
+        going = self._held.not_to_be_kept(self._intent.goal)
         # An eager rebalance begins with a revocation, also of nothing: Java's members tell their listeners so.
-        begins = self.state is State.STABLE and bool(self._wish.goal) and not self._held.is_cooperative
+        begins = self.state is State.STABLE and bool(self._intent.goal) and not self._held.is_cooperative
         return self._release(going, wait=wait) if going or begins else self._proceed(now)
 
     def _release(self, partitions: Partitions, wait: bool = True, then: Partitions | None = None) -> list[Effect]:
-        self._held.release(partitions, then)
+        self._held.begin_revocation(partitions, then)
         self._enter(State.REVOKING)
         return [Revoke(self._step, partitions, wait)]
 
@@ -231,14 +231,14 @@ class Membership(Standing):
 
     def _drop_all(self) -> list[Effect]:
         owned = self._held.owned
-        self._held.release(owned)
+        self._held.begin_revocation(owned)
         return [Lost(self._step, owned, self._identity.why_outside)] if owned else []
 
     def _on_released(self, now: float) -> list[Effect]:
-        promised = self._held.released()
+        promised = self._held.end_revocation()
         if self.state is not State.REVOKING:
             return []
-        if promised is None or self._wish.is_news:
+        if promised is None or self._intent.is_news:
             return self._give_up(now)
         return [self._assign(promised), *self._give_up(now)]
 
@@ -246,7 +246,7 @@ class Membership(Standing):
         # What a coordinator refuses may be granted a moment later. Whose place another one has, or whose assignor is
         # defective, would only disturb the group again.
         self._may_try_again = isinstance(event.error, BrokerError) and not isinstance(event.error, MemberFenced)
-        if self._wish.leaves:  # nobody asks it for anything any more: it goes on leaving, with nothing to hand over
+        if self._intent.leaves:  # nobody asks it for anything any more: it goes on leaving, with nothing to hand over
             self._forget_identity(f"it failed: {event.error}", keep_member_id=True)
             return [*self._lose(now), Fail(event.error)]
         farewell = self._goodbye(f"it failed: {event.error}")
@@ -255,19 +255,19 @@ class Membership(Standing):
 
     def _proceed(self, now: float) -> list[Effect]:
         """What must go has gone: go where the user wants to be."""
-        had_left, self._wish.had_left = self._wish.had_left, False
-        if self._wish.leaves:
+        had_left, self._intent.had_left = self._intent.had_left, False
+        if self._intent.leaves:
             self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
             return self._goodbye("the consumer is being closed")
-        if not self._wish.is_membership:
-            stopped = self._wish.has_stopped_polling  # then it has said so
+        if not self._intent.is_membership:
+            stopped = self._intent.has_stopped_polling  # then it has said so
             farewell = [] if stopped else self._goodbye("the consumer unsubscribed from all topics")
             self._enter(State.UNJOINED)
             self._join_pace.rebalance_is_over()
             return farewell
         if self.state is State.UNJOINED:
-            self._wish.begins(now)
-        if had_left and self._identity.is_static and not self._wish.is_news:
+            self._intent.begins(now)
+        if had_left and self._identity.is_static and not self._intent.is_news:
             # A static member that comes back to the same topics gets what it had, and nobody rebalances (KIP-345,
             # KIP-814). Under its member id it would ask for a rebalance: as a leader always, else by its new metadata.
             self._forget_identity("the consumer unsubscribed from all topics, and subscribed to the same again")
@@ -291,7 +291,7 @@ class Membership(Standing):
     def _join(self) -> list[Effect]:
         self._enter(State.JOINING)
         self._join_pace.sent()
-        topics = self._wish.told = self._wish.topics
+        topics = self._intent.told = self._intent.topics
         return [SendJoin(self._step, self.member, topics, self._held.owned, self._join_reason, self._held.last)]
 
     def _on_member_id_required(self, event: MemberIdRequired, now: float) -> list[Effect]:
@@ -317,9 +317,9 @@ class Membership(Standing):
         return [task]
 
     def _on_synced(self, event: Synced, now: float) -> list[Effect]:
-        if self._wish.is_news or self._leading.out_of_date:
+        if self._intent.is_news or self._leading.out_of_date:
             return self._give_up(now)  # what was assigned is out of date already
-        if (error := self._wish.unwanted(event.partitions)) is not None:
+        if (error := self._intent.unwanted(event.partitions)) is not None:
             self._join_reason = "the assignment holds topics that this member does not subscribe to"
             return [Complain(error), *self._join_later(now)]
         self._join_pace.rebalance_is_over()

@@ -15,8 +15,8 @@ from ....types import TopicPartition
 Partitions: TypeAlias = tuple[TopicPartition, ...]
 
 
-class Holdings:
-    """The partitions of one membership. A Revoke or a Lost is under way from ``release`` to ``released``.
+class OwnedPartitions:
+    """The partitions of one membership. A Revoke or Lost is under way from ``begin_revocation`` to ``end_revocation``.
 
     ``last``: what the newest assignment gave this member, whatever became of it since.
     """
@@ -34,7 +34,7 @@ class Holdings:
             return self.owned
         return tuple(tp for tp in self.owned if tp.topic not in topics)
 
-    def release(self, partitions: Partitions, then: Partitions | None = None) -> None:
+    def begin_revocation(self, partitions: Partitions, then: Partitions | None = None) -> None:
         """``partitions`` are about to go; exactly ``then`` is promised for afterwards.
 
         What was promised for after an earlier release is off.
@@ -42,7 +42,7 @@ class Holdings:
         self._going = frozenset(partitions)
         self._promised = then
 
-    def released(self) -> Partitions | None:
+    def end_revocation(self) -> Partitions | None:
         """The release under way is over. Return what was promised for then."""
         self.owned = tuple(tp for tp in self.owned if tp not in self._going)
         promised, self._promised = self._promised, None

@@ -22,7 +22,7 @@ from ..events import (
     PartitionsCounted,
     Polled,
     Rebalancing,
-    Released,
+    RevocationDone,
     Subscribed,
     Synced,
     Tick,
@@ -132,7 +132,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Leave: REVOKING | LEAVING | LEFT,
     },
     REVOKING: {
-        Released: JOINING | UNJOINED | LEAVING | LEFT | REVOKING,
+        RevocationDone: JOINING | UNJOINED | LEAVING | LEFT | REVOKING,
         Alive: REVOKING,
         Rebalancing: REVOKING,
         IdentityLost: REVOKING,
@@ -159,7 +159,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
     },
     LEFT: dict.fromkeys((Subscribed, Polled, Enforced, PartitionsCounted, Tick, Leave), LEFT),
     FAILED: {
-        Released: FAILED,
+        RevocationDone: FAILED,
         Subscribed: FAILED | REVOKING | UNJOINED,
         Polled: FAILED | REVOKING | UNJOINED | JOINING,
         Enforced: FAILED,

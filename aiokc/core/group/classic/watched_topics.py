@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-class Leading:
+class WatchedTopics:
     """``topics`` are those of the whole group while this member leads it, and none else."""
 
     def __init__(self) -> None:

@@ -105,7 +105,7 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
         heartbeat_interval_ms=100,
     ) as consumer:
         consumer.subscribe([topic])
-        coordinator = consumer._reading.coordinator
+        coordinator = consumer._runtime.coordinator
         assert coordinator is not None
         machine = coordinator._machine
         assert isinstance(machine, Membership)
@@ -126,7 +126,7 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
             await slow.assigned(3)
             async with asyncio.timeout(20.0):
                 while not (mine := consumer.assignment()):  # the one hears of its share after the other
-                    await consumer._reading.changed.wait(0.1)
+                    await consumer._runtime.changed.wait(0.1)
             slow.may_join.clear()
             late.subscribe(topic)
             async with asyncio.timeout(20.0):
@@ -139,7 +139,7 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
                 await asyncio.to_thread(produce, kafka.bootstrap, topic, [_to(tp)] * 10)
                 async with asyncio.timeout(20.0):
                     while read[tp] < before + 10:
-                        await consumer._reading.changed.wait(0.1)
+                        await consumer._runtime.changed.wait(0.1)
             assert machine.state is State.JOINING, "the rebalance was over too soon: this showed nothing"
             assert coordinator.generation == parked_since
             assert consumer.assignment() == mine
@@ -149,7 +149,7 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
             await late.assigned(2)
             async with asyncio.timeout(20.0):
                 while len(consumer.assignment()) != 2:
-                    await consumer._reading.changed.wait()
+                    await consumer._runtime.changed.wait()
             assert consumer.assignment() < mine
             stop.set()
             await soon(task)
@@ -250,7 +250,7 @@ async def test_enforcing_a_rebalance_takes_nothing_from_a_cooperative_member(kaf
     ) as consumer:
         consumer.subscribe([topic], listener=told)
         await _poll_until(consumer, lambda: told.told == [("assigned", 6)])
-        coordinator = consumer._reading.coordinator
+        coordinator = consumer._runtime.coordinator
         assert coordinator is not None
         before = coordinator.generation
         consumer.enforce_rebalance("to see what happens")

@@ -104,14 +104,14 @@ class User:
 
     async def joined(self) -> None:
         while len(self.consumer.assignment()) != 2:
-            await self.consumer._reading.changed.wait()
+            await self.consumer._runtime.changed.wait()
         for tp in (T0, T1):
             await self.consumer.position(tp)
 
     @property
     def generation(self) -> int:
-        assert self.consumer._reading.coordinator is not None
-        return self.consumer._reading.coordinator.generation
+        assert self.consumer._runtime.coordinator is not None
+        return self.consumer._runtime.coordinator.generation
 
 
 def check_calm(asked: Asked, began: float) -> None:

@@ -87,13 +87,13 @@ class Reader:
 
     @property
     def generation(self) -> int:
-        assert self.consumer._reading.coordinator is not None
-        return self.consumer._reading.coordinator.generation
+        assert self.consumer._runtime.coordinator is not None
+        return self.consumer._runtime.coordinator.generation
 
     @property
     def coordinator(self) -> int:
-        assert self.consumer._reading.coordinator is not None
-        node_id = self.consumer._reading.coordinator.offsets.lookup._node_id
+        assert self.consumer._runtime.coordinator is not None
+        node_id = self.consumer._runtime.coordinator.offsets.lookup._node_id
         assert node_id is not None
         return node_id
 
@@ -115,12 +115,12 @@ async def test_a_coordinator_that_is_killed_and_started_again_costs_no_record_an
             while not readers[0].read | readers[1].read >= written:
                 for task in living:
                     assert not task.done(), task.exception()
-                await readers[0].consumer._reading.changed.wait(0.2)
+                await readers[0].consumer._runtime.changed.wait(0.2)
 
     try:
         async with asyncio.timeout(30):
             while [len(reader.consumer.assignment()) for reader in readers] != [2, 2]:
-                await readers[0].consumer._reading.changed.wait(0.2)
+                await readers[0].consumer._runtime.changed.wait(0.2)
         generation = readers[0].generation
         await all_read()
         node: Node = kafka.node(readers[0].coordinator)

@@ -36,7 +36,7 @@ from aiokc.core.group.events import (
     PollClock,
     Polled,
     Rebalancing,
-    Released,
+    RevocationDone,
     Revoke,
     SendHeartbeat,
     SendJoin,
@@ -263,7 +263,7 @@ def test_a_rebalance_waits_until_the_partitions_are_released() -> None:
     member = Member().stable(T0, T1)
     revoke = member.revoking()
     assert (revoke.partitions, revoke.wait) == ((T0, T1), True)
-    [join] = member.feed(Released(revoke.step))
+    [join] = member.feed(RevocationDone(revoke.step))
     assert isinstance(join, SendJoin)
     assert join.member.member_id == "m-1"
     assert join.owned == ()
@@ -275,7 +275,7 @@ def test_heartbeats_go_on_while_the_user_holds_records_and_stop_while_the_join_i
     for _ in range(3):
         heartbeat = member.heartbeat()
         assert member.feed(Rebalancing(heartbeat)) == []
-    member.feed(Released(revoke.step))
+    member.feed(RevocationDone(revoke.step))
     assert member.wait(100.0) == []
 
 
@@ -292,7 +292,7 @@ def test_an_eager_rebalance_begins_with_a_revocation_even_of_nothing() -> None:
     [revoke] = member.feed(Rebalancing(member.heartbeat()))
     assert isinstance(revoke, Revoke)
     assert revoke.partitions == ()
-    [join] = member.feed(Released(revoke.step))
+    [join] = member.feed(RevocationDone(revoke.step))
     assert isinstance(join, SendJoin)
 
 
@@ -309,7 +309,7 @@ def test_whatever_happens_while_nothing_is_revoked_waits_for_the_end_of_that() -
         [revoke] = member.feed(Rebalancing(beat))
         assert isinstance(revoke, Revoke)
         assert member.feed(event(member.heartbeat())) == []
-        assert isinstance(member.feed(Released(revoke.step))[0], after)
+        assert isinstance(member.feed(RevocationDone(revoke.step))[0], after)
 
 
 def test_who_stops_polling_while_nothing_is_revoked_leaves_at_once_and_joins_again_with_the_next_poll() -> None:
@@ -321,7 +321,7 @@ def test_who_stops_polling_while_nothing_is_revoked_leaves_at_once_and_joins_aga
     [leave] = member.feed(Tick())
     assert isinstance(leave, SendLeave)
     assert member.feed(Left(leave.step)) == []  # a listener that cannot be cancelled may take longer than that
-    assert member.feed(Released(revoke.step)) == []
+    assert member.feed(RevocationDone(revoke.step)) == []
     [join] = member.feed(Polled())
     assert isinstance(join, SendJoin)
 
@@ -375,7 +375,7 @@ def test_what_was_counted_while_another_generation_was_led_is_no_news_to_the_nex
     member = Member().leading({"t": 2, "u": 1})
     [revoke] = member.feed(PartitionsCounted({"t": 3, "u": 1}))
     assert isinstance(revoke, Revoke)
-    [join] = member.feed(Released(revoke.step))
+    [join] = member.feed(RevocationDone(revoke.step))
     assert isinstance(join, SendJoin)
     mine = JoinedMember("m-1", MemberSubscription(TOPICS))
     [compute] = member.feed(Joined(join.step, 2, "m-1", "m-1", "range", (mine,)))
@@ -408,7 +408,7 @@ def test_enforcing_a_rebalance_is_a_rejoin_with_its_reason_and_no_news_during_on
     [revoke] = member.feed(Enforced("the weights changed"))
     assert isinstance(revoke, Revoke)
     assert member.feed(Enforced("again")) == []
-    [join] = member.feed(Released(revoke.step))
+    [join] = member.feed(RevocationDone(revoke.step))
     assert isinstance(join, SendJoin)
     assert join.reason == "the weights changed"
     assert member.feed(Enforced("again")) == []
@@ -425,7 +425,7 @@ def test_who_is_not_known_any_more_loses_its_partitions_without_a_commit(keep: b
     assert isinstance(lost, Lost)
     assert lost.partitions == (T0,)
     assert member.wait(30.0) == []  # no heartbeat without a generation
-    [join] = member.feed(Released(lost.step))
+    [join] = member.feed(RevocationDone(lost.step))
     assert isinstance(join, SendJoin)
     assert join.member == MemberToken(-1, "m-1" if keep else "")
 
@@ -435,8 +435,8 @@ def test_a_loss_ends_a_revocation_under_way() -> None:
     revoke = member.revoking()
     [lost] = member.feed(IdentityLost(member.heartbeat(), "evicted"))
     assert isinstance(lost, Lost)
-    assert member.feed(Released(revoke.step)) == []  # the revocation's end is stale
-    [join] = member.feed(Released(lost.step))
+    assert member.feed(RevocationDone(revoke.step)) == []  # the revocation's end is stale
+    [join] = member.feed(RevocationDone(lost.step))
     assert isinstance(join, SendJoin)
 
 
@@ -445,7 +445,7 @@ def test_a_late_heartbeat_error_of_an_older_generation_is_ignored() -> None:
     old = member.heartbeat()
     [revoke] = member.feed(Rebalancing(SentCommit(member.token)))
     assert isinstance(revoke, Revoke)
-    [join] = member.feed(Released(revoke.step))
+    [join] = member.feed(RevocationDone(revoke.step))
     assert isinstance(join, SendJoin)
     assert member.feed(IdentityLost(old, "ILLEGAL_GENERATION")) == []  # while the JoinGroup is parked
     [sync] = member.feed(Joined(join.step, 5, "m-1", "leader", "range"))
@@ -470,7 +470,7 @@ def test_a_fatal_answer_is_told_to_the_user_and_ends_everything() -> None:
     assert fail == Fail(fenced)
     assert isinstance(fenced, MemberFenced)
     assert member.machine.deadline == math.inf
-    assert member.feed(Released(lost.step)) == []
+    assert member.feed(RevocationDone(lost.step)) == []
     assert member.feed(Subscribed(frozenset({"u"}))) == []
     assert member.feed(Polled()) == [], "another one has its place"
     assert member.feed(Leave()) == []
@@ -484,7 +484,7 @@ def test_what_a_coordinator_refuses_is_asked_for_again_by_the_next_poll() -> Non
     lost, _, fail = member.feed(Fatal(member.heartbeat(), refused))
     assert isinstance(lost, Lost)
     assert fail == Fail(refused)
-    assert member.feed(Released(lost.step)) == []
+    assert member.feed(RevocationDone(lost.step)) == []
     [join] = member.feed(Polled())
     assert isinstance(join, SendJoin)
     assert join.member.member_id == ""
@@ -499,13 +499,13 @@ def test_who_unsubscribes_after_a_failure_may_subscribe_again(code: ErrorCode, i
     lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(code)))
     assert isinstance(lost, Lost)
     if is_told:
-        assert member.feed(Released(lost.step)) == []
+        assert member.feed(RevocationDone(lost.step)) == []
     assert member.feed(Subscribed(frozenset())) == []
     assert not member.machine.has_failed
     effects = member.feed(Subscribed(TOPICS))
     if not is_told:
         assert effects == []
-        effects = member.feed(Released(lost.step))
+        effects = member.feed(RevocationDone(lost.step))
     [join] = effects
     assert isinstance(join, SendJoin)
 
@@ -515,7 +515,7 @@ def test_a_poll_while_the_loss_after_a_failure_is_told_joins_when_that_is_done()
     lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
     assert isinstance(lost, Lost)
     assert member.feed(Polled()) == []
-    [join] = member.feed(Released(lost.step))
+    [join] = member.feed(RevocationDone(lost.step))
     assert isinstance(join, SendJoin)
 
 
@@ -606,7 +606,7 @@ def test_who_does_not_poll_leaves_the_group_and_joins_with_the_next_poll() -> No
     assert leave.member == MemberToken(1, "m-1")
     assert isinstance(lost, Lost)
     assert "max_poll_interval_ms=300000" in lost.reason
-    assert member.feed(Released(lost.step)) == []
+    assert member.feed(RevocationDone(lost.step)) == []
     assert member.feed(Left(leave.step)) == []
     assert member.machine.deadline == math.inf
     with pytest.raises(CommitFailed, match="max_poll_interval_ms=300000"):
@@ -621,7 +621,7 @@ def test_a_poll_during_the_loss_joins_when_that_is_done() -> None:
     lost = stop_polling(member)[-1]
     assert isinstance(lost, Lost)
     assert member.feed(Polled()) == []
-    [join] = member.feed(Released(lost.step))
+    [join] = member.feed(RevocationDone(lost.step))
     assert isinstance(join, SendJoin)
 
 
@@ -664,7 +664,7 @@ def test_leaving_hands_over_without_waiting_and_says_goodbye() -> None:
     [revoke] = member.feed(Leave())
     assert isinstance(revoke, Revoke)
     assert (revoke.partitions, revoke.wait) == ((T0,), False)
-    [leave] = member.feed(Released(revoke.step))
+    [leave] = member.feed(RevocationDone(revoke.step))
     assert isinstance(leave, SendLeave)
     assert leave.member == MemberToken(1, "m-1")
     assert not member.machine.has_left
@@ -676,7 +676,7 @@ def test_a_static_member_leaves_without_a_word() -> None:
     member = Member("instance").stable(T0)
     [revoke] = member.feed(Leave())
     assert isinstance(revoke, Revoke)
-    assert member.feed(Released(revoke.step)) == []
+    assert member.feed(RevocationDone(revoke.step)) == []
     assert member.machine.has_left
 
 
@@ -686,8 +686,8 @@ def test_leaving_hurries_a_revocation_that_waits_for_the_user() -> None:
     [hurried] = member.feed(Leave())
     assert isinstance(hurried, Revoke)
     assert not hurried.wait
-    assert member.feed(Released(waiting.step)) == []
-    [leave] = member.feed(Released(hurried.step))
+    assert member.feed(RevocationDone(waiting.step)) == []
+    [leave] = member.feed(RevocationDone(hurried.step))
     assert isinstance(leave, SendLeave)
 
 
@@ -696,7 +696,7 @@ def test_leaving_while_the_partitions_are_lost_does_not_commit_them() -> None:
     [lost] = member.feed(IdentityLost(member.heartbeat(), "evicted"))
     assert isinstance(lost, Lost)
     assert member.feed(Leave()) == []
-    assert member.feed(Released(lost.step)) == []
+    assert member.feed(RevocationDone(lost.step)) == []
     assert member.machine.has_left
 
 
@@ -712,8 +712,8 @@ def test_who_fails_while_it_leaves_has_left_once_its_loss_is_told(code: ErrorCod
     assert isinstance(lost, Lost)
     assert isinstance(fail, Fail)
     assert not member.machine.has_left
-    assert member.feed(Released(revoke.step)) == []
-    farewell = member.feed(Released(lost.step))
+    assert member.feed(RevocationDone(revoke.step)) == []
+    farewell = member.feed(RevocationDone(lost.step))
     if instance_id is None:
         [leave] = farewell
         assert isinstance(leave, SendLeave)
@@ -728,7 +728,7 @@ def test_leaving_after_a_failure_waits_until_the_loss_is_told() -> None:
     assert isinstance(lost, Lost)
     assert member.feed(Leave()) == []
     assert not member.machine.has_left
-    assert member.feed(Released(lost.step)) == []
+    assert member.feed(RevocationDone(lost.step)) == []
     assert member.machine.has_left
 
 
@@ -737,7 +737,7 @@ def test_leaving_twice_revokes_once() -> None:
     [revoke] = member.feed(Leave())
     assert isinstance(revoke, Revoke)
     assert member.feed(Leave(False)) == []
-    assert member.feed(Released(revoke.step)) == [], "the second one wants no word"
+    assert member.feed(RevocationDone(revoke.step)) == [], "the second one wants no word"
     assert member.machine.has_left
 
 
@@ -748,7 +748,7 @@ def test_leaving_is_not_disturbed_by_the_poll_interval() -> None:
     assert isinstance(revoke, Revoke)
     member.now += 2.0
     assert all(isinstance(effect, SendHeartbeat | ForgetCoordinator) for effect in member.feed(Tick()))
-    [leave] = member.feed(Released(revoke.step))
+    [leave] = member.feed(RevocationDone(revoke.step))
     assert isinstance(leave, SendLeave)
 
 
@@ -780,7 +780,7 @@ def test_unsubscribing_leaves_the_group_and_subscribing_joins_again() -> None:
     member = Member().stable(T0)
     [revoke] = member.feed(Subscribed(frozenset()))
     assert isinstance(revoke, Revoke)
-    [leave] = member.feed(Released(revoke.step))
+    [leave] = member.feed(RevocationDone(revoke.step))
     assert isinstance(leave, SendLeave)
     assert member.feed(Left(leave.step)) == []
     join = member.join()
@@ -800,7 +800,7 @@ def back_at_once(member: Member, topics: frozenset[str]) -> SendJoin:
     [revoke] = member.feed(Subscribed(frozenset()))
     assert isinstance(revoke, Revoke)
     assert member.feed(Subscribed(topics)) == []
-    [join] = member.feed(Released(revoke.step))
+    [join] = member.feed(RevocationDone(revoke.step))
     assert isinstance(join, SendJoin)
     return join
 
@@ -840,7 +840,7 @@ def test_commits_carry_the_generation_while_it_is_valid() -> None:
     assert member.machine.commit_token() == MemberToken(9, "m-1")
     revoke = member.revoking()
     assert member.machine.commit_token() == MemberToken(9, "m-1")
-    member.feed(Released(revoke.step))
+    member.feed(RevocationDone(revoke.step))
     with pytest.raises(BrokerError) as caught:
         member.machine.commit_token()
     assert caught.value.code == ErrorCode.REBALANCE_IN_PROGRESS

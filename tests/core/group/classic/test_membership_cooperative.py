@@ -22,7 +22,7 @@ from aiokc.core.group.events import (
     MemberToken,
     NotNow,
     Rebalancing,
-    Released,
+    RevocationDone,
     Revoke,
     SendHeartbeat,
     SendJoin,
@@ -112,7 +112,7 @@ def test_what_was_taken_away_is_revoked_and_then_the_member_joins_again_at_once(
     [revoke] = member.synced(member.rejoining(), 2, A0, A2)
     assert isinstance(revoke, Revoke)
     assert (revoke.partitions, revoke.wait) == ((A1,), True)
-    assign, join = member.feed(Released(revoke.step))
+    assign, join = member.feed(RevocationDone(revoke.step))
     assert assign == Assign(MemberToken(2, "m-1"), (A0, A2), (A2,), "cooperative-sticky")
     assert isinstance(join, SendJoin)
     assert (join.owned, join.member.generation_id) == ((A0, A2), 2)
@@ -148,7 +148,7 @@ def test_a_member_that_was_evicted_while_it_joined_loses_all_that_it_kept() -> N
     assert lost.partitions == (A0, A1)
     with pytest.raises(CommitFailed):
         member.machine.commit_token()
-    [join] = member.feed(Released(lost.step))
+    [join] = member.feed(RevocationDone(lost.step))
     assert isinstance(join, SendJoin)
     assert (join.member, join.owned) == (MemberToken(), ())
 
@@ -157,7 +157,7 @@ def test_a_coordinator_that_wants_a_member_id_of_an_old_member_has_forgotten_it(
     member = stable(A0)
     [lost] = member.feed(MemberIdRequired(member.rejoining().step, "m-2"))
     assert isinstance(lost, Lost)
-    [join] = member.feed(Released(lost.step))
+    [join] = member.feed(RevocationDone(lost.step))
     assert isinstance(join, SendJoin)
     assert join.member == MemberToken(-1, "m-2")
 
@@ -169,8 +169,8 @@ def test_a_loss_takes_all_even_while_some_are_being_revoked() -> None:
     [lost] = member.feed(IdentityLost(member.heartbeat(), "evicted"))
     assert isinstance(lost, Lost)
     assert lost.partitions == (A0, A1)  # A2 was only promised
-    assert member.feed(Released(revoke.step)) == []
-    [join] = member.feed(Released(lost.step))
+    assert member.feed(RevocationDone(revoke.step)) == []
+    [join] = member.feed(RevocationDone(lost.step))
     assert isinstance(join, SendJoin)
     assert join.owned == ()
 
@@ -191,7 +191,7 @@ def test_a_topic_that_is_not_subscribed_any_more_is_given_up_before_the_join() -
     [revoke] = member.feed(Subscribed(TOPICS))
     assert isinstance(revoke, Revoke)
     assert revoke.partitions == (B0,)
-    [join] = member.feed(Released(revoke.step))
+    [join] = member.feed(RevocationDone(revoke.step))
     assert isinstance(join, SendJoin)
     assert (join.topics, join.owned) == (TOPICS, (A0,))
 
@@ -213,10 +213,10 @@ def test_a_topic_that_was_dropped_while_the_rest_was_revoked_goes_next() -> None
     [first] = member.synced(member.rejoining(), 2, A0, B0)
     assert isinstance(first, Revoke)
     assert member.feed(Subscribed(TOPICS)) == []
-    [second] = member.feed(Released(first.step))
+    [second] = member.feed(RevocationDone(first.step))
     assert isinstance(second, Revoke)
     assert second.partitions == (B0,)
-    [join] = member.feed(Released(second.step))
+    [join] = member.feed(RevocationDone(second.step))
     assert isinstance(join, SendJoin)
     assert join.owned == (A0,)
 
@@ -230,7 +230,7 @@ def test_leaving_hands_over_all_whatever_the_group_is_doing(wish: Leave | Subscr
     assert revoke.partitions == (A0, A1)
     assert revoke.wait == isinstance(wish, Subscribed)
     assert member.machine.commit_token() == MemberToken(1, "m-1")
-    [leave] = member.feed(Released(revoke.step))
+    [leave] = member.feed(RevocationDone(revoke.step))
     assert isinstance(leave, SendLeave)
     assert leave.member == MemberToken(1, "m-1")
     assert member.feed(Left(leave.step)) == []
@@ -243,8 +243,8 @@ def test_leaving_while_some_are_being_revoked_hands_over_all() -> None:
     [all_of_them] = member.feed(Leave())
     assert isinstance(all_of_them, Revoke)
     assert (all_of_them.partitions, all_of_them.wait) == ((A0, A1), False)
-    assert member.feed(Released(revoke.step)) == []
-    [leave] = member.feed(Released(all_of_them.step))
+    assert member.feed(RevocationDone(revoke.step)) == []
+    [leave] = member.feed(RevocationDone(all_of_them.step))
     assert isinstance(leave, SendLeave)
 
 
@@ -258,8 +258,8 @@ def test_unsubscribing_while_some_are_being_revoked_hands_over_all_also_if_anoth
     assert isinstance(all_of_them, Revoke)
     assert all_of_them.partitions == (A0, A1)
     assert member.feed(Subscribed(TOPICS)) == []
-    assert member.feed(Released(revoke.step)) == []
-    [join] = member.feed(Released(all_of_them.step))
+    assert member.feed(RevocationDone(revoke.step)) == []
+    [join] = member.feed(RevocationDone(all_of_them.step))
     assert isinstance(join, SendJoin)
     assert join.owned == ()
 
@@ -272,7 +272,7 @@ def test_who_does_not_poll_while_a_join_is_parked_loses_what_it_kept() -> None:
     leave, lost = member.feed(Tick())
     assert isinstance(leave, SendLeave)
     assert isinstance(lost, Lost)
-    assert member.feed(Released(lost.step)) == []
+    assert member.feed(RevocationDone(lost.step)) == []
     assert member.machine.deadline == math.inf
 
 

@@ -41,7 +41,7 @@ from aiokc.core.group.events import (
     PollClock,
     Polled,
     Rebalancing,
-    Released,
+    RevocationDone,
     Revoke,
     SendHeartbeat,
     SendJoin,
@@ -106,7 +106,7 @@ class MemberRules(RuleBasedStateMachine):
 
     def feed(self, event: Event) -> list[Effect]:
         before = self.machine.state
-        if isinstance(event, Released) and self.release is not None and event.step == self.release.step:
+        if isinstance(event, RevocationDone) and self.release is not None and event.step == self.release.step:
             self.held -= set(self.release.partitions)
             self.left &= self.held
             self.release = None
@@ -212,11 +212,11 @@ class MemberRules(RuleBasedStateMachine):
             self.feed(Tick())
             assert self.machine.deadline > self.now, "a Tick that changes nothing would come again at once, for ever"
 
-    @precondition(lambda self: self.machine.vigil is not None)
+    @precondition(lambda self: self.machine.plan is not None)
     @rule(stale=st.booleans())
     def the_watchdog_has_left_the_group(self, stale: bool) -> None:
-        assert self.machine.vigil is not None
-        member = MemberToken(0, "of old") if stale else self.machine.vigil.member
+        assert self.machine.plan is not None
+        member = MemberToken(0, "of old") if stale else self.machine.plan.member
         effects = self.feed(Unpolled(member))
         assert not stale or effects == []
         assert stale or self.machine.needs_poll
@@ -241,7 +241,7 @@ class MemberRules(RuleBasedStateMachine):
     @rule()
     def the_driver_releases(self) -> None:
         assert self.release is not None
-        self.feed(Released(self.release.step))
+        self.feed(RevocationDone(self.release.step))
 
     # The coordinators: an answer to anything ever sent
 
@@ -254,7 +254,7 @@ class MemberRules(RuleBasedStateMachine):
             case SendJoin():
                 self._answer_join(sent, data)
             case SendSync():
-                topics = st.sampled_from(sorted(self.machine._wish.told) or ["a"])
+                topics = st.sampled_from(sorted(self.machine._intent.told) or ["a"])
                 partitions = data.draw(st.lists(st.builds(TopicPartition, topics, st.integers(0, 2)), unique=True))
                 self._answered_or_refused(sent, Synced(sent.step, tuple(partitions)), data)
             case SendHeartbeat() | SentCommit():
@@ -270,7 +270,7 @@ class MemberRules(RuleBasedStateMachine):
                 failed = Fatal(sent, AssignmentFailed("the assignor raised"))
                 self.feed(failed if data.draw(st.integers(0, 3)) == 0 else computed)
             case Revoke() | Lost() if sent is not self.release:
-                assert self.feed(Released(sent.step)) == []
+                assert self.feed(RevocationDone(sent.step)) == []
             case _:
                 pass
         if self.machine.member != before:
@@ -321,9 +321,9 @@ class MemberRules(RuleBasedStateMachine):
 
     @invariant()
     def a_member_is_spoken_for_in_its_generation_only(self) -> None:
-        vigil = self.machine.vigil
-        assert vigil is None or vigil.member == self.machine.member == self.generation
-        assert vigil is None or self.machine.state not in State.JOINING | State.LEAVING | State.LEFT | State.FAILED
+        plan = self.machine.plan
+        assert plan is None or plan.member == self.machine.member == self.generation
+        assert plan is None or self.machine.state not in State.JOINING | State.LEAVING | State.LEFT | State.FAILED
 
     @invariant()
     def the_user_is_told_of_a_failure(self) -> None:
@@ -344,7 +344,7 @@ class MemberRules(RuleBasedStateMachine):
             effects += self.feed(Leave())
         for _ in range(2):
             if self.release is not None:
-                effects += self.feed(Released(self.release.step))
+                effects += self.feed(RevocationDone(self.release.step))
             for effect in effects:
                 if isinstance(effect, SendLeave):
                     self.feed(Left(effect.step))
@@ -452,7 +452,7 @@ EVENTS: dict[type[Event], Callable[[Membership], Event]] = {
     Leave: lambda _: Leave(),
     Tick: lambda _: Tick(),
     PartitionsCounted: lambda _: PartitionsCounted({"a": 2}),
-    Released: lambda m: Released(m._step),
+    RevocationDone: lambda m: RevocationDone(m._step),
     Computed: lambda m: Computed(m._step, {}, {}),
     Joined: lambda m: Joined(m._step, 2, "m", "other", "range"),
     MemberIdRequired: lambda m: MemberIdRequired(m._step, "m"),
