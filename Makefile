@@ -44,11 +44,15 @@ SECONDS ?= 60
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/_native tests/test_record_contract.py)
 
-# Where all is tested, that runs beside the other tests, which leave a core free, and with it the slowest of those that
-# need nothing but a core: the C decoder under sanitizers. What they have said comes at the end.
+# Where all is tested, there are two halves that run beside each other, since most tests wait more than they work: what
+# starts programs of its own (Spark, Kafka, other processes) and then the decoder in Python and the one under sanitizers,
+# and everything else. What the first half has said comes at the end.
 SANITIZED := tests/_native/test_sanitized.py
-BESIDE = { $(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
-	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED); }
+FIRST_HALF := tests/spark tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
+	tests/test_conftest.py tests/test_wheel.py
+BESIDE = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(FIRST_HALF); first=$$?; \
+	$(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
+	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED) && test $$first -eq 0; }
 
 # The promise to speak with old brokers, on real ones.
 OLD_VERSIONS = from aiokc.testing.kafka.jars import OLD_VERSIONS; print(*OLD_VERSIONS)
@@ -98,7 +102,7 @@ ifneq ($(ARGS),)
 	@echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" $(ARGS)
 else
 	@said=$$(mktemp) && { $(BESIDE) > "$$said" 2>&1 & beside=$$!; trap 'kill $$beside; rm -f "$$said"; exit 130' INT TERM; \
-	echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" --deselect $(SANITIZED); all=$$?; \
+	echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" --deselect $(SANITIZED) $(FIRST_HALF:%=--ignore=%); all=$$?; \
 	wait $$beside || all=1; cat "$$said"; rm -f "$$said"; exit $$all; }
 endif
 

@@ -10,7 +10,7 @@ import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError
-from aiokc.testing import kafka as kafka_module
+from aiokc.testing.kafka import local_kafka
 from aiokc.testing.kafka import LocalKafka, LocalKafkaError, run_tool
 from aiokc.testing.kafka.admin import describe
 from aiokc.testing.kafka.jars import OLD_VERSIONS
@@ -158,7 +158,7 @@ def test_an_existing_broker_stands_in_for_a_single_node(
 
 
 def test_a_missing_existing_broker_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_module, "_EXTERNAL_SECONDS", 0.0)
+    monkeypatch.setattr(local_kafka, "_EXTERNAL_SECONDS", 0.0)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
@@ -178,7 +178,7 @@ def test_the_start_is_tried_again_when_a_port_was_taken(home: Path, monkeypatch:
                 self.number = self.number if given else taken
                 given.append(self.number)
 
-        monkeypatch.setattr(kafka_module, "ReservedPort", FirstTaken)
+        monkeypatch.setattr(local_kafka, "ReservedPort", FirstTaken)
         with LocalKafka(keep=True) as kafka:
             assert given[0] == taken
             assert len(given) == 4  # two attempts, a port for clients and one for the controller each
