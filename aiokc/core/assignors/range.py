@@ -84,7 +84,7 @@ class _Topic:
         self.rack_aware = reachable and any(here != everywhere for here in self._racks)
 
     def is_near(self, member_id: str, number: int) -> bool:
-        """Whether a replica is in the member's rack. For a member without a rack every replica is."""
+        """Whether a replica is in the member's rack. A member without a rack is near to every partition."""
         rack = self._rack_of.get(member_id)
         return rack is None or (self.has_racks and rack in self._racks[number])
 

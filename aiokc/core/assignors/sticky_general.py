@@ -23,7 +23,7 @@ from .values import GroupAssignment, Members, PartitionCounts
 def assign_general(counts: PartitionCounts, order: Sequence[str], members: Members, claims: Claims) -> GroupAssignment:
     """Assign the partitions of ``counts``, each of whose topics has a subscriber. ``order``: the ids of ``members``."""
     readers = {topic: sum(topic in member.topics for member in members.values()) for topic in counts}
-    topics = sorted(counts, key=lambda topic: (readers[topic], topic))  # those with the least choice first
+    topics = sorted(counts, key=lambda topic: (readers[topic], topic))  # topics with the fewest subscribers first
     partitions = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
 
     keeps = {tp: owner for tp, owner in claims.holders.items() if tp.topic in members[owner].topics}

@@ -46,8 +46,8 @@ def candidates(brokers: Sequence[NodeView], bootstrap: Sequence[NodeView], *, ov
 
     KIP-899: all addresses of a cluster may change while the client does not look. So when all known brokers have
     failed, the bootstrap addresses lead back to the cluster. KIP-1102: they also do when it is ``overdue``, that is
-    when no broker has answered a request for metadata for too long. Then the known brokers come last, however healthy
-    their connections look.
+    when no broker has answered such a request (one that any broker can answer) for too long. Then the known brokers
+    come last, however healthy their connections look.
     """
     if not brokers:
         return bootstrap

@@ -67,7 +67,7 @@ class MemberState:
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """The topics whose partition counts the member wants: while it leads its group, all of the group, else none."""
+        """The topics whose partition counts the member wants: all of its group while it leads that, else none."""
         return self._leading.topics
 
     @property

@@ -165,8 +165,8 @@ class Membership(MemberState):
         if is_news or (self.state in JOINING_OR_IN and not topics):
             return self._give_up(now)
         # unsubscribe() takes all partitions from the application. A revocation under way may be of fewer, and wait for
-        # the application to process records that it does not hold any more, so a revocation of all replaces it. The
-        # application may subscribe anew before that is over: what it had stays taken away.
+        # the application to process records that it does not hold any more, so a revocation of all replaces it. If the
+        # application subscribes anew before that is over, the member must still not claim what was taken away.
         revokes = self.state is State.REVOKING and self._identity.in_generation and not self._intent.leaves
         if revokes and leaves_all and self._held.owned:
             return self._give_up(now)
