@@ -1,4 +1,4 @@
-"""The entry of the two sticky assignors: as even as possible, and of all even assignments one that moves little.
+"""The two sticky assignors, eager and cooperative: as even as possible, and of all even assignments one that moves little.
 
 They use the same two algorithms as Java today (KIP-54 and its later repairs): sticky_constrained.py where all members
 subscribe to the same topics, sticky_general.py where they do not. For cooperative rebalancing (KIP-429) one step comes

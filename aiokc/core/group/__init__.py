@@ -1,1 +1,1 @@
-"""Group membership for any group protocol: events, effects, and what the watchdog thread says for a blocked loop."""
+"""Group membership for any group protocol: events, effects, and what the watchdog thread sends for a blocked loop."""
