@@ -1,4 +1,4 @@
-"""The two sticky assignors, eager and cooperative: as even as possible, and of all even assignments one that moves little.
+"""The two sticky assignors, eager and cooperative: as even as possible, and with few partitions that move.
 
 They use the same two algorithms as Java today (KIP-54 and its later repairs): sticky_constrained.py where all members
 subscribe to the same topics, sticky_general.py where they do not. For cooperative rebalancing (KIP-429) one step comes
