@@ -1,1 +1,1 @@
-"""The assignors: which member of a group gets which partitions."""
+"""The built-in assignors, as pure functions: which member of a group gets which partitions."""

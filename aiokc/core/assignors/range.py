@@ -1,4 +1,4 @@
-"""Java's RangeAssignor: each member gets a contiguous range of each topic, near replicas first (KIP-881)."""
+"""The range assignor, as in Java: each member gets a contiguous range of each topic, near replicas first (KIP-881)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .values import GroupAssignment, Members, PartitionCounts, Racks, in_order, 
 def assign_range(counts: PartitionCounts, members: Members, racks: Racks | None = None) -> GroupAssignment:
     """Give each member one contiguous range of each topic that it subscribes to.
 
-    The first members of the order get what does not divide evenly, in every topic anew. So topics with the same
-    subscribers and as many partitions are co-partitioned: who reads a partition of one reads that of the others.
+    What does not divide evenly goes to the first members of the order, in every topic anew. So topics with the same
+    subscribers and the same number of partitions are co-partitioned: one member reads partition n of all of them.
 
-    Where members have racks, and some partitions have replicas in some of those only, a member first gets partitions
-    that have a replica in its own rack, as many as its share; co-partitioned topics stay so. What is left goes out in
-    ranges.
+    Where members have racks, and some partitions have replicas in only some of the racks, a member first gets
+    partitions with a replica in its own rack, up to its share. Co-partitioned topics stay co-partitioned. The rest is
+    assigned in ranges.
     """
     assignment: GroupAssignment = {member_id: [] for member_id in members}
     order = in_order(members)
@@ -40,7 +40,7 @@ def assign_range(counts: PartitionCounts, members: Members, racks: Racks | None 
 def _assign_near(topics: Iterable[_Topic]) -> None:
     alike: defaultdict[tuple[tuple[str, ...], int], list[_Topic]] = defaultdict(list)
     for topic in topics:
-        # Where none of its readers has a rack, a topic matches everybody, and is left to the ranges.
+        # A topic of whose readers none has a rack counts as near to all of them, and is assigned in ranges.
         alike[tuple(topic.readers), topic.count if topic.has_racks else 0].append(topic)
     for (readers, count), group in alike.items():
         if len(group) > 1:
@@ -63,7 +63,7 @@ def _assign_copartitioned(topics: Sequence[_Topic], readers: Iterable[str], coun
 
 
 class _Topic:
-    """One topic on its way to its readers. ``readers`` are in their order."""
+    """One topic while its partitions are assigned. ``readers``: its subscribers, in order."""
 
     def __init__(
         self, name: str, count: int, readers: list[str], members: Members, racks: Racks, assignment: GroupAssignment
@@ -84,7 +84,7 @@ class _Topic:
         self.rack_aware = reachable and any(here != everywhere for here in self._racks)
 
     def is_near(self, member_id: str, number: int) -> bool:
-        """Whether a replica is in the member's rack; a member without a rack is at home everywhere."""
+        """Whether a replica is in the member's rack. A member without a rack is near to every partition."""
         rack = self._rack_of.get(member_id)
         return rack is None or (self.has_racks and rack in self._racks[number])
 
@@ -101,7 +101,7 @@ class _Topic:
             self._extra -= 1
 
     def assign_ranges(self, may_get: Callable[[str, int], bool] | None = None) -> None:
-        """Give each reader, in their order, the first free partitions that it may get, up to its share."""
+        """Give each reader, in order, the first free partitions that it may get, up to its share."""
         for member_id in self.readers:
             room = self.room(member_id)
             numbers: list[int] = []

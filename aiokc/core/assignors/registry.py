@@ -1,8 +1,8 @@
-"""The assignors of Kafka's consumer groups, by their names.
+"""The built-in assignors by their names: range, roundrobin (defined here), sticky, cooperative-sticky.
 
-The leader of a group runs the one that all members have in common. A group may be led by a member written in any
-language, and leaders change: so range and roundrobin agree with Java's to the partition, and the sticky ones but for
-choices that Java leaves to the order of a hash map, and for claims that contradict each other.
+The group leader runs the assignor that all members have in common. Any client in any language may lead the group, and
+leaders change. So range and roundrobin agree with Java's in every partition. The sticky ones do, too, but for choices
+that Java leaves to the order of a hash map, and for claims that contradict each other.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .values import GroupAssignment, Members, PartitionCounts, in_order, subscri
 
 
 def assign_roundrobin(counts: PartitionCounts, members: Members) -> GroupAssignment:
-    """Deal all partitions of all topics in turn (Java's RoundRobinAssignor).
+    """Deal all partitions of all topics to the members in turn (Java's RoundRobinAssignor).
 
-    The circle goes on from topic to topic, and a member that does not subscribe to the topic loses its turn.
+    The turn passes on from topic to topic, and a member that does not subscribe to the topic loses its turn.
     """
     assignment: GroupAssignment = {member_id: [] for member_id in members}
     turns = cycle(in_order(members))
@@ -42,7 +42,7 @@ def _no_user_data(claim: Claim) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """An assignor from functions on values: it remembers nothing."""
+    """An Assignor made of pure functions: it keeps no state."""
 
     name: str
     assign_all: Callable[[Group], GroupAssignment]
@@ -78,8 +78,8 @@ ASSIGNORS: Final[Mapping[str, BuiltIn]] = {
 def assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
     """Return the assignors of ``partition_assignment_strategy`` in its order.
 
-    Raises ConfigError for an unknown name, for an assignor without one, for two of one name, and where they have no way
-    to rebalance in common.
+    Raises ConfigError for an unknown name, for an assignor without a name, for two assignors of one name, and for
+    assignors without a rebalance protocol in common.
     """
     found = tuple(_assignor(entry) if isinstance(entry, str) else entry for entry in strategy)
     names = [assignor.name for assignor in found]
@@ -95,10 +95,10 @@ def assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
 
 
 def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
-    """Return how a member with these assignors rebalances, as in Java: the newest way that is right for all of them.
+    """Return how a member with these assignors rebalances, as in Java: the newest protocol that all of them support.
 
-    So a group gets from "range" to "cooperative-sticky" without a stop: first all members list both, and stay eager;
-    once they do, one after the other drops "range", and cooperates.
+    So a group can change from "range" to "cooperative-sticky" without a stop. First all members list both, and stay
+    eager. Then one member after the other drops "range", and becomes cooperative.
     """
     shared = frozenset.intersection(*(assignor.protocols for assignor in assignors))
     if not shared:

@@ -1,9 +1,9 @@
-"""The sticky assignors: as even as possible, and of all even assignments one that moves little.
+"""The two sticky assignors, eager and cooperative: as even as possible, and with few partitions that move.
 
-The same two algorithms as in Java (today's, KIP-54 with its repairs since), one for members that all subscribe alike
-and one for members that do not, and one thing on top for cooperative rebalancing (KIP-429). Members count in the
-order of their ids, where Java takes them in the order of a hash map; so this leader's result is one that Java's could
-have had, and the same one every time.
+They use the same two algorithms as Java today (KIP-54 and its later repairs): sticky_constrained.py where all members
+subscribe to the same topics, sticky_general.py where they do not. For cooperative rebalancing (KIP-429) one step comes
+on top. Members count in the order of their ids, where Java takes them in the order of a hash map. So the result is one
+that Java could have had, and it is the same every time.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from .values import GroupAssignment, Members, PartitionCounts, java_order, subsc
 
 
 def assign_sticky(counts: PartitionCounts, members: Members) -> GroupAssignment:
-    """Assign everything, members of an eager group: they gave up what they had, and say it in their user data."""
+    """Assign all partitions of an eager group. Its members gave theirs up, and name them in their user data."""
     return _assign(counts, members, sticky_claim)[0]
 
 
 def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> GroupAssignment:
-    """Assign everything but what another member still reads.
+    """Assign all partitions but those that are to move from a member that still reads them.
 
-    That member learns here that it loses the partition, gives it up and joins again; the next round assigns it. So no
-    partition ever has two readers, and whoever loses nothing reads on.
+    From this assignment that member learns that it loses the partition. It gives it up and joins again, and the next
+    round assigns it. So no partition ever has two readers, and a member that loses nothing reads on.
     """
     assignment, claims = _assign(counts, members, cooperative_claim)
     held_back = transferring_ownership(assignment, claims)
@@ -35,10 +35,10 @@ def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> Grou
 
 
 def transferring_ownership(assignment: GroupAssignment, claims: Claims) -> dict[TopicPartition, str]:
-    """Return the new owner of each partition that somebody else holds, or that two members say they hold.
+    """Return the new owner of each partition that another member owns, or that two members claim.
 
-    Java works this out for members that subscribe alike and compares claims and assignment for others, where it trusts
-    claims of old generations and double ones. Here both are judged alike.
+    Java computes this where all members subscribe to the same topics. Otherwise it compares the claims with the
+    assignment, and there it trusts claims of old generations and double claims. This function treats both cases alike.
     """
     return {
         tp: member_id

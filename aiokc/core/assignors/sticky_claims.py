@@ -1,8 +1,8 @@
-"""What the members of a group say they hold, and how much of it is true: the ground of the sticky assignors.
+"""Which partitions the members of a group claim to own, and which claim is valid: what sticky assignments start from.
 
-A member that missed a rebalance still claims what it held before. So a claim counts with its generation: of several
-claims to one partition the newest wins, and two of one generation cancel each other out, because nobody can tell
-which of the two members reads the partition.
+A member that missed a rebalance still claims what it owned before. So each claim counts with its generation. Of several
+claims to one partition the newest wins. Two claims of the same generation cancel each other out, because the group
+leader cannot tell which of the two members reads the partition.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ class StickyAssignorUserDataTopicPartition(Struct):
 
 
 class StickyAssignorUserData(Message, versions="0-1"):
-    """What a member with ``sticky`` sends along (version 1: KIP-341). The version itself is not on the wire."""
+    """The user data of a member with ``sticky`` (version 1: KIP-341). The version itself is not on the wire."""
 
     previous_assignment: list[StickyAssignorUserDataTopicPartition]
     generation: Int32 = field("1+", default=-1, ignorable=True)
 
 
 class CooperativeStickyAssignorUserData(Message, versions="0"):
-    """What a member with ``cooperative-sticky`` sends along: the generation of its owned partitions."""
+    """The user data of a member with ``cooperative-sticky``: the generation of its owned partitions."""
 
     generation: Int32
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What the claims of all members come to.
+    """The result of weighing the claims of all members.
 
-    ``holders``: who has each partition. ``previous``: who claims it from before the group's newest generation; it may
-    have it back where that helps the balance. ``contested``: claimed twice in one generation, so nobody's.
+    ``holders``: the member whose claim to each partition is valid. ``previous``: the member that claims it from before
+    the group's newest generation, and may have it back where that helps the balance. ``contested``: partitions that two
+    members claim in one generation, so that they have no holder.
     """
 
     holders: Mapping[TopicPartition, str]
@@ -73,7 +74,7 @@ def settle(claims: Mapping[str, Claim], counts: PartitionCounts) -> Claims:
 
 
 def sticky_user_data(claim: Claim) -> bytes | None:
-    """Return what a member of a ``sticky`` group sends along; None before its first assignment."""
+    """Return the user data of a member with ``sticky``; None before its first assignment."""
     if claim.generation_id < 0:
         return None
     message = StickyAssignorUserData(
@@ -87,14 +88,14 @@ def sticky_user_data(claim: Claim) -> bytes | None:
 
 
 def cooperative_user_data(claim: Claim) -> bytes | None:
-    """Return what a member with ``cooperative-sticky`` sends along, for leaders that know no KIP-792."""
+    """Return the user data of a member with ``cooperative-sticky``, for group leaders older than KIP-792."""
     return encode(CooperativeStickyAssignorUserData(generation=claim.generation_id), 0)
 
 
 def sticky_claim(member: MemberSubscription) -> Claim:
-    """What a member of a ``sticky`` group claims. It says so in its user data: it owns nothing when it joins.
+    """Return what a member with ``sticky`` claims, by its user data: as an eager member, it owns nothing when it joins.
 
-    User data that cannot be read is no claim, as in Java: it costs stickiness, and never a rebalance.
+    User data that cannot be read is no claim, as in Java: that costs stickiness, but never fails a rebalance.
     """
     data = memoryview(member.user_data or b"")
     for version in (1, 0):
@@ -108,9 +109,9 @@ def sticky_claim(member: MemberSubscription) -> Claim:
 
 
 def cooperative_claim(member: MemberSubscription) -> Claim:
-    """What a member of a ``cooperative-sticky`` group claims: its owned partitions.
+    """Return what a member with ``cooperative-sticky`` claims: its owned partitions.
 
-    Their generation is in the subscription since its version 2 (KIP-792), and was in the user data before.
+    Their generation is in the subscription from its version 2 on (KIP-792); before, it was in the user data.
     """
     if member.generation_id >= 0:
         return Claim(member.owned, member.generation_id)

@@ -1,6 +1,6 @@
-"""The sticky assignment where all members subscribe alike: every member can have every partition.
+"""The sticky algorithm for members that all subscribe to the same topics: any member can have any partition.
 
-Then balance is a matter of counting: each member gets ``least`` partitions, and ``extra`` of them one more.
+So balance only needs counting: each member gets ``least`` partitions, and ``extra`` of the members get one more.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from .values import GroupAssignment
 
 
 def assign_constrained(partitions: Sequence[TopicPartition], members: Sequence[str], claims: Claims) -> GroupAssignment:
-    """Let each of ``members`` keep what it holds, up to its share, and deal out the rest of ``partitions`` in order.
+    """Let each of ``members`` keep the partitions that it owns, up to its share. Deal out the rest in order.
 
-    The first of those that hold more than the least share keep the extra ones.
+    The first members that own more than the least share keep one extra partition each.
     """
     least, extra = divmod(len(partitions), len(members))
     held = _held(members, claims)
@@ -42,7 +42,7 @@ def assign_constrained(partitions: Sequence[TopicPartition], members: Sequence[s
 
 
 def _give(tp: TopicPartition, assignment: GroupAssignment, short: deque[str], level: deque[str], least: int) -> None:
-    """Give ``tp`` to whoever is next: in turn while anybody is short, then once to each member that is level."""
+    """Give ``tp`` to the next member: in turn while any member is short, then once to each member that is level."""
     if not short:
         assignment[level.popleft()].append(tp)
         return
@@ -52,9 +52,9 @@ def _give(tp: TopicPartition, assignment: GroupAssignment, short: deque[str], le
 
 
 def _held(members: Sequence[str], claims: Claims) -> GroupAssignment:
-    """What each member holds, the lowest partition numbers of all topics first, as in Java: those it keeps.
+    """Return what each member owns, in the order in which it keeps it: lowest partition numbers first, as in Java.
 
-    So of several topics each gives up its last partitions, rather than one topic all of its own.
+    So where a member gives up partitions, it gives up the last ones of several topics, rather than all of one topic.
     """
     held: GroupAssignment = {member_id: [] for member_id in members}
     for tp in sorted(claims.holders, key=lambda tp: (tp.partition, tp.topic)):

@@ -1,12 +1,12 @@
-"""The sticky assignment where members subscribe to different topics: not every member can have every partition.
+"""The sticky algorithm for members with different subscriptions: a member can have only partitions of its topics.
 
-First everybody keeps what he holds, then what is free goes to whoever has least, then partitions move while that
-makes the group more even.
+First each member keeps what it owns. Then each free partition goes to the subscriber with the fewest partitions. Then
+partitions move as long as that makes the group more even.
 
-A partition only moves from a member to one that has at least two fewer. Each such move makes the sum of the
-differences between all pairs of members smaller (Java's balance score: the two come closer by two, and no third gets
-further away from both). So the search ends, and its result is never worse than what it began with; Java's snapshot of
-the assignment before it, to go back to, is not needed here.
+A partition only moves from a member to one that has at least two fewer. Each such move makes Java's balance score, the
+sum of the differences between all pairs of members, smaller: the two come closer by two, and no third gets further away
+from both. So the search ends, and its result is never worse than its start. Java keeps a copy of the assignment before
+the search, to go back to; that is not needed here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .values import GroupAssignment, Members, PartitionCounts
 def assign_general(counts: PartitionCounts, order: Sequence[str], members: Members, claims: Claims) -> GroupAssignment:
     """Assign the partitions of ``counts``, each of whose topics has a subscriber. ``order``: the ids of ``members``."""
     readers = {topic: sum(topic in member.topics for member in members.values()) for topic in counts}
-    topics = sorted(counts, key=lambda topic: (readers[topic], topic))  # those with the least choice first
+    topics = sorted(counts, key=lambda topic: (readers[topic], topic))  # topics with the fewest subscribers first
     partitions = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
 
     keeps = {tp: owner for tp, owner in claims.holders.items() if tp.topic in members[owner].topics}
@@ -32,7 +32,7 @@ def assign_general(counts: PartitionCounts, order: Sequence[str], members: Membe
     for tp in free:
         balance.give(tp)
     if len(keeps) == len(claims.holders):
-        balance.improve(free, claims)  # where that is enough, nobody loses anything
+        balance.improve(free, claims)  # where that is enough, no member loses a partition that it owned
     balance.improve(partitions, claims)
 
     assignment: GroupAssignment = {member_id: [] for member_id in order}
@@ -42,7 +42,7 @@ def assign_general(counts: PartitionCounts, order: Sequence[str], members: Membe
 
 
 class _Balance:
-    """Who has what while partitions find their owners."""
+    """The owners of the partitions, and how many each member has, while they are assigned."""
 
     def __init__(self, order: Sequence[str], members: Members, owners: dict[TopicPartition, str]) -> None:
         self.owners = owners
@@ -56,13 +56,13 @@ class _Balance:
         self._ranks = sorted((load, self._place[member_id]) for member_id, load in self._loads.items())
 
     def give(self, tp: TopicPartition) -> None:
-        """Give ``tp``, which nobody has, to the subscriber that has least."""
+        """Give ``tp``, which has no owner, to the subscriber with the fewest partitions."""
         owner = self._lightest(tp.topic)
         self.owners[tp] = owner
         self._load(owner, 1)
 
     def improve(self, partitions: Iterable[TopicPartition], claims: Claims) -> None:
-        """Move ``partitions`` to members with fewer of them, until none of them can."""
+        """Move ``partitions`` to members that have at least two fewer, until none can move."""
         moved = True
         while moved:
             moved = False
@@ -73,7 +73,7 @@ class _Balance:
                     moved = True
 
     def _better_owner(self, tp: TopicPartition, previous: str | None) -> str | None:
-        """Whoever has at least two partitions fewer than the owner: better the previous owner, else the lightest."""
+        """Return a member with at least two partitions fewer than the owner: the previous owner, else the lightest."""
         limit = self._loads[self.owners[tp]] - 2
         if self._ranks[0][0] > limit:
             return None
@@ -100,10 +100,10 @@ class _Balance:
 
 
 class _Movements:
-    """What has moved so far, from its first owner to its present one.
+    """The partitions that have moved so far, each from its first owner to its present one.
 
-    Two members that swap two partitions of one topic gain nothing, and lose what they have cached about them. So
-    where a partition is to go to a member that gave one of the same topic the other way, that one goes back instead.
+    Two members that swap two partitions of one topic gain nothing, and lose what they have cached about them. So where
+    a partition would go to a member that gave one of the same topic the other way, that one goes back instead.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the assignors share: the values of aiokc.assignor under short names, and Java's order of strings."""
+"""What the built-in assignors share: their type aliases, the topics to assign, and Java's order of members."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ GroupAssignment: TypeAlias = dict[str, list[TopicPartition]]
 
 
 def subscribed(counts: PartitionCounts, members: Members) -> list[str]:
-    """The topics that somebody subscribes to and that exist; one without metadata is no error (it may come)."""
+    """Return the existing topics that any member subscribes to. One that does not exist is no error: it may come."""
     wanted: set[str] = set().union(*(member.topics for member in members.values()))
     return sorted(topic for topic in wanted if counts.get(topic, 0) > 0)
 
 
 def java_order(text: str) -> bytes:
-    """Java compares strings by UTF-16 code units: "c10" < "c2", and U+1F600 < U+FF5E."""
+    """Return a key that sorts as Java compares strings, by UTF-16 code units: "c10" < "c2", and U+1F600 < U+FF5E."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def in_order(members: Members) -> list[str]:
-    """Member ids as Java orders them: static members by instance id, then dynamic ones by member id.
+    """Return the member ids as Java orders them: static members by instance id, then dynamic ones by member id.
 
-    A static member so keeps its place, and with it its partitions, although each restart gives it a new member id.
+    So a static member keeps its place, and with it its partitions, although each restart gives it a new member id.
     """
 
     def place(member_id: str) -> tuple[bool, bytes]:

@@ -1,1 +1,1 @@
-"""The cluster as its brokers describe it: brokers, topics, partitions, leaders."""
+"""The snapshot of the cluster: brokers, topics, partitions and leaders, and what a pattern matches in it."""

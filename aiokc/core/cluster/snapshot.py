@@ -1,4 +1,4 @@
-"""What is known of the cluster: an immutable snapshot, made anew from each Metadata response."""
+"""The immutable snapshot of the cluster (brokers, topics, leaders), and how a Metadata response makes a new one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NO_ID = UUID(int=0)
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Brokers, topics and leaders as of one Metadata response. ``version`` grows with each.
+    """The snapshot: brokers, topics and leaders as of one Metadata response. ``version`` grows with each response.
 
-    ``errors`` holds, by topic, the error code that the last response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...).
-    ``complete``: the response was about all topics, so what is not in ``topics`` does not exist, or may not be seen.
-    ``former`` are ids that topics had before: an answer that names one is an old broker's word (KIP-516).
+    ``errors`` holds, by topic, the error code that the newest response gave for it (UNKNOWN_TOPIC_OR_PARTITION, ...).
+    ``complete``: the response was about all topics, so a topic that is not in ``topics`` does not exist, or the client
+    may not see it. ``former`` holds ids that topics had before: a broker whose answer names one is behind (KIP-516).
     """
 
     version: int = 0
@@ -47,7 +47,7 @@ class Cluster:
         return self.brokers.get(partition.leader)
 
     def has_replica(self, tp: TopicPartition, node_id: int) -> bool:
-        """Whether that broker is there, and has a replica of ``tp`` that is online."""
+        """Whether that broker is in the snapshot, and has a replica of ``tp`` that is online."""
         partition = self.partition(tp)
         if partition is None or node_id not in self.brokers or node_id in partition.offline_replicas:
             return False
@@ -67,7 +67,7 @@ class Cluster:
         return {name: len(self.topics[name].partitions) for name in topics if name in self.topics}
 
     def replicas(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[int]]:
-        """The brokers that have each partition of those of ``topics`` that exist."""
+        """The ids of the brokers that have replicas, by partition, of those of ``topics`` that exist."""
         found = (self.topics[name] for name in topics if name in self.topics)
         return {
             TopicPartition(topic.name, number): frozenset(partition.replicas)
@@ -76,9 +76,9 @@ class Cluster:
         }
 
     def replica_racks(self, topics: Iterable[str]) -> dict[TopicPartition, frozenset[str]]:
-        """The racks of the replicas of each partition; none where no broker tells its rack.
+        """The racks of the replicas, by partition; empty where no broker has a rack.
 
-        A broker that is not there at the moment counts as one without a rack.
+        A broker that is not in the snapshot at the moment counts as one without a rack.
         """
         racks = {broker.node_id: broker.rack for broker in self.brokers.values() if broker.rack}
         if not racks:
@@ -97,10 +97,10 @@ class Cluster:
 def merge(
     old: Cluster, response: MetadataResponse, *, complete: bool, every: int = 100
 ) -> Generator[None, None, Cluster]:
-    """Return the snapshot after ``response``; yield after each ``every`` partitions, so that no loop is held.
+    """Return the snapshot after ``response``. Yield after each ``every`` partitions, so that the loop is not blocked.
 
-    ``complete`` says that the request was for all topics: those not in the response are gone. Else the others stay.
-    A topic of which nothing has changed is the same object as before: nobody has to look at its partitions again.
+    ``complete``: the request was for all topics, so those not in the response are gone. Otherwise they stay. A topic of
+    which nothing has changed is the same object as before, so no code needs to look at its partitions again.
     """
     topics: dict[str, TopicInfo] = {} if complete else dict(old.topics)
     errors: dict[str, int] = {} if complete else dict(old.errors)
@@ -148,10 +148,10 @@ def merge(
 
 
 class NewLeader(NamedTuple):
-    """What a broker says of a partition that it does not lead any more (KIP-951).
+    """The leader that a broker names for a partition that it does not lead any more itself (KIP-951).
 
-    ``topic_id`` is that of the topic that it spoke of, None where the cluster has none: of one that is created again by
-    the same name, it says nothing.
+    ``topic_id`` is the id of the topic that the request was about, None where the cluster has no topic ids. The broker
+    says nothing about a topic that was recreated by the same name.
     """
 
     node_id: int
@@ -162,11 +162,11 @@ class NewLeader(NamedTuple):
 def with_leaders(
     old: Cluster, leaders: Mapping[TopicPartition, NewLeader], brokers: Mapping[int, Broker]
 ) -> tuple[Cluster, set[TopicPartition]]:
-    """Return the snapshot with these leaders, at these addresses where they are given, and what moved by that.
+    """Return the snapshot with these leaders, at the addresses of ``brokers`` where given, and which partitions moved.
 
-    Only a newer epoch at a broker that is known counts. The version stays the same: it is no Metadata response.
-    What was said of a former topic of that name does not count: the new one's epochs start anew, and stayed behind it
-    for ever.
+    A leader counts only with a newer epoch and at a known broker. The version stays the same, because this is no
+    Metadata response. A leader in a former topic of that name does not count: a recreated topic's epochs start anew,
+    and would stay below that leader's epoch for ever.
     """
     known = {**old.brokers, **brokers}
     topics = dict(old.topics)
@@ -193,7 +193,7 @@ def _topic_id(answer: MetadataResponseTopic) -> UUID | None:
 
 
 def _same_topic(known: TopicInfo | None, answer: MetadataResponseTopic) -> TopicInfo | None:
-    """Drop what is known of a topic that was deleted and created again (KIP-516): its epochs start anew."""
+    """Return ``known``, or None where the topic was recreated (KIP-516), because then its epochs start anew."""
     topic_id = _topic_id(answer)
     if known is not None and topic_id is not None and known.topic_id not in (None, topic_id):
         return None
@@ -201,7 +201,7 @@ def _same_topic(known: TopicInfo | None, answer: MetadataResponseTopic) -> Topic
 
 
 def _newest_topic(old: TopicInfo | None, new: TopicInfo) -> TopicInfo:
-    """The old one, if nothing has changed; else its id, where that is the same: one object is quick to compare."""
+    """Return ``old`` if nothing has changed. Else reuse the object of an equal id: one object is quick to compare."""
     if old is None or old.topic_id != new.topic_id:
         return new
     was, now = old.partitions, new.partitions
@@ -210,7 +210,7 @@ def _newest_topic(old: TopicInfo | None, new: TopicInfo) -> TopicInfo:
 
 
 def _newest(old: PartitionInfo, new: PartitionInfo) -> PartitionInfo:
-    """Brokers learn of a new leader one by one: never go back from a newer epoch to an older one (KIP-320)."""
+    """Return the one with the newer epoch: brokers learn of a new leader one by one, and may be behind (KIP-320)."""
     if old == new:
         return old
     if old.leader_epoch is None or new.leader_epoch is None:
@@ -232,7 +232,7 @@ def _partition(topic: str, item: MetadataResponsePartition) -> PartitionInfo:
 
 
 def known_error(cluster: Cluster, topics: Iterable[str]) -> BrokerError | None:
-    """Return the first error of these topics that only the user can cure (authorization, an invalid name)."""
+    """Return the first error of these topics that only the application can repair (authorization, an invalid name)."""
     for topic in sorted(topics):
         code = cluster.errors.get(topic)
         if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):

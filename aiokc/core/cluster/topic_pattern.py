@@ -1,4 +1,4 @@
-"""Which topics a pattern means: looked at anew with each picture of the cluster."""
+"""Which topics a subscription by pattern matches in a snapshot of the cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import TopicInfo
 
 
 class TopicPattern:
-    """A regular expression that a topic's whole name must match. Two are equal where they mean the same topics.
+    """A regular expression that a topic's whole name must match. Two are equal where both arguments are.
 
     ``exclude_internal`` leaves out the topics that Kafka keeps for itself (__consumer_offsets, __transaction_state).
     """
@@ -17,7 +17,7 @@ class TopicPattern:
     def __init__(self, pattern: re.Pattern[str], *, exclude_internal: bool = True) -> None:
         self._pattern = pattern
         self._exclude_internal = exclude_internal
-        self._verdicts: dict[str, bool] = {}  # by the names of the last picture: a verdict never changes
+        self._verdicts: dict[str, bool] = {}  # by the names in the newest snapshot: a verdict never changes
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TopicPattern):
@@ -36,7 +36,7 @@ class TopicPattern:
         return self._pattern.fullmatch(topic) is not None if verdict is None else verdict
 
     def match(self, topics: Mapping[str, TopicInfo], *, every: int = 500) -> Generator[None, None, frozenset[str]]:
-        """Return which of ``topics`` match; yield after each ``every`` names, so that no loop is held."""
+        """Return which of ``topics`` match. Yield after each ``every`` names, so that the loop is not blocked."""
         verdicts: dict[str, bool] = {}
         matching: list[str] = []
         for number, (name, info) in enumerate(topics.items(), start=1):

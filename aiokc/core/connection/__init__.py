@@ -1,1 +1,1 @@
-"""One connection: its first words, and the requests that are in flight on it."""
+"""Connections without I/O: the handshake, the requests in flight, and which broker to ask."""

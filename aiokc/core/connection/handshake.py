@@ -1,7 +1,7 @@
-"""The first words on a new connection: which versions does the broker speak, and who am I?
+"""The first requests on a new connection: ApiVersions, which asks for the broker's versions, then authentication.
 
-A dialogue is a generator: it yields a question, is sent the body of the answer, and returns what was agreed. So an
-event loop and a blocking socket in a thread hold the same dialogue, each with its own I/O.
+A dialogue is a generator: it yields a Question, is sent the body of the answer, and returns what was agreed. So the
+event loop and the watchdog thread with its blocking socket run the same dialogue, each with its own I/O.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ from .in_flight import AnyRequest, VersionRange
 
 T = TypeVar("T")
 
-# The first version with the client's name, spoken by brokers since 2.4. Nothing in the later ones is used here, and a
-# version that the broker does not know costs every connection to it one more round trip.
+# The first version with the client's name, which brokers speak since 2.4. This client uses nothing of later versions,
+# and a version that the broker does not know costs each connection one more round trip.
 _FIRST_VERSION: Final = 3
-# More than any broker has to say. What is longer is read all the same, and not remembered.
+# No broker's answer is as long. A longer one is read all the same, but not cached.
 _MOST_REMEMBERED_BYTES: Final = 16 * 1024
 
 prepare(ApiVersionsRequest, version=_FIRST_VERSION)
 
 
 class Question(NamedTuple):
-    """A request that the driver sends next, in exactly this version."""
+    """A request that the driver must send next, in exactly this version."""
 
     request: AnyRequest
     version: int
 
 
-#: Yields questions, is sent the body of each answer (what follows the response header), returns T.
+#: A generator that yields Questions, is sent the body of each answer (without the response header), and returns T.
 Dialogue: TypeAlias = Generator[Question, memoryview, T]
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What the broker said of itself: versions by API key, finalized feature levels by name (KIP-584)."""
+    """What the broker said of itself: API versions by API key, finalized feature levels by name (KIP-584)."""
 
     versions: Mapping[int, VersionRange]
     features: Mapping[str, int]
 
 
-#: The SASL part: given the broker's versions, it ends when the broker has accepted us, else AuthenticationFailed.
+#: The SASL part, given the broker's versions. It returns once the broker has accepted the client's credentials, and
+#: raises AuthenticationFailed otherwise.
 SaslStep: TypeAlias = Callable[[Mapping[int, VersionRange]], Dialogue[None]]
 
 
@@ -66,7 +67,7 @@ def handshake(
 
 
 def _api_versions(broker: str, name: str, version: str) -> Dialogue[Greeting]:
-    # KIP-511: the client tells its software here; both fields are dropped below v3.
+    # KIP-511: the client names its software here. Below v3 both fields are left out.
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     asked = _FIRST_VERSION
     body = yield Question(request, asked)
@@ -77,7 +78,7 @@ def _api_versions(broker: str, name: str, version: str) -> Dialogue[Greeting]:
             asked = 0
             body = yield Question(request, asked)
     try:
-        # A broker says the same on each connection, and the others of its cluster mostly do, too.
+        # A broker gives the same answer on each connection, and mostly so do the other brokers of its cluster.
         code, greeting = (_read if len(body) <= _MOST_REMEMBERED_BYTES else _read.__wrapped__)(bytes(body), asked)
     except MalformedResponse as error:
         raise MalformedResponse(f"{broker}: ApiVersions v{asked}: {error}") from error
@@ -95,15 +96,15 @@ def _read(body: bytes, version: int) -> tuple[int, Greeting]:
 
 
 def _is_refused(body: memoryview) -> bool:
-    """Whether the broker does not know the version. Only the error is read: what follows may be in any layout."""
+    """Whether the broker does not know the version. This reads the error only: the rest may be in any layout."""
     return int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION
 
 
 def _version_after_refusal(body: memoryview) -> int:
-    """Return the version to ask next. A refusal is in v0's layout, whatever was asked (KIP-511).
+    """Return the version to ask for next. A refusal has v0's layout, whatever version was asked for (KIP-511).
 
-    Since 2.4 it names the versions of ApiVersions that the broker speaks. Older ones name none, and librdkafka's mock
-    sends bytes that are no v0 at all: v0 is understood by everybody.
+    Since 2.4 brokers name the versions of ApiVersions that they speak in it. Older ones name none, and librdkafka's
+    mock sends bytes that are no v0 at all. For these the answer is 0, which every broker understands.
     """
     try:
         refusal = decode(ApiVersionsResponse, body, 0)

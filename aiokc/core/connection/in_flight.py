@@ -1,8 +1,8 @@
-"""The requests in flight on one connection: correlation ids, the order of replies, the choice of versions.
+"""The requests in flight on one connection: which reply belongs to which request, and in which version to send one.
 
-A broker answers the requests of one connection strictly in order. So the reply that arrives belongs to the oldest
-request in flight, and a reply with any other correlation id means that the two sides no longer agree on where a frame
-starts: the connection is poisoned then, and nothing read from it afterwards is believed.
+A broker answers the requests of one connection strictly in order. So a reply belongs to the oldest request in flight.
+A reply with any other correlation id means that the two sides no longer agree on where a frame starts. Then the
+connection is poisoned: the client does not use it or believe it any more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AnyRequest: TypeAlias = Request[Any]
 
 
 class VersionRange(NamedTuple):
-    """The versions of one API, both ends included."""
+    """A range of versions of one API, both ends included."""
 
     min: int
     max: int
@@ -32,9 +32,9 @@ class VersionRange(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Exchange(Generic[W]):
-    """One request in flight. ``waiter`` is whatever the driver needs to hand the reply over.
+    """One request in flight. ``waiter`` is what the driver needs to hand over the reply.
 
-    ``abandoned``: its caller was cancelled. It keeps its place until the reply comes, for the reply will come.
+    ``abandoned``: its caller was cancelled. The request keeps its place, because its reply still comes.
     """
 
     correlation_id: int
@@ -53,7 +53,7 @@ def api_name(request_type: type[AnyRequest]) -> str:
 
 
 class InFlightRequests(Generic[W]):
-    """What is in flight on one connection to ``broker`` (a name for error messages)."""
+    """The requests in flight on one connection to ``broker`` (a name for error messages)."""
 
     def __init__(self, broker: str, client_id: str) -> None:
         self.versions: Mapping[int, VersionRange] = {}
@@ -70,11 +70,11 @@ class InFlightRequests(Generic[W]):
         return iter(self._in_flight)
 
     def usable_version(self, request_type: type[AnyRequest], max_version: int | None = None) -> int:
-        """Return the highest version that both sides speak, at most ``max_version``. Raises UnsupportedVersion."""
+        """Return the highest version that both sides speak, up to ``max_version``. Raises UnsupportedVersion."""
         return usable_version(self.versions, request_type, max_version, broker=self.broker)
 
     def send(self, request: AnyRequest, version: int, waiter: W) -> tuple[Exchange[W], bytes]:
-        """Put a request in flight and return the frame, which the driver must write whole and at once."""
+        """Put a request in flight. Return its frame, which the driver must write whole, before any other."""
         if self.error is not None:
             raise fresh(self.error)
         frame = encode_request(request, version=version, correlation_id=self._next_id, client_id=self._client_id)
@@ -84,7 +84,10 @@ class InFlightRequests(Generic[W]):
         return exchange, frame
 
     def receive(self, frame: memoryview) -> tuple[Exchange[W], memoryview]:
-        """Return whose reply a frame is, and the reply's body. Raises MalformedResponse, and is poisoned then."""
+        """Return the request that ``frame`` answers, and the body of the reply.
+
+        Raises MalformedResponse, and poisons the connection, where the frame answers no request.
+        """
         if self.error is not None:
             raise fresh(self.error)
         if not self._in_flight:
@@ -102,7 +105,7 @@ class InFlightRequests(Generic[W]):
         return exchange, frame[start:]
 
     def poison(self, error: KafkaError) -> list[Exchange[W]]:
-        """Let every later call fail with ``error``; return what was in flight, in order."""
+        """Make every later call raise ``error``. Return the requests that were in flight, in order."""
         self.error = self.error or error
         lost = list(self._in_flight)
         self._in_flight.clear()
@@ -121,7 +124,7 @@ def usable_version(
     *,
     broker: str,
 ) -> int:
-    """Return the highest version of an API that is spoken here and offered by ``broker``. Raises UnsupportedVersion."""
+    """Return the highest version of an API that this client and ``broker`` both speak. Raises UnsupportedVersion."""
     highest = request_type.max_version if max_version is None else min(request_type.max_version, max_version)
     theirs = offered.get(request_type.api_key)
     if theirs is not None:

@@ -1,4 +1,4 @@
-"""Which broker to ask when any will do (Kafka's least-loaded node), and when to go back to the bootstrap addresses."""
+"""Which broker to ask when any of them will do (Kafka's least-loaded node), and when to ask bootstrap addresses."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What the choice needs to know of a broker. Times in seconds, on the caller's clock.
+    """What the choice of a broker depends on. Times in seconds, on the caller's clock.
 
-    ``failed``: the last thing that happened with it was a failure; it is left alone until ``retry_at``.
-    ``muted_until``: it throttles this client until then (KIP-219).
+    ``failed``: the newest attempt to use the broker failed; the client tries again at ``retry_at`` at the earliest.
+    ``muted_until``: the broker throttles this client until then (KIP-219).
     """
 
     node_id: int
@@ -24,11 +24,10 @@ class NodeView:
 
 
 def least_loaded(nodes: Sequence[NodeView], tried: Set[int], *, now: float) -> int | None:
-    """Return the node to ask next, or None if all of them were tried.
+    """Return the id of the node to ask next, or None if all of them were tried.
 
-    A connected one before one that is being connected to, before one that must be connected first; a throttled one
-    after those, one that failed last. Among equals the one with the fewest requests in flight, then the one that may be
-    used soonest, then the first.
+    The order is: connected, connecting, not connected, throttled, failed. Among equals the node with the fewest
+    requests in flight comes first, then the one that may be used soonest, then the first of ``nodes``.
     """
 
     def rank(node: NodeView) -> tuple[int, int, float]:
@@ -43,11 +42,12 @@ def least_loaded(nodes: Sequence[NodeView], tried: Set[int], *, now: float) -> i
 
 
 def candidates(brokers: Sequence[NodeView], bootstrap: Sequence[NodeView], *, overdue: bool) -> Sequence[NodeView]:
-    """Return the nodes to choose from: the known brokers, or the bootstrap addresses where those are of no use.
+    """Return the nodes to choose from: the known brokers, or the bootstrap addresses first where those are of no use.
 
-    KIP-899: the addresses of a cluster may all change while the client looks away; when the last known brokers are
-    all unreachable, the bootstrap addresses lead back. KIP-1102: so they do when it is ``overdue``, that is when no
-    broker has answered such a request for too long; then brokers come last, however healthy their connections look.
+    KIP-899: all addresses of a cluster may change while the client does not look. So when all known brokers have
+    failed, the bootstrap addresses lead back to the cluster. KIP-1102: they also do when it is ``overdue``, that is
+    when no broker has answered such a request (one that any broker can answer) for too long. Then the known brokers
+    come last, however healthy their connections look.
     """
     if not brokers:
         return bootstrap

@@ -1,1 +1,1 @@
-"""Membership in a group, whichever protocol it speaks: events, effects, and the watch over a blocked loop."""
+"""Group membership for any group protocol: events, effects, and what the watchdog thread sends for a blocked loop."""

@@ -1,11 +1,12 @@
-"""The language between a group membership machine and its driver: events in, effects out.
+"""The events that go into a group membership machine, and the effects that it returns for its driver to perform.
 
-The classic protocol (membership.py) speaks it; the consumer protocol of KIP-848 can, so that one driver serves both.
+The classic protocol (classic/membership.py) uses them. The consumer protocol of KIP-848 can use them too, so that one
+driver serves both.
 
-Answers come late, or for a membership that is over. So whatever is asked can be told apart: each step towards an
-assignment (revoke, join, assign, sync, leave) by a number that grows with every change of state, heartbeats and
-commits by the MemberToken that they carry. An answer that is not for the newest step, or not for the token still in
-force, changes nothing.
+An answer may come late, or for a membership that is over. So the machine can tell which request an answer is for. Each
+step towards an assignment (revoke, join, assign, sync, leave) has a number that grows with every change of state.
+Heartbeats and commits carry a MemberToken. An answer changes nothing unless it is for the newest step, or for the
+MemberToken still in force.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ...types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class MemberToken:
-    """A member in one generation of its group (the member epoch in KIP-848). It never changes: another one replaces it.
+    """A member in one generation of its group (in KIP-848: in one member epoch). Immutable: a new one replaces it.
 
-    Generation -1 is none: a member id alone is only a name to join under.
+    Generation -1 means that the member is in no generation: its member id is then only a name to join under.
     """
 
     generation_id: int = -1
@@ -38,28 +39,28 @@ class MemberToken:
 
 @dataclass(slots=True)
 class PollClock:
-    """When the user last asked for records. While he waits inside the call (``waiting``) he asks all the time."""
+    """When the application last polled for records. While it waits inside a poll (``waiting``) it is polling."""
 
     last: float = 0.0
     waiting: bool = False
 
 
 class IllegalTransition(KafkaError):
-    """A membership machine got an event that cannot happen in its state: a defect of the driver, never a broker's."""
+    """A membership machine got an event that cannot happen in its state: a defect of the driver, never of a broker."""
 
     def __init__(self, state: object, event: object) -> None:
         super().__init__(f"{type(event).__name__} cannot happen to a member that is {state}: {event!r}")
 
 
-# Effects: what the driver has to do.
+# Effects: what the driver must do.
 
 
 @dataclass(frozen=True, slots=True)
 class Revoke:
-    """Stop handing out ``partitions``, commit, give them up, answer Released. All others are read on.
+    """Stop handing out ``partitions``, commit, give them up, answer RevocationDone. Go on reading all others.
 
-    ``wait``: first wait for the user to come back from the records of them that he holds. A Revoke that follows
-    before the answer holds all of these partitions, and ends this one.
+    ``wait``: before the commit, wait until the application holds no records of these partitions any more. A Revoke
+    that follows before the answer ends this one, and contains all of its partitions.
     """
 
     step: int
@@ -69,9 +70,10 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``partitions``, all that are held, belong to others by now: drop them without a commit, answer Released.
+    """Drop ``partitions`` without a commit, and answer RevocationDone: other members may own them by now.
 
-    Ends a Revoke under way, and makes an Assign that is not carried out yet pointless.
+    They are all the partitions of this member. A Lost ends a Revoke under way, and cancels an Assign that is not
+    carried out yet.
     """
 
     step: int
@@ -81,12 +83,13 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Read ``partitions`` from here on. Those of them that are not ``added`` are held already, and go on untouched.
+    """Read ``partitions`` from here on. Only ``added`` are new; the others were assigned before, and are not touched.
 
-    The partitions held before are all among them: what was taken away went by Revoke or Lost. ``member`` is who got
-    them; where it has joined again since (a cooperative member keeps what it has), they are still its own.
-    ``user_data`` is what the assignor of that name has to say to this member. A partition of ``starts`` is read from
-    that timestamp on (EARLIEST, LATEST, ms since the epoch), and not from its committed offset.
+    All partitions assigned before are among them: those taken away went by a Revoke or a Lost before. ``member`` is the
+    member in the generation that assigned them. They stay valid where it has joined again since, because a cooperative
+    member keeps what it has. ``user_data`` comes from the leader's assignor ``protocol_name``, for this member's. A
+    partition in ``starts`` is read from that timestamp on (EARLIEST, LATEST, or ms since the epoch), not from its
+    committed offset.
     """
 
     member: MemberToken
@@ -98,10 +101,10 @@ class Assign:
 
 
 class Exchange:
-    """A request, or a piece of work, of which one at a time is under way.
+    """A request, or a piece of work, of which only one is under way at a time.
 
-    Each protocol has its own kinds. A newer exchange ends the one under way, because its answer would be stale, and so
-    does every effect that gives up partitions or the membership. The answer names the ``step`` that it is for.
+    Each group protocol has its own kinds. A newer exchange ends the one under way, because the older one's answer would
+    be stale. So does every effect that gives up partitions or the membership. The answer names its ``step``.
     """
 
     __slots__ = ()
@@ -127,7 +130,7 @@ class SendJoin(GroupRequest):
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as the coordinator shows it to the leader of the group."""
+    """A member of the group, as the coordinator describes it to the group leader."""
 
     member_id: str
     subscription: MemberSubscription
@@ -135,9 +138,9 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class ComputeAssignment(Exchange):
-    """Get the partition counts of all topics of the group, run the assignor, answer Computed.
+    """The group leader's work: get the partition counts of the group's topics, run the assignor, answer Computed.
 
-    ``skip``: the coordinator keeps the old assignment (KIP-814); only the partition counts are wanted.
+    ``skip``: the coordinator keeps the old assignment (KIP-814), so only get the partition counts.
     """
 
     step: int
@@ -160,7 +163,7 @@ class SendSync(GroupRequest):
 
 @dataclass(frozen=True, slots=True)
 class SendHeartbeat:
-    """``patience``: how many seconds an answer is worth waiting for, at most."""
+    """``patience``: the longest time to wait for the answer, in seconds."""
 
     number: int
     member: MemberToken
@@ -169,7 +172,7 @@ class SendHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class SendLeave:
-    """Tell the coordinator that this member is gone, and answer Left, however that ends."""
+    """Tell the coordinator that this member leaves, and answer Left whatever comes of that."""
 
     step: int
     member: MemberToken
@@ -178,89 +181,90 @@ class SendLeave:
 
 @dataclass(frozen=True, slots=True)
 class ForgetCoordinator:
-    """``node_id`` (None: whichever is believed to be it) is not, or no longer, the coordinator: look it up anew."""
+    """``node_id`` (None: the broker believed to be the coordinator) is not the coordinator, so look it up anew."""
 
     node_id: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Only the user can repair this: raise it from his next call. What he asks for after that is another attempt."""
+    """Only the application can repair this: raise it from its next call. A later poll is a new attempt to join."""
 
     error: KafkaError
 
 
 @dataclass(frozen=True, slots=True)
 class Complain:
-    """Somebody else has to repair this, and until then it is tried again: say so, now and then.
+    """A broker or another member has to repair this, and this member retries until then: report it now and then.
 
-    ``of``: the request that has led to nothing; None where it is what the group has agreed on.
+    ``of``: the request that failed; None where the error is in the assignment itself.
     """
 
     error: KafkaError
     of: GroupRequest | SendHeartbeat | None = None
 
 
-#: A change of the assignment: for the reconciler, whichever protocol asks for it.
+#: A change of the assignment. The reconciler carries it out, for every group protocol.
 Change: TypeAlias = Revoke | Lost | Assign
-#: What is sent to the coordinator, or done for it: for the protocol that has decided on it.
+#: A request to the coordinator, or work for one. The group protocol that decided on it carries it out.
 Request: TypeAlias = Exchange | SendHeartbeat | SendLeave
 Effect: TypeAlias = Change | Request | ForgetCoordinator | Fail | Complain
 
 
 @dataclass(frozen=True, slots=True)
 class SentCommit:
-    """An OffsetCommit that carried ``member``; not an effect: users and the auto-commit send it."""
+    """An OffsetCommit that named ``member``. It is no effect: the application and the auto-commit send it."""
 
     member: MemberToken
 
 
-#: What a coordinator can refuse.
+#: A request that the coordinator can refuse.
 Sent: TypeAlias = GroupRequest | SendHeartbeat | SentCommit
 
 
-# Events: what the user, the clock and the cluster did.
+# Events: what the application, the clock and the cluster did.
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The user wants these topics (none: to be in no group)."""
+    """The application subscribes to these topics; to none: it wants to be in no group."""
 
     topics: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """The user asked for records again: after ``max_poll_interval`` had been over, or after he had heard of a Fail.
+    """The application polled again after ``max_poll_interval`` had passed, or after a Fail was raised to it.
 
-    Else the PollClock is enough.
+    All other polls only set the PollClock.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Enforced:
-    """The user wants the group to assign anew. While it does, that is no news."""
+    """The application wants a rebalance. During a rebalance this changes nothing."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The consumer stops. ``leave_group``: whether it says so to the group; None: only a dynamic member does."""
+    """The consumer closes. ``leave_group``: whether it sends a LeaveGroup; None: only if it is a dynamic member."""
 
     leave_group: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The machine's deadline is here."""
+    """The machine's ``deadline`` has come."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsCounted:
-    """The newest metadata: number of partitions of each topic that the machine watches and that exists.
+    """The newest metadata: the number of partitions of each existing topic that the machine watches.
 
-    And whatever else an assignment depends on: any difference makes the one there is out of date.
+    ``counts`` also holds whatever else an assignment depends on. Any difference from what the current assignment is
+    based on makes that out of date.
     """
 
     counts: Mapping[str, object]
@@ -268,14 +272,14 @@ class PartitionsCounted:
 
 @dataclass(frozen=True, slots=True)
 class RevocationDone:
-    """The Revoke or Lost of ``step`` is done: nothing of it is read any more."""
+    """The Revoke or Lost of ``step`` is carried out: the consumer does not read its partitions any more."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The leader's assignment for each member, and the counts (see PartitionsCounted) that it is based on."""
+    """The group leader's assignment for each member, and the counts (see PartitionsCounted) that it is based on."""
 
     step: int
     assignments: Mapping[str, bytes]
@@ -284,7 +288,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The coordinator took this member into a generation."""
+    """The coordinator answered the JoinGroup: this member is in a new generation."""
 
     step: int
     generation_id: int
@@ -297,7 +301,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class MemberIdRequired:
-    """Join again under this id (KIP-394)."""
+    """The coordinator wants this member to join again under this id (KIP-394)."""
 
     step: int
     member_id: str
@@ -312,35 +316,35 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """A heartbeat was answered without complaint."""
+    """The coordinator answered a heartbeat without an error."""
 
     sent: SendHeartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The LeaveGroup of ``step`` was answered, or never will be."""
+    """The LeaveGroup of ``step`` was answered, or will never be answered."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unpolled:
-    """``max_poll_interval`` was over while the event loop was blocked, and ``member`` was taken out of the group."""
+    """``max_poll_interval`` passed while the event loop was blocked, and the watchdog thread made ``member`` leave."""
 
     member: MemberToken
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalancing:
-    """The group assigns anew: join again under the same identity."""
+    """The group rebalances: this member must join again, under the same identity."""
 
     sent: Sent
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityLost:
-    """The coordinator has given this member's partitions to others."""
+    """The coordinator does not count this member to the current generation, so others may own its partitions by now."""
 
     sent: Sent
     reason: str
@@ -349,7 +353,7 @@ class IdentityLost:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLost:
-    """``node_id`` is not the coordinator, or gave no answer. That says nothing about the membership."""
+    """``node_id`` says that it is not the coordinator, or not available. That says nothing about the membership."""
 
     sent: Sent
     node_id: int
@@ -358,9 +362,9 @@ class CoordinatorLost:
 
 @dataclass(frozen=True, slots=True)
 class NotNow:
-    """The coordinator cannot answer yet (it loads the group), or none is found: ask again later.
+    """The request failed in a way that may pass (the coordinator loads the group, none was found): retry later.
 
-    ``error``: why; None where there is nothing to tell anybody.
+    ``error``: the reason; None where there is nothing to report.
     """
 
     sent: Sent
@@ -369,16 +373,16 @@ class NotNow:
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """Asking again can only give the same answer."""
+    """The request failed in a way that a retry does not repair."""
 
     sent: Sent | Exchange
     error: KafkaError
 
 
-#: What somebody wants of the member: its user, or its group for the sake of topics that have changed.
+#: What the application wants of the member, or what changed topics require of a group leader.
 Wish: TypeAlias = Subscribed | Polled | Enforced | Leave | PartitionsCounted
-#: What the step under way has led to.
+#: The result of the step under way.
 Outcome: TypeAlias = RevocationDone | Computed | Joined | MemberIdRequired | Synced | Left
-#: Why a request has led to nothing.
+#: Why a request failed.
 Refusal: TypeAlias = Rebalancing | IdentityLost | CoordinatorLost | NotNow | Fatal
 Event: TypeAlias = Tick | Unpolled | Wish | Outcome | Alive | Refusal

@@ -1,4 +1,4 @@
-"""What the user of a group member wants: to read topics, or to leave; and whether he still comes back for records."""
+"""What the application wants of a group member: which topics, or to leave; and whether it still polls in time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from .events import PollClock
 
 
 class SubscriptionIntent:
-    """``topics`` are those that he subscribes to, ``told`` those that the newest JoinGroup named.
+    """``topics`` are those that the application subscribes to, ``told`` those that the newest JoinGroup named.
 
-    ``had_left``: he has unsubscribed from all topics, and the member has not got there yet.
-    Who does not come back for ``max_poll_interval`` seconds has stopped polling, until he does: he is in no group then.
+    ``leaves``: the consumer closes. ``had_left``: the application has unsubscribed from all topics, and the member has
+    not yet acted on that. An application that does not poll for ``max_poll_interval`` seconds has stopped polling:
+    until it polls again, its member is in no group.
     """
 
     def __init__(self, polls: PollClock, max_poll_interval: float) -> None:
@@ -27,21 +28,21 @@ class SubscriptionIntent:
 
     @property
     def goal(self) -> frozenset[str]:
-        """The topics that he wants to end up with."""
+        """The topics that the application wants to read in the end."""
         return frozenset() if self.leaves else self.topics
 
     @property
     def is_membership(self) -> bool:
-        """Whether he wants to be in the group at all."""
+        """Whether the application wants to be in the group at all, and polls in time for that."""
         return bool(self.topics) and not self.leaves and not self.has_stopped_polling
 
     @property
     def is_news(self) -> bool:
-        """Whether the group does not know it yet."""
+        """Whether the subscription differs from the one that the group knows."""
         return self.topics != self.told
 
     def unwanted(self, partitions: Iterable[TopicPartition]) -> AssignmentFailed | None:
-        """Return what is to be said of an assignment that holds topics which he does not subscribe to."""
+        """Return the error for an assignment with topics that the application does not subscribe to, else None."""
         foreign = {tp.topic for tp in partitions} - self.topics
         if not foreign:
             return None
@@ -54,20 +55,20 @@ class SubscriptionIntent:
 
     @property
     def poll_limit(self) -> float:
-        """When he must have come back."""
+        """When the application must have polled again."""
         return self._polls.last + self.max_poll_interval
 
     def time_passes(self, now: float) -> None:
-        """Whoever waits for records is polling all the time."""
+        """An application that waits inside a poll is polling all the time."""
         if self._polls.waiting:
             self._polls.last = now
 
     def begins(self, now: float) -> None:
-        """The time to come back counts from here on."""
+        """``max_poll_interval`` counts from ``now`` on, because the member begins to join."""
         self._polls.last = now
 
     def stop_polling(self) -> str:
-        """He did not come back; return what is to be said of that."""
+        """The application did not poll in time. Return the reason to name to the coordinator."""
         self.has_stopped_polling = True
         limit = f"max_poll_interval_ms={self.max_poll_interval * 1e3:.0f}"
         return f"it was not polled for {limit}: poll more often, process less at a time, or raise that limit"

@@ -1,4 +1,4 @@
-"""What is said for a member whose event loop is late, and when: the decisions of a thread that watches the loop."""
+"""What the watchdog thread does, and when, for a member whose event loop is blocked: heartbeats, then a LeaveGroup."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Final, TypeAlias
 
 from .events import MemberToken
 
-# Less than this is no blocked loop, only a slow one: it will send its heartbeat itself.
+# Seconds. A loop that is late by less is not blocked, only slow: it will send its heartbeat itself.
 _LEAST_GRACE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatPlan:
-    """All that one must know of a membership to speak for it. Times in seconds.
+    """What the watchdog thread needs to know of a membership to send its heartbeats. Times in seconds.
 
-    due                when the loop is to send its next heartbeat
+    due                when the loop must send its next heartbeat
     grace              how much later than that the loop counts as blocked
-    interval           between two heartbeats
-    max_poll_interval  for so long after its last poll a member is spoken for, then it leaves
+    interval           time between two heartbeats
+    max_poll_interval  the thread sends heartbeats for this long after the last poll, then it makes the member leave
     """
 
     member: MemberToken
@@ -30,30 +30,30 @@ class HeartbeatPlan:
 
     @property
     def first_look(self) -> float:
-        """Nothing is to be done before then."""
+        """The thread has nothing to do before this time."""
         return self.due + self.grace / 2
 
 
 def least_rest(interval: float, session_timeout: float) -> float:
-    """How long after the answer to a JoinGroup nothing is to be done, at least."""
+    """For how many seconds after the answer to a JoinGroup the thread has nothing to do, at least."""
     return interval + grace_of(interval, session_timeout) / 2
 
 
 def grace_of(interval: float, session_timeout: float) -> float:
-    """A quarter of what the session has left when a heartbeat is due: 10.5 s with the default options.
+    """Return a quarter of what the session has left when a heartbeat is due: 10.5 s with the default options.
 
-    There is no hurry, and a loop that is only slow, with many consumers on it perhaps, is not helped by threads.
+    There is no hurry. And threads do not help a loop that is only slow, perhaps because it runs many consumers.
     """
     return max(_LEAST_GRACE, (session_timeout - interval) / 4)
 
 
 @dataclass(slots=True)
 class Seen:
-    """What the watching thread has seen and done.
+    """What the watchdog thread has seen and done. Times in seconds.
 
     loop_alive  when the loop last gave a sign of life
-    asked       when it was last asked for one
-    spoken      when something was last said in its place
+    asked       when the thread last asked the loop for one
+    spoken      when the thread last sent a heartbeat in place of the loop
     """
 
     loop_alive: float
@@ -67,14 +67,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """There is nothing to do until then."""
+    """Do nothing until then."""
 
     until: float
 
 
 @dataclass(frozen=True, slots=True)
 class AskLoop:
-    """Ask the loop for a sign of life."""
+    """Ask the loop for a sign of life, by a callback that it has to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +84,18 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class SayGoodbye:
-    """The loop is blocked, and the user has not polled for max_poll_interval: leave the group for it."""
+    """The loop is blocked, and the application has not polled for max_poll_interval: send a LeaveGroup."""
 
 
 NextStep: TypeAlias = Rest | AskLoop | Beat | SayGoodbye
 
 
 def next_step(plan: HeartbeatPlan, seen: Seen, polled: float, now: float) -> NextStep:
-    """What to do at ``now``, for a user who polled at ``polled``.
+    """Return what the thread does at ``now``, where the application last polled at ``polled``.
 
-    A loop that is not blocked sends its heartbeat when that is due, which brings another vigil, or has one under way
-    that is not answered yet. So a healthy loop is never asked, one with a slow coordinator once per interval, and only
-    who does not answer is spoken for.
+    A loop that is not blocked sends its heartbeat when that is due, and then the thread gets a new heartbeat plan; or
+    its last heartbeat is not answered yet. So the thread never asks a healthy loop for a sign of life. It asks one with
+    a slow coordinator once per interval. It sends heartbeats only for a loop that does not give the sign.
     """
     if not seen.unanswered:
         ask_at = max(plan.due, seen.loop_alive) + plan.grace / 2
@@ -107,7 +107,7 @@ def next_step(plan: HeartbeatPlan, seen: Seen, polled: float, now: float) -> Nex
         return Rest(blocked_at)
     limit = polled + plan.max_poll_interval
     if limit <= now:
-        # A static member may be back within its session timeout (KIP-345), so it only falls silent.
+        # A static member may be back within its session timeout (KIP-345): it only stops its heartbeats.
         return SayGoodbye() if plan.member.group_instance_id is None else Rest(math.inf)
     beat_at = seen.spoken + plan.interval if seen.spoken >= seen.asked else now
     return Beat() if beat_at <= now else Rest(min(beat_at, limit))

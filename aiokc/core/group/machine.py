@@ -1,4 +1,4 @@
-"""What one group protocol is to its driver: a machine that decides, and what another thread can say for the member."""
+"""The interfaces that a group protocol implements: GroupMachine for decisions, Keepalive for the watchdog thread."""
 
 from __future__ import annotations
 
@@ -12,69 +12,69 @@ from .loop_watch import HeartbeatPlan
 
 
 class GroupMachine(Protocol):
-    """A group membership: every decision of one protocol, without a socket and without a clock."""
+    """The membership state machine of one group protocol: it makes every decision, without a socket or a clock."""
 
     def on(self, event: Event, now: float) -> list[Effect]:
-        """Take in what happened at ``now`` (monotonic seconds); return what to do, in order."""
+        """Handle an event that happened at ``now`` (monotonic seconds). Return the effects to perform, in order."""
         ...
 
     @property
     def deadline(self) -> float:
-        """When the next Tick is due; infinity where nothing is."""
+        """When the machine needs the next Tick; infinity where it needs none."""
         ...
 
     @property
     def member(self) -> MemberToken:
-        """Who this member is at the moment."""
+        """The current member id and generation."""
         ...
 
     @property
     def last_member(self) -> MemberToken:
-        """Who this member was in the newest generation that it has been in, whether that is over or not."""
+        """The member id and generation of the newest generation that this member was in, even if it has ended."""
         ...
 
     @property
     def plan(self) -> HeartbeatPlan | None:
-        """What one has to know to speak for this member while the event loop cannot; None where nothing is to be said.
+        """What the watchdog thread needs to send heartbeats for a blocked loop; None where it must send nothing.
 
-        It is for the newest event only. While a JoinGroup is under way there is none: the old generation is over, and
-        the new one has no number yet.
+        A plan is valid until the next event. While a JoinGroup is under way there is none: the old generation is over,
+        and the new one has no number yet.
         """
         ...
 
     @property
     def has_left(self) -> bool:
-        """Whether Leave is done with."""
+        """Whether a Leave has been carried out to its end."""
         ...
 
     @property
     def has_failed(self) -> bool:
-        """Whether it was told of something Fatal. A Polled lets it try again, where that can help."""
+        """Whether a Fatal has ended the membership. A Polled makes the machine try again, where that can help."""
         ...
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether it is on its way from a JoinGroup to the assignment that this leads to."""
+        """Whether the member is between a JoinGroup and the assignment that follows from it."""
         ...
 
     @property
     def needs_poll(self) -> bool:
-        """Whether it waits for a Polled, because the user had stopped asking for records."""
+        """Whether the machine waits for a Polled, because the application has stopped polling."""
         ...
 
     @property
     def is_settling(self) -> bool:
-        """Whether it is on its way to an assignment, from the first partition that it hands over on."""
+        """Whether the member is on its way to an assignment. That begins when it starts to give up partitions."""
         ...
 
     def commit_token(self) -> MemberToken:
-        """Return whom a commit may come from now. Raises CommitFailed, or BrokerError with REBALANCE_IN_PROGRESS."""
+        """Return the member that a commit must name. Raises CommitFailed, or BrokerError with REBALANCE_IN_PROGRESS."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request in the version that the broker speaks, and the event that its answer means."""
+    """A request type, how to build it in a version that the broker speaks, and which event its answer means."""
 
     request: type[Request[Any]]
     build: Callable[[int], Request[Any]]
@@ -82,15 +82,18 @@ class Question:
 
 
 class Keepalive(Protocol):
-    """What a thread can say for a member whose event loop is blocked: values only, so that no thread can do harm."""
+    """The requests that the watchdog thread sends for a member whose event loop is blocked.
+
+    It holds immutable values only, so that the thread can use it safely.
+    """
 
     @property
     def group_id(self) -> str: ...
 
     def heartbeat(self, sent: SendHeartbeat) -> Question:
-        """Say that the member is alive. The answer's event is told to the loop when that is back."""
+        """Return the heartbeat. The loop handles the event of its answer once it runs again."""
         ...
 
     def goodbye(self, sent: SendLeave) -> Question:
-        """Say that the member leaves. The answer means nothing: it has left."""
+        """Return the LeaveGroup. Its answer means no event: the member has left in any case."""
         ...

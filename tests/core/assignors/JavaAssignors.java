@@ -18,9 +18,9 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * What Apache Kafka's own assignors give out. A case is a line,
+ * Prints what Apache Kafka's own assignors assign. A case is a line,
  * assignor;topic=replica+replica/replica/...,...;member|instance|topic,...|rack;...
- * where each partition is a list of the racks of its replicas ("-": none), and so is its answer:
+ * where each partition is a list of the racks of its replicas ("-": none). Its answer is a line:
  * member:topic-partition,...;...
  */
 public class JavaAssignors {

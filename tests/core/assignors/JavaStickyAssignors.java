@@ -19,10 +19,10 @@ import org.apache.kafka.clients.consumer.internals.AbstractStickyAssignor;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * What Apache Kafka's own sticky assignors give out. A case is a line:
+ * Prints what Apache Kafka's own sticky assignors assign. A case is a line:
  * assignor;topic=partitions,...;member|generation|topic,...|owned topic-partition,...|user data in hex;...
- * and so is its answer: member:topic-partition,...;...
- * A line userdata;generation;topic-partition,... is answered with the user data of such a member of a sticky group.
+ * Its answer is a line: member:topic-partition,...;...
+ * The answer to a line userdata;generation;topic-partition,... is the user data of such a member with "sticky".
  */
 public class JavaStickyAssignors {
     public static void main(String[] arguments) throws Exception {

@@ -1,4 +1,4 @@
-"""Groups for the tests of the sticky assignors, in short."""
+"""A short notation of groups, for the tests of the sticky assignors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def partitions(text: str) -> list[TopicPartition]:
 
 
 def member(topics: Iterable[str], held: Iterable[TopicPartition] = (), generation_id: int = 5) -> MemberSubscription:
-    """A member that says the same in its user data (sticky) and its subscription (cooperative-sticky)."""
+    """A member that claims ``held`` in its user data (for sticky) and in its subscription (for cooperative-sticky)."""
     held = tuple(held)
     return MemberSubscription(frozenset(topics), held, generation_id, sticky_user_data(Claim(held, generation_id)))
 
 
 def group(**said: str) -> dict[str, MemberSubscription]:
-    """c0="AB: A0 B1 @4" -> a member that subscribes to A and B and held A-0 and B-1 in generation 4 (else 5)."""
+    """c0="AB: A0 B1 @4" -> a member that subscribes to A and B and owned A-0 and B-1 in generation 4 (default: 5)."""
     members = {}
     for member_id, text in said.items():
         topics, _, held = text.partition(":")

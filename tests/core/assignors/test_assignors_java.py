@@ -1,4 +1,4 @@
-"""Our assignors beside Apache Kafka's own, on random groups."""
+"""The range and roundrobin assignors give the same result as Apache Kafka's own, on random groups."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CASES = 1_000
 
 
 class Case:
-    """A random group: up to 9 members of which some are static, up to 5 topics of which some do not exist.
+    """A random group: up to 9 members, some of them static, and up to 5 topics, some of which do not exist.
 
-    In half of the groups with range, members have racks, and partitions have replicas in some racks; few different
-    counts, so that there are topics to co-partition.
+    In three of five groups, members have racks, and partitions have replicas in some racks. Partition counts differ
+    little, so that there are topics to co-partition.
     """
 
     def __init__(self, random: Random) -> None:

@@ -1,4 +1,4 @@
-"""The sticky assignors by example. Where today's Kafka gives another result than older ones, the test says so."""
+"""The sticky assignors by example. The tests name the results that differ between today's Kafka and older ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .sticky_groups import group, member, partitions, short
 
 NINE = {"A": 5, "B": 4}
 
-# Members that subscribe alike
+# Members that subscribe to the same topics
 
 
 def test_a_fresh_group_that_subscribes_alike_is_dealt_the_partitions_in_turn() -> None:
@@ -118,13 +118,13 @@ def test_a_member_that_gave_up_a_topic_gives_up_its_partitions_and_all_is_balanc
 
 
 def test_partitions_that_are_gone_are_dropped() -> None:
-    """Java looks at the topic only, and would go on assigning A3."""
+    """Java only checks that the topic exists, and would go on assigning A3."""
     assert short(assign_sticky({"A": 2, "B": 1}, group(c0="A: A0 A3", c1="AB: A1 B0"))) == {"c0": "A0", "c1": "A1 B0"}
     assert short(assign_sticky({"A": 2}, group(c0="AC: A0 A3 C7", c1="AC: A1"))) == {"c0": "A0", "c1": "A1"}
 
 
 def test_what_was_free_moves_before_anything_that_somebody_holds() -> None:
-    """a has one too many, and C3 came last: that one goes on to f, and not C0."""
+    """Member a has one partition too many, and got C3 last. So C3 goes on to f, and not C0."""
     held = group(a="AC: C0 C5", e="A", f="BC", h="AB: A3 B1", i="B", k="ABC: C6", l="C: C4")
     assigned = short(assign_sticky({"A": 4, "B": 2, "C": 7}, held))
     assert (assigned["a"], assigned["f"]) == ("C0 C5", "C1 C3")
@@ -141,13 +141,13 @@ def test_a_partition_that_must_move_goes_back_to_its_previous_owner() -> None:
 
 
 def test_a_previous_owner_that_gave_up_the_topic_does_not_get_it_back() -> None:
-    """Java's does, and that member never reads it."""
+    """In Java it does get it back, and never reads it."""
     assigned = short(assign_sticky({"A": 4, "B": 1}, group(c0="A: A0 A1 A2 A3", c1="B: A0 @4", c2="A")))
     assert assigned == {"c0": "A2 A3", "c1": "B0", "c2": "A0 A1"}
 
 
 def test_a_member_takes_its_partition_back_rather_than_another_of_the_same_topic() -> None:
-    """k gives A1 to j, then j is the one with too much: A1 goes back, and not A0, which j would have had to swap."""
+    """k gives A1 to j; then j has too many. A1 goes back, and not A0: else A1 had moved for nothing."""
     held = group(d="B: B1", f="B", h="B", j="AB: A2", k="AB: A1 A3 B0 B2")
     assert short(assign_sticky({"A": 4, "B": 3}, held)) == {"d": "B1", "f": "B0", "h": "B2", "j": "A0 A2", "k": "A1 A3"}
 
@@ -157,7 +157,7 @@ def test_a_member_whose_topics_nobody_else_reads_keeps_them_whatever_its_load() 
     assert assigned == {"c0": "A0 A1 A2 A3 A4 A5 A6 A7 A8", "c1": "B0", "c2": "B1"}
 
 
-# Both
+# Both algorithms
 
 
 @pytest.mark.parametrize("assign", [assign_sticky, assign_cooperative_sticky])
@@ -177,7 +177,7 @@ def test_members_are_in_the_order_of_their_ids_as_strings() -> None:
 
 
 def test_a_partition_is_handed_over_in_two_rounds() -> None:
-    """KIP-429: given up in the first, assigned in the second; what does not move is never interrupted."""
+    """KIP-429: the first round gives it up, the second assigns it. Partitions that do not move are read on."""
     first = assign_cooperative_sticky({"P": 6}, group(c1="P: P0 P1 P2", c2="P: P3 P4 P5", c3="P"))
     assert short(first) == {"c1": "P0 P1", "c2": "P3 P4", "c3": ""}
     second = assign_cooperative_sticky({"P": 6}, {name: member("P", held, 6) for name, held in first.items()})
@@ -201,7 +201,7 @@ def test_a_double_claim_is_held_back_where_members_subscribe_differently_too() -
 
 
 def test_a_partition_does_not_go_to_a_member_only_because_it_once_had_it() -> None:
-    """c1 claims T2 from a generation that is over, c0 reads it: c1 gets it after c0 has given it up."""
+    """c1 claims T2 from an older generation, and c0 reads it. c1 gets it after c0 has given it up."""
     claimed = group(c0="T: T0 T1 T2", c1="T: T2 @4")
     assert short(assign_sticky({"T": 3}, claimed)) == {"c0": "T0 T1", "c1": "T2"}
     assert short(assign_cooperative_sticky({"T": 3}, claimed)) == {"c0": "T0 T1", "c1": ""}

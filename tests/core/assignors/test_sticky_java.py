@@ -1,8 +1,9 @@
-"""Our sticky assignors beside Apache Kafka's own, on random groups that have seen better days.
+"""The sticky assignors give the same result as Apache Kafka's own, on random groups with old and double claims.
 
-Java takes members in the order of a hash map; with ids of one small letter that is the order of the ids, so the two
-agree to the partition. Left out is what we do otherwise on purpose (test_sticky.py): claims of stale members to topics
-that they gave up and, where subscriptions differ, claims of cooperative members that collide.
+Java takes members in the order of a hash map. With ids of one small letter that is the order of the ids, so the two
+agree in every partition. The groups leave out where aiokc differs on purpose (test_sticky.py): claims of stale members
+to topics that they do not subscribe to any more and, where subscriptions differ, colliding claims of cooperative
+members.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def cases() -> dict[str, list[Case]]:
 
 @pytest.fixture(scope="module")
 def answers(cases: dict[str, list[Case]]) -> dict[str, list[str]]:
-    """What Java says to all of them, and of user data; one process says it all, since it takes seconds to start."""
+    """Java's answers to all cases, and its user data. One process gives all, because Java takes seconds to start."""
     asked = {assignor: list(map(str, some)) for assignor, some in cases.items()}
     asked["user data"] = [f"userdata;42;{','.join(map(str, HELD))}", "userdata;1;"]
     said = iter(ask_java([line for lines in asked.values() for line in lines]))
@@ -58,7 +59,7 @@ def ask_java(lines: Sequence[str]) -> list[str]:
 
 
 class Case:
-    """A random group: up to 9 members, with or without the same topics, and claims that are old, double or lopsided."""
+    """A random group: up to 9 members, with or without the same topics, and old, double or lopsided claims."""
 
     def __init__(self, random: Random, assignor: str) -> None:
         self.assignor = assignor
@@ -109,9 +110,9 @@ def parsed(answer: str) -> dict[str, set[str]]:
 
 
 def javas_choice(movements: sticky_general._Movements, tp: TopicPartition, owner: str, target: str) -> TopicPartition:
-    """Which partition goes back instead of ``tp``: Java takes the first of a hash set, and follows ``tp``'s own path.
+    """Return the partition that Java moves back instead of ``tp``: the first of a hash set, by ``tp``'s own path.
 
-    The only other choice we make is the smallest partition of those that ``owner`` itself has from ``target``.
+    Only here does aiokc choose otherwise: it takes the smallest partition of those that ``owner`` has from ``target``.
     """
 
     def bucket(one: TopicPartition) -> int:

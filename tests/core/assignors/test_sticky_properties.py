@@ -19,7 +19,8 @@ TOPICS = "ABCD"
 ids = st.text("abc019", min_size=1, max_size=3)
 some_counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 9))
 some_topics = st.frozensets(st.sampled_from(TOPICS))
-# Also what no honest member says: partitions that do not exist, that it does not subscribe to, that others claim too.
+# With claims that no correct member makes: to partitions that do not exist, that it does not subscribe to, or that
+# other members claim, too.
 some_partitions = st.frozensets(st.builds(TopicPartition, st.sampled_from(TOPICS + "X"), st.integers(-1, 10)))
 any_group = st.dictionaries(ids, st.builds(member, some_topics, some_partitions, st.integers(0, 3)), min_size=1)
 alike = st.builds(
@@ -124,7 +125,7 @@ def test_cooperative_members_that_subscribe_alike_are_done_after_two_rounds(
 
 @given(counts=some_counts, members=groups)
 def test_cooperative_rebalancing_ends(counts: dict[str, int], members: dict[str, MemberSubscription]) -> None:
-    """Nearly always after two rounds; a third is for the balance that only shows once all is assigned."""
+    """Nearly always after two rounds. A third one balances what only shows once all partitions are assigned."""
     for generation_id in range(4, 9):
         assignment = assign_cooperative_sticky(counts, members)
         if Counter(tp for held in assignment.values() for tp in held) == all_partitions(counts, members):

@@ -1,4 +1,4 @@
-"""When a thread speaks for a member whose event loop is late: from values alone."""
+"""When the watchdog thread sends heartbeats for a member whose event loop is blocked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VIGIL = HeartbeatPlan(MEMBER, due=103.0, grace=1.5, interval=3.0, max_poll_inter
 
 
 def watched(plan: HeartbeatPlan, seen: Seen, until: float, polled: float = 100.0) -> list[tuple[float, NextStep]]:
-    """What a thread does from ``seen.loop_alive`` on, for a loop that never gives a sign of life again."""
+    """What the thread does from ``seen.loop_alive`` on, for a loop that never gives a sign of life again."""
     now = seen.loop_alive
     done: list[tuple[float, NextStep]] = []
     while now < until:
@@ -118,7 +118,7 @@ def test_nothing_is_to_be_done_before_the_first_look() -> None:
 
 
 def test_of_heartbeats_that_come_sooner_than_usual_the_vigil_knows_nothing() -> None:
-    """They are in no hurry: the session has just begun. And a thread need not be woken for each assignment."""
+    """The session has just begun, so there is no hurry, and the thread need not be woken for each assignment."""
     heartbeats = Heartbeats(3.0, 45.0, Backoff(0.1, 1.0, Random(1)))
     heartbeats.start(100.0)
     plan = heartbeats.plan(MEMBER, 300.0)

@@ -1,1 +1,1 @@
-"""The classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+"""Membership by the classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""

@@ -1,7 +1,7 @@
-"""What the classic group protocol carries inside its bytes: what a member wants and has, and what it gets.
+"""The subscription and the assignment of a member as bytes inside JoinGroup and SyncGroup: how to write and read them.
 
-An int16 with the version stands before each message, and a newer version begins like the newest one known here:
-versions only ever append fields.
+An int16 with the version comes before each message. Versions only ever append fields, so a version newer than those
+known here is read as the newest known one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def write_subscription(member: MemberSubscription) -> bytes:
 
 
 def read_subscription(metadata: bytes, group_instance_id: str | None) -> MemberSubscription:
-    """Raises MalformedResponse."""
+    """Return what a member told the group when it joined. Raises MalformedResponse."""
     message = _without_version(ConsumerProtocolSubscription, metadata)
     return MemberSubscription(
         frozenset(message.topics),
@@ -66,7 +66,7 @@ def write_assignment(assignment: Assignment) -> bytes:
 
 
 def read_assignment(data: bytes) -> Assignment:
-    """Raises MalformedResponse. Partitions that are named twice are there once."""
+    """Return a member's assignment, each partition once, even if named twice. Raises MalformedResponse."""
     message = _without_version(ConsumerProtocolAssignment, data)
     partitions = dict.fromkeys(
         TopicPartition(topic.topic, number) for topic in message.assigned_partitions for number in topic.partitions

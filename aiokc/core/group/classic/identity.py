@@ -1,4 +1,4 @@
-"""Who a member is to its group at the moment: which answers still concern it, and on whose behalf it may commit."""
+"""The member id and generation of a classic group member: which answers still concern it, and when it may commit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ..events import Alive, Event, MemberToken, Outcome, Refusal, SendHeartbeat,
 
 
 class Identity:
-    """The member id and the generation that the coordinator has given, and after that is lost, why.
+    """The member id and generation that the coordinator has given; after they are lost, ``why_outside``.
 
-    ``last`` is who this member was in the newest generation that it has been in.
-    ``may_leave``: whether it tells the group when it goes. A static member does not, unless its user asks for it
-    (KIP-345, KIP-1092): it may be back before it is missed.
+    ``last`` is the member in the newest generation that it has been in.
+    ``may_leave``: whether it sends a LeaveGroup when it leaves. A static member does not (KIP-345), because it may be
+    back before its session ends, unless the application asks for it (KIP-1092).
     """
 
     def __init__(self, group_instance_id: str | None) -> None:
@@ -30,7 +30,7 @@ class Identity:
 
     @property
     def says_goodbye(self) -> bool:
-        """Whether there is a LeaveGroup to be sent for it."""
+        """Whether the member sends a LeaveGroup if it leaves now."""
         return self.may_leave and bool(self.member.member_id)
 
     def become(self, generation_id: int, member_id: str) -> None:
@@ -43,10 +43,13 @@ class Identity:
         self.why_outside = reason
 
     def concerns(self, event: Event, step: int, *, is_joining: bool) -> bool:
-        """Whether ``event`` is no late answer: one to an older ``step``, or to who this member was before."""
+        """Return whether ``event`` concerns this member now.
+
+        A late answer does not: one to an older ``step``, or to an older member id or generation.
+        """
         if isinstance(event, Outcome):
             return event.step == step
-        # While it joins, the coordinator's answer to that decides, and nothing said before.
+        # While the member joins, only the answer to its JoinGroup decides, and no answer to an earlier request.
         is_settled = self.in_generation and not is_joining
         if isinstance(event, Alive | Refusal):
             if isinstance(event.sent, SendHeartbeat | SentCommit):
@@ -55,7 +58,7 @@ class Identity:
         return not isinstance(event, Unpolled) or (is_settled and event.member == self.member)
 
     def commit_token(self, *, is_valid: bool) -> MemberToken:
-        """Return whom a commit may come from; ``is_valid``: the coordinator takes commits of this generation."""
+        """Return the member that a commit must name. ``is_valid``: the coordinator takes commits of this generation."""
         if self.in_generation and is_valid:
             return self.member
         if self.in_generation:

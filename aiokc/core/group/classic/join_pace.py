@@ -1,4 +1,4 @@
-"""When a member sends its next JoinGroup: at once as a rule, and in growing intervals where that leads nowhere."""
+"""When a classic group member sends its next JoinGroup: at once at first, after growing pauses where joins fail."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 
 from ...backoff import Backoff
 
-# Joins in one rebalance that are sent without a pause: the first, and one each for REBALANCE_IN_PROGRESS from
-# SyncGroup and for an identity that the coordinator does not know any more. Whoever needs more is not in a hurry.
+# So many joins of one rebalance are sent without a pause: the first, one after REBALANCE_IN_PROGRESS from SyncGroup,
+# and one after the coordinator did not know the member any more. Any further one has no hurry.
 _PROMPT: Final = 3
 
 
 class JoinPace:
-    """``due`` is when a JoinGroup that was put off goes out; infinity where none was."""
+    """``due`` is when a JoinGroup that was put off must be sent; infinity where none was put off."""
 
     def __init__(self, backoff: Backoff) -> None:
         self._backoff = backoff
@@ -21,7 +21,7 @@ class JoinPace:
         self.due = math.inf
 
     def at_once(self) -> bool:
-        """Whether one may go out now. It counts as sent then."""
+        """Return whether a JoinGroup may be sent now. If so, it counts as sent."""
         if self._prompt == 0:
             return False
         self._prompt -= 1
@@ -34,5 +34,5 @@ class JoinPace:
         self.due = math.inf
 
     def rebalance_is_over(self) -> None:
-        """The next rebalance begins without a pause."""
+        """The first joins of the next rebalance are again sent without a pause."""
         self._prompt = _PROMPT

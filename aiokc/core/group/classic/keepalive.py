@@ -1,4 +1,4 @@
-"""What a thread says for a member of a classic group: Heartbeat and LeaveGroup, and what their answers mean."""
+"""The classic group's Keepalive: the Heartbeat and LeaveGroup that the watchdog thread sends for a blocked loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..events import Event, SendHeartbeat, SendLeave
 from ..machine import Question
 from .messages import ClassicGroup
 
-_NO_NODE: Final = -1  # whichever: the loop looks for the coordinator by itself
+_NO_NODE: Final = -1  # no broker: so no answer here makes the loop look up its coordinator anew
 
 
 @dataclass(frozen=True, slots=True)

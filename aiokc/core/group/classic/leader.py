@@ -1,4 +1,4 @@
-"""What the leader of a group does: run the assignor that the members have agreed on, and check what it says."""
+"""The group leader's assignment: run the assignor that the members have agreed on, and check its result."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from .embedded import write_assignment
 
 
 def assign_group(assignor: Assignor, group: Group, protocol: RebalanceProtocol) -> dict[str, bytes]:
-    """Return what SyncGroup carries for each member. ``protocol``: how this member rebalances, and so the others do.
+    """Return the assignment of each member, as SyncGroup carries it. ``protocol``: how all members rebalance.
 
-    Raises AssignmentFailed for whatever the assignor raises, and for an assignment that nobody could obey.
+    Raises AssignmentFailed for whatever the assignor raises, and for an assignment that the members could not carry
+    out.
     """
     try:
         answered = assignor.assign(group)
@@ -26,7 +27,7 @@ def assign_group(assignor: Assignor, group: Group, protocol: RebalanceProtocol) 
         return {member_id: write_assignment(assigned.get(member_id, nothing)) for member_id in group.members}
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # an assignor may be anybody's code, and GeneratorExit would end the background
+    except BaseException as error:  # an assignor may be anyone's code; its GeneratorExit would end our tasks
         raise AssignmentFailed(f"assignor {assignor.name!r} failed: {error!r}") from error
 
 
@@ -50,9 +51,11 @@ def _check(group: Group, assigned: Mapping[str, Assignment]) -> None:
 
 
 def _check_cooperative(group: Group, assigned: Mapping[str, Assignment]) -> None:
-    """What somebody still reads goes to nobody else. Who says so with an old generation has lost it already.
+    """Raise ValueError where a partition goes to one member while another member still reads it.
 
-    Before KIP-792 members do not say their generation: of what two of them claim, the assignor may know more.
+    Only claims of the newest generation count: a member that claims a partition with an older one has lost it already.
+    Members older than KIP-792 do not name their generation. Where two of them claim one partition, the assignor may
+    know better than this check, so neither claim counts.
     """
     newest = max((member.generation_id for member in group.members.values()), default=-1)
     current = {member_id: member for member_id, member in group.members.items() if member.generation_id == newest}

@@ -1,4 +1,4 @@
-"""Where a member of a classic group stands: all that it remembers, and what can be asked of it without moving it."""
+"""Everything that a classic group member's state machine remembers, and the properties that its driver reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .watched_topics import WatchedTopics
 
 
 class MemberState:
-    """What a GroupMachine tells its driver, but for ``on``, which moves it. Times in seconds."""
+    """All of the classic GroupMachine but ``on``, which changes its state (see Membership). Times in seconds."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class MemberState:
         self._leading = WatchedTopics()
         self._may_try_again = False
 
-    # What the driver looks at
+    # Read by the driver
 
     @property
     def member(self) -> MemberToken:
@@ -67,7 +67,7 @@ class MemberState:
 
     @property
     def watched_topics(self) -> frozenset[str]:
-        """The topics whose partition counts it wants to hear of: those of the whole group, while it leads that."""
+        """The topics whose partition counts the member wants: all of its group while it leads that, else none."""
         return self._leading.topics
 
     @property
@@ -91,12 +91,12 @@ class MemberState:
         return self._intent.is_membership and self.state in State.REVOKING | REBALANCING
 
     def commit_token(self) -> MemberToken:
-        # A coordinator that waits for the members to join still takes commits of the generation before: what a
-        # cooperative member keeps is not waited for at its revocation, so its commits go on meanwhile.
+        # While the coordinator waits for members to join, it still takes commits of the previous generation. A
+        # revocation does not wait for the partitions that a cooperative member keeps, so their commits go on meanwhile.
         keeps = self.state is State.JOINING and bool(self._held.owned)
         return self._identity.commit_token(is_valid=self.state in COMMITS or keeps)
 
-    # What its moves look at
+    # Read by Membership
 
     @property
     def _beats(self) -> bool:
@@ -104,12 +104,12 @@ class MemberState:
 
     @property
     def _poll_limit(self) -> float:
-        """When the user must have polled: whoever joins or holds something for him is bound by it."""
+        """When the application must have polled; infinity where the member neither joins nor owns partitions for it."""
         revoking = self.state is State.REVOKING and self._identity.in_generation and not self._intent.leaves
         return self._intent.poll_limit if revoking or self.state in JOINING_OR_IN else math.inf
 
     def _enter(self, state: State) -> None:
-        """From here on, answers to earlier steps are stale."""
+        """Change the state. From here on, answers to earlier steps are stale."""
         self.state = state
         self._step += 1
 

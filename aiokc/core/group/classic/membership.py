@@ -1,19 +1,19 @@
-"""Membership in a group by the classic protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup).
+"""The state machine of a classic group member: how each event changes its state, and which effects follow.
 
-transitions.py says which events can happen in which state and where they can lead; everything else raises. What is
-held while all this goes on, and what has to go when, is in owned_partitions.py; what is remembered and can be asked, in
-member_state.py. Three rules explain most of what follows:
+transitions.py says which events can happen in which state, and which states they can lead to; any other raises.
+owned_partitions.py holds the member's partitions, and decides which of them it must give up when. member_state.py holds
+everything that the machine remembers, and answers the driver's questions. Three rules explain most of what follows:
 
-A rebalance waits for its members, so a member that still has something to hand over (REVOKING) goes on with its
-heartbeats until it really asks to join; while the JoinGroup is parked the coordinator needs none; from its answer on
-it does again.
+1. The coordinator waits for all members in a rebalance. So a member that still gives up partitions (REVOKING) goes on
+with its heartbeats until it sends its JoinGroup. While the coordinator holds the JoinGroup back, it needs no
+heartbeats. From its answer on it needs them again.
 
-Whatever a member says that it owns, it says with the newest generation that it was told of: a leader believes no
-older one. So an assignment that is out of date when it arrives can be passed over: what it gave was never taken, and
-what it took away is still claimed.
+2. A member names the partitions that it owns together with the newest generation that it knows, because a group leader
+does not believe an older one. So the member can ignore an assignment that is out of date when it arrives: it never took
+what that gave, and it still claims what that took away.
 
-Only the coordinator's own word takes partitions away (IdentityLost). A broken connection or a coordinator that moved
-says nothing about the membership: look for the coordinator, keep the generation.
+3. Only the coordinator takes partitions away (IdentityLost). A broken connection, or a coordinator that moved, says
+nothing about the membership: the member looks up the coordinator and keeps its generation.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from .transitions import JOINING_OR_IN, NEXT, State
 
 
 class Membership(MemberState):
-    """A member of one group, by the classic protocol: how it moves. Times in seconds."""
+    """The GroupMachine of the classic protocol: it handles events. Times in seconds."""
 
     # Events
 
@@ -151,7 +151,7 @@ class Membership(MemberState):
             case Fatal():
                 return self._fail(event, now)
 
-    # What the user wants
+    # What the application wants
 
     def _on_subscribed(self, topics: frozenset[str], now: float) -> list[Effect]:
         leaves_all = bool(self._intent.topics) and not topics
@@ -164,14 +164,15 @@ class Membership(MemberState):
         is_news = self.state is State.STABLE and self._intent.is_news
         if is_news or (self.state in JOINING_OR_IN and not topics):
             return self._give_up(now)
-        # A revocation under way may be of less, and wait for a user who holds nothing any more. That he may subscribe
-        # anew before it is over changes nothing: what he had is not his since then.
+        # unsubscribe() takes all partitions from the application. A revocation under way may be of fewer, and wait for
+        # the application to process records that it does not hold any more, so a revocation of all replaces it. If the
+        # application subscribes anew before that is over, the member must still not claim what was taken away.
         revokes = self.state is State.REVOKING and self._identity.in_generation and not self._intent.leaves
         if revokes and leaves_all and self._held.owned:
             return self._give_up(now)
-        if self.state is State.FAILED and not topics:  # he wants nothing of this group: what he wants next is news
+        if self.state is State.FAILED and not topics:  # the next subscription is a new attempt
             return self._resume(now)
-        return []  # the next JoinGroup says it
+        return []  # the next JoinGroup names the new topics
 
     def _on_polled(self, now: float) -> list[Effect]:
         if self.state is State.FAILED and self._may_try_again:
@@ -184,37 +185,37 @@ class Membership(MemberState):
             self._identity.may_leave = event.leave_group
         if self.state is State.FAILED:
             return self._resume(now)
-        # A loss, and a revocation of nothing, are not waited for by anybody: their Released comes by itself.
+        # A loss, and a revocation of nothing, wait for nothing: their RevocationDone comes by itself.
         comes = self.state is State.REVOKING and (again or not (self._identity.in_generation and self._held.owned))
         if comes or self.state in State.LEAVING | State.LEFT:
             return []
         return self._give_up(now, wait=False)
 
     def _resume(self, now: float) -> list[Effect]:
-        """The user wants something of a member that has failed."""
-        if self._held.owned:  # their loss is still being told: its Released leads on
+        """Go on after a failure, because the application polled, unsubscribed or closes the consumer."""
+        if self._held.owned:  # the listener is still being told of their loss: its RevocationDone leads on
             self.state = State.REVOKING
             return []
         self._enter(State.UNJOINED)
         return self._proceed(now)
 
     def _stop_polling(self, now: float) -> list[Effect]:
-        """The user does not come back: let others have the partitions (a static member: after session_timeout)."""
+        """The application stopped polling: leave, so that others get the partitions (static: after session_timeout)."""
         return [*self._goodbye(self._intent.stop_polling()), *self._lose(now)]
 
-    # Giving up what is held
+    # Giving up partitions
 
     def _rebalance(self, reason: str, now: float) -> list[Effect]:
-        """The group is to assign anew: no news to a member that is on its way to that."""
+        """Begin a rebalance, unless the member is on its way to an assignment already, or in no group."""
         if self.state is not State.STABLE:
             return []
         self._join_reason = reason
         return self._give_up(now)
 
     def _give_up(self, now: float, *, wait: bool = True) -> list[Effect]:
-        """Release what cannot be kept on the way to where the user wants to be, and then go there."""
+        """Give up what the member cannot keep on its way to what the application wants, and then go there."""
         going = self._held.not_to_be_kept(self._intent.goal)
-        # An eager rebalance begins with a revocation, also of nothing: Java's members tell their listeners so.
+        # An eager rebalance begins with a revocation, even of nothing: Java's members tell their listeners so, too.
         begins = self.state is State.STABLE and bool(self._intent.goal) and not self._held.is_cooperative
         return self._release(going, wait=wait) if going or begins else self._proceed(now)
 
@@ -224,7 +225,7 @@ class Membership(MemberState):
         return [Revoke(self._step, partitions, wait)]
 
     def _lose(self, now: float) -> list[Effect]:
-        if not self._held.owned:  # and if nothing is being revoked, its Released leads on
+        if not self._held.owned:  # if it is revoking nothing, the RevocationDone leads on
             return [] if self.state is State.REVOKING else self._proceed(now)
         self._enter(State.REVOKING)
         return self._drop_all()
@@ -243,10 +244,10 @@ class Membership(MemberState):
         return [self._assign(promised), *self._give_up(now)]
 
     def _fail(self, event: Fatal, now: float) -> list[Effect]:
-        # What a coordinator refuses may be granted a moment later. Whose place another one has, or whose assignor is
-        # defective, would only disturb the group again.
+        # The coordinator may grant later what it refuses now. But a member that another one has fenced, or whose
+        # assignor is defective, would only disturb the group again.
         self._may_try_again = isinstance(event.error, BrokerError) and not isinstance(event.error, MemberFenced)
-        if self._intent.leaves:  # nobody asks it for anything any more: it goes on leaving, with nothing to hand over
+        if self._intent.leaves:  # no call comes any more that could resume it: it goes on leaving, without a commit
             self._forget_identity(f"it failed: {event.error}", keep_member_id=True)
             return [*self._lose(now), Fail(event.error)]
         farewell = self._goodbye(f"it failed: {event.error}")
@@ -254,13 +255,13 @@ class Membership(MemberState):
         return [*self._drop_all(), *farewell, Fail(event.error)]
 
     def _proceed(self, now: float) -> list[Effect]:
-        """What must go has gone: go where the user wants to be."""
+        """The member has given up what it had to: go where the application wants to be."""
         had_left, self._intent.had_left = self._intent.had_left, False
         if self._intent.leaves:
             self._enter(State.LEAVING if self._identity.says_goodbye else State.LEFT)
             return self._goodbye("the consumer is being closed")
         if not self._intent.is_membership:
-            stopped = self._intent.has_stopped_polling  # then it has said so
+            stopped = self._intent.has_stopped_polling  # then it has sent its LeaveGroup
             farewell = [] if stopped else self._goodbye("the consumer unsubscribed from all topics")
             self._enter(State.UNJOINED)
             self._join_pace.rebalance_is_over()
@@ -268,8 +269,8 @@ class Membership(MemberState):
         if self.state is State.UNJOINED:
             self._intent.begins(now)
         if had_left and self._identity.is_static and not self._intent.is_news:
-            # A static member that comes back to the same topics gets what it had, and nobody rebalances (KIP-345,
-            # KIP-814). Under its member id it would ask for a rebalance: as a leader always, else by its new metadata.
+            # A static member that comes back to the same topics gets what it had, without a rebalance (KIP-345,
+            # KIP-814). With its member id it would cause a rebalance: a group leader always, others by new metadata.
             self._forget_identity("the consumer unsubscribed from all topics, and subscribed to the same again")
         return self._join_again(now)
 
@@ -318,7 +319,7 @@ class Membership(MemberState):
 
     def _on_synced(self, event: Synced, now: float) -> list[Effect]:
         if self._intent.is_news or self._leading.out_of_date:
-            return self._give_up(now)  # what was assigned is out of date already
+            return self._give_up(now)  # this assignment is out of date already
         if (error := self._intent.unwanted(event.partitions)) is not None:
             self._join_reason = "the assignment holds topics that this member does not subscribe to"
             return [Complain(error), *self._join_later(now)]
@@ -347,7 +348,7 @@ class Membership(MemberState):
 
     def _try_later(self, event: NotNow | CoordinatorLost, now: float) -> list[Effect]:
         sent, error = event.sent, event.error
-        if isinstance(sent, SentCommit):  # told of, and tried again, where it comes from
+        if isinstance(sent, SentCommit):  # the sender of the commit reports and retries it
             return []
         if isinstance(sent, SendHeartbeat):
             self._heartbeats.failed(sent, now)

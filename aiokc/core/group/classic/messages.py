@@ -1,4 +1,4 @@
-"""The classic group protocol on the wire: effects to requests, responses to events, error codes to their meaning."""
+"""The classic group protocol on the wire: requests from effects, events from responses, the meaning of error codes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _LEAVE_MANY: Final = 3  # the version of LeaveGroup that takes a list of members
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGroup:
-    """One group as its classic members talk about it. ``assignors``: the preferred one first."""
+    """Builds the requests of a member of one group, and reads the answers. ``assignors``: the preferred one first."""
 
     group_id: str
     session_timeout_ms: int
@@ -65,7 +65,7 @@ class ClassicGroup:
     # Requests
 
     def join_request(self, effect: SendJoin, version: int) -> JoinGroupRequest:
-        """Raises UnsupportedVersion where the broker knows no static members, AssignmentFailed for user data."""
+        """Raises UnsupportedVersion where the broker knows no static members, AssignmentFailed for bad user data."""
         member = effect.member
         if member.group_instance_id is not None and version < _STATIC_MEMBERS:
             raise UnsupportedVersion(
@@ -93,7 +93,7 @@ class ClassicGroup:
             )
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # an assignor may be anybody's code
+        except BaseException as error:  # an assignor may be anyone's code
             raise AssignmentFailed(f"assignor {assignor.name!r} has no user data: {error!r}") from error
 
     def sync_request(self, effect: SendSync) -> SyncGroupRequest:
@@ -132,7 +132,7 @@ class ClassicGroup:
     # Answers
 
     def joined(self, sent: SendJoin, response: JoinGroupResponse, node_id: int) -> Generator[JoinedMember, None, Event]:
-        """What the answer to a JoinGroup means. Pauses after each member: a leader may hear of thousands."""
+        """What the answer to a JoinGroup means. Yields after each member, because a group may have thousands."""
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             return MemberIdRequired(sent.step, response.member_id)
         if response.error_code != ErrorCode.NONE:
@@ -194,13 +194,13 @@ class ClassicGroup:
         error = self._error(code)
         if code in _FATAL:
             return Fatal(sent, error)
-        # Whatever else a SyncGroup is refused for (the broker cannot store it, ...): the next round may do.
+        # A SyncGroup may fail for other reasons (the broker cannot store the assignment): the next round may succeed.
         if error.retriable or isinstance(sent, SendSync):
             return NotNow(sent, self._error(code, _said_by(node_id)))
         return Fatal(sent, error)
 
     def failure(self, sent: Sent, error: KafkaError) -> Event:
-        """What it means that no answer came."""
+        """What it means for the membership that no readable answer came."""
         if error.retriable or isinstance(error, MalformedResponse):
             return NotNow(sent, error)
         return Fatal(sent, error)
@@ -219,7 +219,7 @@ class ClassicGroup:
 
     @property
     def protocol(self) -> RebalanceProtocol:
-        """How this member rebalances: as all its assignors can."""
+        """How this member rebalances: in the newest way that all its assignors support."""
         return common_protocol(self.assignors)
 
     def assign(
@@ -229,9 +229,9 @@ class ClassicGroup:
         racks: Racks = NO_RACKS,
         basis: Mapping[str, object] | None = None,
     ) -> Computed | Fatal:
-        """The leader's work: run the assignor that the group has agreed on.
+        """Do the group leader's work: run the assignor that the group has agreed on.
 
-        ``basis``: what the machine is to compare later metadata with; by default the counts.
+        ``basis``: what the machine compares later metadata with; by default the counts.
         """
         basis = counts if basis is None else basis
         if task.skip:
@@ -246,13 +246,13 @@ class ClassicGroup:
         return Computed(task.step, encoded, basis)
 
     def assigned(self, effect: Assign) -> None:
-        """Tell the assignor what its leader has assigned to this member. Raises AssignmentFailed for what it raises."""
+        """Tell the assignor what the group leader has assigned to this member. Raises AssignmentFailed if it raises."""
         assignor = self._named(effect.protocol_name)
         try:
             assignor.on_assignment(Assignment(effect.partitions, effect.user_data), effect.member.generation_id)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # an assignor may be anybody's code
+        except BaseException as error:  # an assignor may be anyone's code
             raise AssignmentFailed(f"group {self.group_id!r}: assignor {assignor.name!r} raised {error!r}") from error
 
     def _named(self, name: str) -> Assignor:
@@ -283,7 +283,7 @@ _ADVICE: Final[Mapping[int, str]] = {
     ErrorCode.INVALID_SESSION_TIMEOUT: "session_timeout_ms={session_timeout_ms} is not between the brokers' "
     "group.min.session.timeout.ms and group.max.session.timeout.ms",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "it has as many members as the brokers' group.max.size allows",
-    # What a coordinator makes of MESSAGE_TOO_LARGE and the like, when it stores the assignment of a SyncGroup.
+    # A coordinator answers this for MESSAGE_TOO_LARGE and the like, when it stores the assignment of a SyncGroup.
     ErrorCode.UNKNOWN_SERVER_ERROR: "that broker's log says why; where a SyncGroup is refused so, the assignment "
     "may be larger than max.message.bytes of __consumer_offsets",
 }

@@ -1,4 +1,4 @@
-"""The states of a member of a classic group, and which event can lead from which to which."""
+"""The states of a classic group member, and the table of which event can lead from which state to which."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from ..events import (
 
 
 class State(Flag):
-    """Where a member stands on its way to an assignment. States combine by ``|`` to "one of these"."""
+    """How far a member is on its way to an assignment. ``|`` combines states to "one of these"."""
 
-    UNJOINED = auto()  # in no group: nothing is subscribed, or the user has stopped polling
+    UNJOINED = auto()  # in no group: no topic is subscribed, or the application has stopped polling
     REVOKING = auto()  # gives up partitions, before it joins again or leaves
     JOINING = auto()  # has sent a JoinGroup, or is about to; a cooperative member reads on meanwhile
-    ASSIGNING = auto()  # leads this generation and works out who reads what
+    ASSIGNING = auto()  # leads this generation and runs the assignor
     SYNCING = auto()  # has sent a SyncGroup
     STABLE = auto()  # reads what it was assigned
     LEAVING = auto()  # has sent its last LeaveGroup
     LEFT = auto()
-    FAILED = auto()  # until the user polls again, or, where that cannot help, unsubscribes
+    FAILED = auto()  # until the application polls again, or, where that cannot help, unsubscribes
 
     def __str__(self) -> str:
         return str(self.name)
@@ -49,17 +49,17 @@ class State(Flag):
 
 UNJOINED, REVOKING, JOINING, ASSIGNING = State.UNJOINED, State.REVOKING, State.JOINING, State.ASSIGNING
 SYNCING, STABLE, LEAVING, LEFT, FAILED = State.SYNCING, State.STABLE, State.LEAVING, State.LEFT, State.FAILED
-#: From a JoinGroup to what it leads to.
+#: From a JoinGroup to the assignment that follows from it.
 REBALANCING: Final = JOINING | ASSIGNING | SYNCING
-#: Where the user must come back in time: others wait for the member, or it holds what they could read.
+#: Where the application must poll in time: others wait for this member, or it owns partitions that they could read.
 JOINING_OR_IN: Final = REBALANCING | STABLE
-#: Where the coordinator counts on hearing of a member of a generation: from the answer to a JoinGroup on, until the
-#: next one.
+#: Where the coordinator expects heartbeats from a member of a generation: from the answer to a JoinGroup on, until the
+#: member sends the next JoinGroup.
 HEARTBEATS: Final = REVOKING | ASSIGNING | SYNCING | STABLE
-#: Where it takes commits of a generation.
+#: Where the coordinator takes commits of a generation.
 COMMITS: Final = STABLE | REVOKING
 
-#: state -> event -> the states that it may lead to. What is not here cannot happen.
+#: state -> event -> the states that the event may lead to. An event that is not here cannot happen in that state.
 NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
     UNJOINED: {
         Subscribed: UNJOINED | JOINING,
@@ -87,7 +87,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
     ASSIGNING: {
         Computed: SYNCING,
         Alive: ASSIGNING,
-        Rebalancing: ASSIGNING,  # the SyncGroup will be told so too
+        Rebalancing: ASSIGNING,  # the answer to the SyncGroup will say so, too
         IdentityLost: JOINING | REVOKING,
         CoordinatorLost: ASSIGNING,
         NotNow: ASSIGNING,
@@ -138,7 +138,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         IdentityLost: REVOKING,
         CoordinatorLost: REVOKING,
         NotNow: REVOKING,
-        Fatal: FAILED | REVOKING,  # who leaves goes on leaving
+        Fatal: FAILED | REVOKING,  # REVOKING: a member that leaves goes on leaving
         Subscribed: REVOKING,
         Polled: REVOKING,
         Enforced: REVOKING,
@@ -146,7 +146,7 @@ NEXT: Final[Mapping[State, Mapping[type[Event], State]]] = {
         Tick: REVOKING,
         Unpolled: REVOKING,
         Leave: REVOKING,
-        Left: REVOKING,  # without having owned anything, while the revocation of nothing is still being told
+        Left: REVOKING,  # it owned nothing, and the listener is still being told of that revocation of nothing
     },
     LEAVING: {
         Left: LEFT,

@@ -1,7 +1,7 @@
-"""What the leader of a group watches: the partition counts that its assignment is based on, and those there are now.
+"""Whether the group leader's assignment is out of date: the partition counts that it is based on, and today's counts.
 
-Only the leader does, and only counts matter to it: a partition that another broker leads stays where it is. For a
-leader with a rack, the places of the replicas matter too.
+Only the group leader watches them, and only the counts matter: when another broker becomes leader of a partition, the
+assignment stays. For a group leader with a rack, the brokers that have the replicas matter, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 
 class WatchedTopics:
-    """``topics`` are those of the whole group while this member leads it, and none else."""
+    """``topics`` are those of the whole group while this member leads it; else there are none."""
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
@@ -25,7 +25,7 @@ class WatchedTopics:
         self.topics = frozenset()
 
     def assigned(self, counts: Mapping[str, object]) -> None:
-        """This leader's newest assignment is based on ``counts``. What was counted meanwhile is newer."""
+        """This leader's newest assignment is based on ``counts``. Counts that came meanwhile are newer."""
         self._assigned = counts
 
     def counted(self, counts: Mapping[str, object]) -> None:
@@ -33,5 +33,5 @@ class WatchedTopics:
 
     @property
     def out_of_date(self) -> bool:
-        """Whether the assignment of this leader fits the topics no more."""
+        """Whether the topics have changed since this leader's assignment."""
         return bool(self.topics) and self._now is not None and self._now != self._assigned

@@ -1,4 +1,4 @@
-"""What a leader lets pass of what assignors say."""
+"""Which assignments of an assignor the group leader accepts, and which it refuses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
 class ToTheFirst:
-    """Has never heard of who reads what."""
+    """An assignor that ignores which member reads which partition."""
 
     name = "to-the-first"
     protocols = frozenset({RebalanceProtocol.COOPERATIVE})
@@ -28,7 +28,7 @@ class ToTheFirst:
 
 
 def old_member(generation_id: int, *owned: TopicPartition) -> MemberSubscription:
-    """One from before KIP-792: only the user data of its assignor says since when it reads what it says to own."""
+    """A member from before KIP-792: only its assignor's user data names the generation of what it owns."""
     return MemberSubscription(TOPICS, owned, -1, cooperative_user_data(Claim(owned, generation_id)))
 
 

@@ -57,7 +57,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Member:
-    """A membership machine, its clock, and short ways to bring it somewhere."""
+    """A membership machine, its clock, and shortcuts that bring it into a state."""
 
     def __init__(self, instance_id: str | None = None, protocol: RebalanceProtocol = RebalanceProtocol.EAGER) -> None:
         self.now = 1_000.0
@@ -76,7 +76,7 @@ class Member:
         return self.machine.on(event, self.now)
 
     def wait(self, seconds: float) -> list[Effect]:
-        """Let time pass, with a Tick at each deadline; the user polls all the time."""
+        """Let time pass, with a Tick at each deadline. The application polls all the time."""
         until = self.now + seconds
         effects: list[Effect] = []
         while self.machine.deadline <= until:
@@ -248,7 +248,7 @@ def test_a_subscription_that_changed_during_the_join_discards_the_assignment() -
 
 
 def test_an_assignment_with_foreign_topics_is_discarded_without_a_tight_loop() -> None:
-    """And somebody has to get to know, or the member would join for ever without a word."""
+    """And the member reports it, instead of joining for ever in silence."""
     member = Member()
     [complain] = member.feed(Synced(member.sync().step, (TopicPartition("foreign", 0),)))
     assert isinstance(complain, Complain)
@@ -297,7 +297,7 @@ def test_an_eager_rebalance_begins_with_a_revocation_even_of_nothing() -> None:
 
 
 def test_whatever_happens_while_nothing_is_revoked_waits_for_the_end_of_that() -> None:
-    """The listener may take its time, and the member may be stopped, forgotten or given up meanwhile."""
+    """The listener may take long. Meanwhile the consumer may close or unsubscribe, or the coordinator remove it."""
     for event, after in (
         (lambda beat: Leave(), SendLeave),
         (lambda beat: IdentityLost(beat, "removed"), SendJoin),
@@ -359,7 +359,7 @@ def test_counts_that_changed_while_the_leader_synced_discard_the_assignment() ->
 
 
 def test_counts_that_changed_while_the_leader_assigned_discard_the_assignment() -> None:
-    """The assignor of a large group runs in a thread, on the counts of before: the metadata may be newer by its end."""
+    """The assignor of a large group runs in a thread, on the counts at its start. Newer ones may come meanwhile."""
     member = Member()
     join = member.join()
     [compute] = member.feed(Joined(join.step, 1, "m", "m", "range", (JoinedMember("m", MemberSubscription(TOPICS)),)))
@@ -478,7 +478,7 @@ def test_a_fatal_answer_is_told_to_the_user_and_ends_everything() -> None:
 
 
 def test_what_a_coordinator_refuses_is_asked_for_again_by_the_next_poll() -> None:
-    """A permission may be granted, a place in the group be free: Java's poll() raises, and tries again when called."""
+    """A permission may be granted later, or the group have room. Java's poll() raises, and the next one tries again."""
     member = Member().stable(T0)
     refused = broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     lost, _, fail = member.feed(Fatal(member.heartbeat(), refused))
@@ -543,7 +543,7 @@ def test_a_fenced_static_member_does_not_say_goodbye() -> None:
     assert [type(effect) for effect in effects] == [Lost, Fail]
 
 
-# The coordinator is silent or elsewhere
+# The coordinator does not answer, or has moved
 
 
 def test_a_silent_coordinator_is_forgotten_but_the_generation_is_kept() -> None:
@@ -583,7 +583,7 @@ def test_answers_keep_the_session_alive() -> None:
     assert member.machine.state is State.STABLE
 
 
-# The user does not poll
+# The application does not poll
 
 
 def stop_polling(member: Member) -> list[Effect]:
@@ -703,7 +703,7 @@ def test_leaving_while_the_partitions_are_lost_does_not_commit_them() -> None:
 @pytest.mark.parametrize("instance_id", [None, "instance"], ids=["dynamic", "static"])
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
 def test_who_fails_while_it_leaves_has_left_once_its_loss_is_told(code: ErrorCode, instance_id: str | None) -> None:
-    """Nobody asks a member that leaves for records any more: there is no next call that it could wait for."""
+    """The application does not poll a consumer that it closes, so no next call could resume the member."""
     member = Member(instance_id).stable(T0)
     commit = SentCommit(member.token)
     [revoke] = member.feed(Leave())
@@ -810,7 +810,7 @@ def back_at_once(member: Member, topics: frozenset[str]) -> SendJoin:
 def test_a_static_member_that_is_back_at_once_joins_as_one_that_was_away(
     leads: bool, protocol: RebalanceProtocol
 ) -> None:
-    """So the coordinator gives it what it had, and nobody rebalances; its member id would ask for a rebalance."""
+    """So the coordinator gives it what it had, without a rebalance. With its member id, it would cause one."""
     member = Member("instance", protocol)
     member = member.leading() if leads else member.stable(T0)
     join = back_at_once(member, TOPICS)
@@ -857,7 +857,7 @@ def test_commits_outside_the_group_fail_here_and_say_why() -> None:
         member.machine.commit_token()
 
 
-# Illegal
+# Illegal events
 
 
 def test_what_cannot_happen_is_a_named_error() -> None:

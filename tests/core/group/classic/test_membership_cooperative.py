@@ -44,7 +44,7 @@ B0 = TopicPartition("u", 0)
 
 
 class CooperativeMember(Member):
-    """A membership that keeps what it holds while the group rebalances."""
+    """A member that keeps its partitions while the group rebalances."""
 
     def __init__(self, instance_id: str | None = None) -> None:
         super().__init__(instance_id, RebalanceProtocol.COOPERATIVE)
@@ -168,7 +168,7 @@ def test_a_loss_takes_all_even_while_some_are_being_revoked() -> None:
     assert isinstance(revoke, Revoke)
     [lost] = member.feed(IdentityLost(member.heartbeat(), "evicted"))
     assert isinstance(lost, Lost)
-    assert lost.partitions == (A0, A1)  # A2 was only promised
+    assert lost.partitions == (A0, A1)  # A2 was assigned, but not yet taken
     assert member.feed(RevocationDone(revoke.step)) == []
     [join] = member.feed(RevocationDone(lost.step))
     assert isinstance(join, SendJoin)
@@ -249,7 +249,7 @@ def test_leaving_while_some_are_being_revoked_hands_over_all() -> None:
 
 
 def test_unsubscribing_while_some_are_being_revoked_hands_over_all_also_if_another_subscription_follows() -> None:
-    """Else the member would go on claiming what nobody reads any more, for as long as it lives."""
+    """Otherwise the member would claim partitions that it does not read, for as long as it lives."""
     member = stable(A0, A1)
     [revoke] = member.synced(member.rejoining(), 2, A0)
     assert isinstance(revoke, Revoke)

@@ -1,4 +1,4 @@
-"""What holds for a member whatever happens: any answer, at any time, to anything it ever sent, even twice."""
+"""What always holds for a member: with any answer, at any time, to any request that it ever sent, even twice."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ some_ids = st.sampled_from(["m-1", "m-2"])
 
 
 class MemberRules(RuleBasedStateMachine):
-    """A membership machine between a user without a plan, and coordinators of which every one answers as it likes."""
+    """A membership machine between an application that acts at random and coordinators that answer at random."""
 
     instance_id: str | None = None
     protocol = EAGER
@@ -96,8 +96,8 @@ class MemberRules(RuleBasedStateMachine):
         self.sent: list[Effect | SentCommit] = []
         self.held: set[TopicPartition] = set()
         self.topics: frozenset[str] = frozenset()
-        self.left: set[TopicPartition] = set()  # by subscribing to nothing, while they were held
-        self.release: Revoke | Lost | None = None  # the newest one, until its Released
+        self.left: set[TopicPartition] = set()  # by unsubscribing while the member owned them
+        self.release: Revoke | Lost | None = None  # the newest one, until its RevocationDone
         self.generation = MemberToken(group_instance_id=self.instance_id)
         self.last_generation_id = 0
         self.failed = False
@@ -161,7 +161,7 @@ class MemberRules(RuleBasedStateMachine):
 
     @initialize(has_joined=st.booleans())
     def begin(self, has_joined: bool) -> None:
-        """Half of the stories begin in the middle: few would ever get there by themselves."""
+        """Half of the runs begin with a STABLE member: few would ever get there by themselves."""
         if not has_joined:
             return
         self.topics = frozenset({"a", "b"})
@@ -173,7 +173,7 @@ class MemberRules(RuleBasedStateMachine):
         assert isinstance(sync, SendSync)
         self.feed(Synced(sync.step, (TopicPartition("a", 0), TopicPartition("b", 0))))
 
-    # The user and the clock
+    # The application and the clock
 
     @rule()
     def enforce_rebalance(self) -> None:
@@ -243,7 +243,7 @@ class MemberRules(RuleBasedStateMachine):
         assert self.release is not None
         self.feed(RevocationDone(self.release.step))
 
-    # The coordinators: an answer to anything ever sent
+    # The coordinators: an answer to any request ever sent
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data(), age=st.integers(0, 5))
@@ -338,7 +338,7 @@ class MemberRules(RuleBasedStateMachine):
         assert not self.machine.has_left or (self.release is None and not self.held)
 
     def teardown(self) -> None:
-        """From wherever it is: leaving ends, after what the driver can always do by itself."""
+        """From any state, leaving comes to an end with only what the driver can always do by itself."""
         effects: list[Effect | SentCommit] = list(self.sent)
         if not self.leaves:
             effects += self.feed(Leave())
@@ -379,7 +379,7 @@ class StaticCooperativeMemberRules(StaticMemberRules):
     protocol = COOPERATIVE
 
 
-# Each run takes a few ms; the shared machine may be slow all the same.
+# Each run takes a few ms, but the machine may be busy.
 _SETTINGS = settings(examples(100, thorough=500), stateful_step_count=40)
 TestMember = MemberRules.TestCase
 TestStaticMember = StaticMemberRules.TestCase
@@ -389,7 +389,7 @@ TestMember.settings = TestStaticMember.settings = _SETTINGS
 TestCooperativeMember.settings = TestStaticCooperativeMember.settings = _SETTINGS
 
 
-# Every pair of state and event: it leads where the table says, or is refused and changes nothing.
+# Every pair of state and event: the event leads where the table says, or raises and changes nothing.
 
 
 def _into(state: State, protocol: RebalanceProtocol) -> Membership:
@@ -430,14 +430,14 @@ def _into(state: State, protocol: RebalanceProtocol) -> Membership:
 
 
 def _current(machine: Membership) -> Sent:
-    """Something that the member may have sent in its state, so that an answer to it is not stale."""
+    """A request that the member may have sent in its state, so that an answer to it is not stale."""
     if machine.member.generation_id >= 0:
         return SendHeartbeat(1, machine.member)
     return SendJoin(machine._step, machine.member, frozenset("a"), (), "")
 
 
 def _answer(machine: Membership) -> Sent:
-    """The same, where a step of its own is waited for: heartbeats say nothing to a member that joins."""
+    """The same, but a JoinGroup for a member that joins, because it ignores answers to heartbeats."""
     return (
         SendJoin(machine._step, machine.member, frozenset("a"), (), "")
         if machine.state is State.JOINING
@@ -478,7 +478,7 @@ def test_every_event_in_every_state(state: State, kind: type[Event], protocol: R
     if kind in NEXT[state]:
         machine.on(event, 0.0)
         assert machine.state in NEXT[state][kind]
-    elif kind in (Alive, Unpolled):  # there is no generation that somebody could speak for
+    elif kind in (Alive, Unpolled):  # no generation, so no heartbeat to answer, and no plan for the watchdog thread
         assert machine.on(event, 0.0) == []
     else:
         with pytest.raises(IllegalTransition):

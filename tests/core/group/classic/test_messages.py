@@ -102,7 +102,7 @@ def test_what_thousands_of_members_said_can_be_read_one_by_one() -> None:
     "metadata",
     [
         "0000 00000001 000161 00000002ffee",  # version 0, with user data
-        "0009 00000001 000161 00000002ffee 00000000 ffffffff ffff c0ffee",  # a version to come
+        "0009 00000001 000161 00000002ffee 00000000 ffffffff ffff c0ffee",  # a future version
     ],
 )
 def test_older_and_newer_subscriptions_are_understood(metadata: str) -> None:
