@@ -1,4 +1,4 @@
-"""Record batches: from the bytes of a Fetch response to records, and back. May import values and errors only."""
+"""Record batches: from the bytes of a Fetch response to records or columns, and back. May import L0 only."""
 
 from ..native import NATIVE
 from .batch import BatchHeader, split_batches
