@@ -99,7 +99,7 @@ class RecordReader:
                 if number > 0x7F:
                     number, at = _varint(data, at - 1, 10)
                 timestamp = base_timestamp + (number >> 1 ^ -(number & 1)) if append_time is None else append_time
-                if not _MIN_INT64 <= timestamp <= _MAX_INT64:  # a delta from -1 to Long.MAX_VALUE, say: Java's sum wraps around
+                if not _MIN_INT64 <= timestamp <= _MAX_INT64:  # from -1 to Long.MAX_VALUE, say: Java's sum wraps around
                     timestamp = (timestamp - _MIN_INT64) % (1 << 64) + _MIN_INT64
                 number = data[at]
                 at += 1

@@ -43,7 +43,7 @@ class Subscription:
         self._tokens = count(1)
         self._held: set[TopicPartition] = set()
         self._taken: set[TopicPartition] = set()
-        self._former_ids: dict[TopicPartition, UUID | None] = {}  # of topics that were recreated while the application held their records
+        self._former_ids: dict[TopicPartition, UUID | None] = {}  # of recreated topics with records held
         self._left: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_held: set[TopicPartition] = set()
