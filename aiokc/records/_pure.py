@@ -1,4 +1,4 @@
-"""The record decoder in Python: aiokc uses it without its C extension, whose tests compare the two.
+"""The record decoder in Python: used where the C extension is missing, and the reference in the extension's tests.
 
 A record is: length, attributes (1 byte), timestamp delta, offset delta, key, value, number of headers, headers. All
 numbers are zigzag varints; a key or value is its length (negative: null) and its bytes. Nothing of this is trusted: a

@@ -1,4 +1,4 @@
-"""The column builder on pyarrow: aiokc uses it without its C extension, whose tests compare the two."""
+"""The column builder on pyarrow: used where the C extension is missing, and the reference in the extension's tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Opens a batch: checks its CRC, decompresses it, and returns a reader of its records, which is in C or in Python.
 
-The C extension has the one name of ``_pure``, ``RecordReader``; `aiokc.native` says whether the extension is used. If
-it is missing, a warning says so once, when the first batch is opened: while aiokc is imported, the application has not
-set up its logging yet. With AIOKC_NATIVE=0 there is no warning, because the application asked for Python.
+The readers in C and in Python (``_pure``) have the same name, ``RecordReader``; `aiokc.native` says whether the C
+extension is used. If it is missing, a warning says so once, when the first batch is opened: while aiokc is imported,
+the application has not set up its logging yet. With AIOKC_NATIVE=0 there is no warning, because the application asked
+for Python.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class BatchQueue:
         self._memory.hold(unread)
 
     def opened(self, unread: Unread, opened: Opened | None) -> None:
-        """Note that the first batch is open, or must not be seen (None), and free its part of the frame."""
+        """Note that the first batch is open, or hidden (``opened`` is None), and free its part of the frame."""
         self.reader, unread.size = opened or (None, 0)
         unread.reader, unread.hidden = self.reader, self.reader is None
         self._memory.free(unread)

@@ -180,7 +180,7 @@ class PartitionBuffer:
         return first if isinstance(first, Unread) and self._kept.reader is None else None
 
     def open(self, unread: Unread) -> Opened | None:
-        """Check and decompress the next batch; return None for a batch of an aborted transaction, which stays hidden.
+        """Check and decompress the next batch; return None if it is hidden (``AbortedTransactions.skips``).
 
         Changes nothing in this buffer, so a thread may call it. Raises RecordError.
         """

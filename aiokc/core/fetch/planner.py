@@ -349,7 +349,7 @@ class FetchPlanner:
         return int(self._config.fetch_buffer_bytes * _RESUME_FRACTION)
 
     def _set_aside(self, brokers: int) -> int:
-        """The bytes that are set aside for one Fetch, with one to each of so many brokers."""
+        """The bytes that are set aside for one broker's Fetch, if so many brokers are to be asked."""
         config = self._config
         return min(config.fetch_max_bytes, int(config.fetch_buffer_bytes * _SET_ASIDE) // max(1, brokers))
 

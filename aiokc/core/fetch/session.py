@@ -272,7 +272,7 @@ class FetchSession:
         self._epoch = FIRST_EPOCH
 
     def closing(self) -> SessionRequest | None:
-        """Return the request that ends the session, for a broker has room for few; None if there is no session."""
+        """Return the request that ends the session, because a broker has room for few; None if there is no session."""
         if self._session_id == NO_SESSION:
             return None
         return SessionRequest(self._session_id, FINAL_EPOCH, [], [], [], self._by_id, False)

@@ -38,8 +38,9 @@ class PartitionPosition:
     is the first token of the assignment: it stays for as long as the partition stays assigned.
 
     ``position`` is the next offset to hand out; ``processed_position`` is the next offset after all that *earlier*
-    calls handed out. While the application holds records (``held``), ``position`` moves alone, with a seek as well:
-    only what is processed may be committed. ``until`` is the first offset that is not wanted.
+    calls handed out. While the application holds records (``held``), whatever moves ``position``, even a seek, leaves
+    ``processed_position`` as it is: only what is processed may be committed. ``until`` is the first offset that is not
+    wanted.
 
     ``leader_epoch`` is the epoch of the last record before ``position``, if that record was read (``epoch_is_read``).
     Otherwise it is what ListOffsets, a commit or the application said, and the record may be older, because a leader
@@ -114,7 +115,7 @@ class PartitionPosition:
     def await_reset(self, token: int, timestamp: int, *, lost: bool = False) -> None:
         """Give the position up, until ListOffsets has answered for ``timestamp``.
 
-        The new position belongs to whichever topic has the name then. After ``lost``, it belongs to the same topic.
+        The new position belongs to whichever topic has the name then; if ``lost``, to the same topic as the former one.
         """
         self.token = token
         if not lost:

@@ -27,7 +27,7 @@ class Mode(Enum):
 
 
 class Subscription:
-    """The subscription and the assignment, in the order in which partitions are served.
+    """The subscription, and the assignment in the order in which partitions are served.
 
     Only this object says what is assigned. ``assignment_id`` grows with every change of the assigned set. ``topics``
     are those subscribed to: by name, or because ``pattern`` matches them in the newest snapshot of the cluster.
@@ -65,7 +65,7 @@ class Subscription:
     def subscribe_pattern(self, pattern: TopicPattern) -> bool:
         """Subscribe to the topics that match; return whether that is a change.
 
-        Until ``matched`` says which topics these are, they are those of the former ones that may match.
+        Until ``matched`` says which topics these are, they are those of the former ones whose names match.
         """
         self._enter(Mode.PATTERN)
         if pattern == self.pattern:
@@ -309,7 +309,7 @@ class Subscription:
         return bool(self._waiting)
 
     def next_retry(self, now: float) -> float | None:
-        """When the next of the partitions that are left alone is due; those that are due by ``now`` are touched."""
+        """The time of the next alarm (None: there is none); touches the partitions whose alarm has come by ``now``."""
         for tp in self._waiting.due(now):
             position = self._assigned.get(tp)
             if position is not None and (position.retry_at or position.read_replica is not None):
