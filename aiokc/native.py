@@ -1,6 +1,6 @@
-"""The extension in C: whether it is there, and whether it is wanted. The one place that chooses between C and Python.
+"""Loads the C extension, or does without it: the one place that chooses between C and Python (AIOKC_NATIVE).
 
-AIOKC_NATIVE=0 does without it, AIOKC_NATIVE=1 insists on it, and where that is not set it is taken if it is installed.
+AIOKC_NATIVE=0: Python. AIOKC_NATIVE=1: C, or an ImportError. Not set: C if the extension is installed, else Python.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 
 def load(setting: str) -> tuple[Any, ImportError | None]:
-    """Return the extension, for a value of AIOKC_NATIVE ("" where it is not set), or None where Python does its work.
+    """Return the extension for a value of AIOKC_NATIVE ("" if it is not set), or None if Python does its work.
 
-    With None comes why the extension is not there, unless AIOKC_NATIVE=0 asked for that. Raises ImportError.
+    The second value is why the extension is missing; None with AIOKC_NATIVE=0. Raises ImportError.
     """
     if setting == "0":
         return None, None
@@ -31,9 +31,9 @@ def load(setting: str) -> tuple[Any, ImportError | None]:
 
 
 _found, _why = load(os.environ.get("AIOKC_NATIVE", ""))
-#: What is in the extension: only where ``NATIVE``.
+#: The extension's module; None unless ``NATIVE``.
 extension: Final[Any] = _found
-#: Why it is not there, where nobody asked to do without it.
+#: Why the extension is missing; None if it is there, or AIOKC_NATIVE=0.
 missing: Final[ImportError | None] = _why
 #: Whether the extension is used.
 NATIVE: Final[bool] = _found is not None

@@ -1,1 +1,1 @@
-"""The extension in C: optional, chosen by aiokc.native, and in step with its twins in Python."""
+"""The C extension: optional (aiokc.native loads it), and the same in effect as its counterparts in Python."""

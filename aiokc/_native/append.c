@@ -1,9 +1,9 @@
-/* Where the rows of columns come from: the records of a reader, decoded as far as columns want them, of which no Python
- * object is made; or records that are objects already. */
+/* Appends rows to a ColumnBuilder: from a RecordReader, without making Python objects of its records, or from records
+ * that are objects already. */
 
 #include "rows.h"
 
-/* From a reader */
+/* Rows from a reader */
 
 static int is_ascii(Content content) {
     for (int64_t at = 0; at < content.size; at++) {
@@ -13,7 +13,7 @@ static int is_ascii(Content content) {
     return 1;
 }
 
-/* A header whose key may be any bytes: what is not UTF-8 is replaced, as a record does. */
+/* Append a header whose key may be any bytes: what is not UTF-8 is replaced, as in the headers of a record object. */
 static int put_raw_header(Builder *self, Content key, Content value) {
     if (is_ascii(key))
         return put_header(self, key, value);
@@ -29,7 +29,7 @@ static int put_raw_header(Builder *self, Content key, Content value) {
 static Content next_content(Cursor *cursor) {
     Content content = {NULL, 0};
     if (!read_content(cursor, &content.bytes, &content.size))
-        content.bytes = NULL; /* cannot be: the record was checked just now */
+        content.bytes = NULL; /* impossible: the record was checked just now */
     return content;
 }
 
@@ -98,7 +98,7 @@ int64_t append_rows(Builder *self, const Origin *origin, const Head *head, Progr
     *progress = here;
     self->is_full = self->is_full || *fate == NO_ROOM || (count == most && most < rows);
     if (count > 0)
-        PyErr_Clear(); /* of the one behind, which will be read again */
+        PyErr_Clear(); /* the error of the next row: the next call reads it again */
     return count == 0 && *fate == WRONG ? -1 : count;
 }
 
@@ -137,7 +137,7 @@ PyObject *builder_append(Builder *self, PyObject *args, PyObject *kwargs) {
     return PyErr_Occurred() ? NULL : PyLong_FromLongLong(count);
 }
 
-/* From records that are objects already: of a reader that is none of ours */
+/* Rows from records that are objects already: those of a reader that is not in C */
 
 static int content_of(PyObject *object, Content *content) {
     char *bytes = NULL;
@@ -148,7 +148,7 @@ static int content_of(PyObject *object, Content *content) {
     return 1;
 }
 
-/* Headers as a tuple of pairs. Whoever made them checked that they are. */
+/* Append headers that are a tuple of pairs. bytes_of_pairs has checked the pairs. */
 static int put_pairs(Builder *self, PyObject *pairs) {
     for (Py_ssize_t index = 0; index < PyTuple_GET_SIZE(pairs); index++) {
         PyObject *key_object, *value_object;
@@ -254,6 +254,6 @@ PyObject *builder_append_records(Builder *self, PyObject *args, PyObject *kwargs
         count++;
     }
     if (count > 0)
-        PyErr_Clear(); /* of the one behind, which will be given again */
+        PyErr_Clear(); /* the error of the next record: the caller passes it again */
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(count);
 }

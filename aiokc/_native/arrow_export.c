@@ -1,5 +1,5 @@
-/* Handing over a finished batch of columns without a copy: Arrow's C data interface, and the capsules of its PyCapsule
- * interface. What is called from a capsule's consumer may run in any thread, without the GIL. */
+/* Exports a finished batch of columns without a copy, by Arrow's C data interface and its PyCapsule interface. What the
+ * consumer of a capsule calls may run in any thread, without the GIL. */
 
 #include "batch_columns.h"
 
@@ -16,7 +16,7 @@ static void release_schema(struct ArrowSchema *schema) {
     schema->release = NULL;
 }
 
-/* A block for the children of one structure: pointers to them, and themselves. */
+/* The memory for the children of one schema: pointers to them, and the children themselves. */
 typedef struct {
     struct ArrowSchema *pointers[MOST_CHILDREN];
     struct ArrowSchema children[];
@@ -52,7 +52,7 @@ typedef struct {
     struct ArrowArray children[];
 } ArrayParts;
 
-/* Children may have been moved away from their parent: each has a reference of its own. */
+/* The consumer may have moved children away from their parent, so each array has a reference of its own. */
 static void release_array(struct ArrowArray *array) {
     ArrayParts *parts = array->private_data;
     for (int64_t index = 0; index < array->n_children; index++) {
@@ -92,7 +92,7 @@ static int export_array(Batch *batch, const Node *node, struct ArrowArray *array
     return 0;
 }
 
-/* A stream of the one batch. */
+/* A stream of one batch */
 typedef struct {
     Batch *batch;
     int is_over;
@@ -140,7 +140,7 @@ static int export_stream(Batch *batch, struct ArrowArrayStream *stream) {
     return 0;
 }
 
-/* Capsules. One that nobody has taken over releases what it holds. */
+/* Capsules. A capsule whose content no consumer has taken over releases that content. */
 
 #define CAPSULE_OF(Type, function, capsule_name, ...)                                                                  \
     static void destroy_##function(PyObject *capsule) {                                                                \
@@ -190,7 +190,8 @@ static void arrow_dealloc(ArrowBatch *self) {
     Py_DECREF(type);
 }
 
-/* A consumer may ask for other types of the same columns, and gets those that there are. Other columns are an error. */
+/* A consumer that requests other types for the same columns gets these types all the same. Other columns are an
+ * error. */
 static int is_compatible(const ArrowBatch *self, PyObject *args, PyObject *kwargs) {
     static char *names[] = {"requested_schema", NULL};
     PyObject *requested = Py_None;

@@ -1,9 +1,9 @@
-/* Steps: an asynchronous iterator of what an iterator has at the moment, and where that ends of what a coroutine brings.
+/* Steps: an asynchronous iterator over the items of an iterator; once these end, a step awaits a coroutine instead.
  *
- * A coroutine for each item would cost more than most of what is done about one. Here a step is a small object: awaited
- * it returns the next item at once, without a frame, or it begins the coroutine and hands everything through to it. It
- * takes its item when it is awaited and not before, so that a step that never comes to that has taken none. A step is a
- * coroutine to whoever asks (send, throw, close), so that a task can be made of it.
+ * A coroutine for each item would cost more than most of the other work on that item. Here a step is a small object.
+ * When it is awaited, it returns the next item at once, without a frame, or it begins the coroutine and passes all
+ * through to it. It takes its item only when it is awaited: a step that is never awaited has taken none. A step has a
+ * coroutine's methods (send, throw, close), so that asyncio can make a task of it.
  */
 
 #include "module.h"
@@ -17,8 +17,8 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    Steps *steps;        /* until it is awaited */
-    PyObject *coroutine; /* what it waits for */
+    Steps *steps;        /* NULL once the step is awaited */
+    PyObject *coroutine; /* the coroutine that it passes everything through to; NULL if there is none */
 } Step;
 
 /* Step */
@@ -33,11 +33,11 @@ static PyObject *step_of(Steps *steps) {
     return (PyObject *)self;
 }
 
-/* Begin: either there is an item, or from here on there is a coroutine. */
+/* Begin the step: it has an item to return, or a coroutine from now on. */
 static PySendResult step_begin(Step *self, PyObject **result) {
     Steps *steps = self->steps;
     self->steps = NULL;
-    PyObject *items = Py_NewRef(steps->items); /* which whoever runs in there may replace */
+    PyObject *items = Py_NewRef(steps->items); /* Python code in tp_iternext may replace it */
     *result = Py_TYPE(items)->tp_iternext(items);
     Py_DECREF(items);
     if (*result == NULL && !PyErr_Occurred())
@@ -72,7 +72,7 @@ static PySendResult step_send(Step *self, PyObject *value, PyObject **result) {
     return status;
 }
 
-/* What generators make of a returned value for those who call their methods. */
+/* Turn a result into what a generator's send() returns or raises: StopIteration carries the returned value. */
 static PyObject *yielded(PySendResult status, PyObject *result) {
     if (status != PYGEN_RETURN)
         return result;
@@ -95,7 +95,7 @@ static PyObject *step_next(Step *self) {
     return step_send_method(self, Py_None);
 }
 
-/* Call a method of the coroutine; where that ends, so has the step. */
+/* Call a method of the coroutine. If the coroutine ends, the step is over. */
 static PyObject *step_hand_through(Step *self, const char *name, PyObject *args) {
     PyObject *coroutine = Py_NewRef(self->coroutine);
     PyObject *method = PyObject_GetAttrString(coroutine, name);
@@ -111,7 +111,7 @@ static PyObject *step_throw(Step *self, PyObject *args) {
     PyObject *type, *value = NULL, *trace = NULL;
     if (!PyArg_UnpackTuple(args, "throw", 1, 3, &type, &value, &trace) || step_is_over(self))
         return NULL;
-    if (self->coroutine == NULL) { /* it has not begun: nothing is taken, and nothing will be */
+    if (self->coroutine == NULL) { /* the step has not begun: it has taken no item, and takes none */
         Py_CLEAR(self->steps);
         if (PyExceptionInstance_Check(type))
             PyErr_SetObject(PyExceptionInstance_Class(type), type);

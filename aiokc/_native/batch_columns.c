@@ -1,5 +1,5 @@
-/* The memory of a batch of columns: it grows while rows are appended, is shared by all who were handed a part of it, and
- * is used again when the last of them is done. That may be in any thread, without the GIL. */
+/* The memory of a batch of columns. It grows while rows are appended, is shared by all exported arrays, and is used
+ * again once the last reference is dropped. That may happen in any thread, without the GIL. */
 
 #include "batch_columns.h"
 
@@ -14,12 +14,12 @@
 
 #define LEAST_ROOM 64
 
-/* Batches that nobody holds any more, for the next ones of the same columns: fresh memory costs a page fault for every
- * 4 KiB. So many of them are kept, none of which is larger than that. */
+/* Batches without references are kept for the next ones of the same columns, because new memory costs a page fault for
+ * every 4 KiB: at most SPARE_BATCHES, none larger than LARGEST_SPARE bytes. */
 #define SPARE_BATCHES 4
 #define LARGEST_SPARE (12 << 20)
 
-/* A batch that is larger than this, and mostly empty, gives back what it does not use before it is handed out. */
+/* A batch that is larger than this and mostly unused is trimmed before it is handed out. */
 #define SMALL (1 << 20)
 
 static Batch *spare[SPARE_BATCHES];
@@ -87,12 +87,12 @@ static Batch *spare_batch(const Shape *const *columns, int count) {
         Batch *batch = EXCHANGE(&spare[index], NULL);
         if (batch != NULL && has_columns(batch, columns, count))
             return batch;
-        free_batch(batch); /* of columns that are not read any more */
+        free_batch(batch); /* a spare batch of other columns, which are probably not read any more */
     }
     return NULL;
 }
 
-/* Keep it for the next one; whatever it takes the place of is not needed. */
+/* Keep the batch for the next one. If there are SPARE_BATCHES already, the oldest is freed. */
 static void keep_spare(Batch *batch) {
     for (int index = 0; batch != NULL && index < SPARE_BATCHES; index++)
         batch = EXCHANGE(&spare[index], batch);

@@ -1,7 +1,7 @@
-/* Columns in memory, in the layout of Apache Arrow, and how they are handed over: Arrow's C data interface.
+/* Columns in memory, in the layout of Apache Arrow, and the structs of Arrow's C data interface.
  *
- * A Batch is filled by columns.c and then never changed. Whoever it is handed to holds a reference to it, for each of
- * its arrays: so buffers are shared, and freed with the last of them, by whatever thread that is in.
+ * The builder fills a Batch and never changes it afterwards. Each exported array holds a reference to it: so all
+ * share the buffers, and the last reference frees them, in whatever thread it is dropped.
  */
 
 #ifndef AIOKC_ARROW_H
@@ -60,17 +60,17 @@ typedef struct {
 
 int grow(Buffer *buffer, int64_t more);
 
-/* False where there is no memory, without an exception: this needs no GIL. */
+/* Make room for ``more`` bytes. False: there is no memory. It sets no exception, so it needs no GIL. */
 static inline int make_room(Buffer *buffer, int64_t more) {
     return more <= buffer->room - buffer->size || grow(buffer, more);
 }
 
-/* Arrays: a column, or a part of a nested one */
+/* Nodes: each is a column, or a part of a nested column */
 
 #define MOST_CHILDREN 9
 #define MOST_NODES 13 /* all columns, the parts of headers, and the batch itself */
 
-enum { VALIDITY, DATA, CONTENT = 2, MOST_BUFFERS }; /* where there is CONTENT, DATA are its 32-bit offsets */
+enum { VALIDITY, DATA, CONTENT = 2, MOST_BUFFERS }; /* with CONTENT, DATA holds its 32-bit offsets */
 
 typedef struct Shape {
     const char *name;
@@ -89,7 +89,7 @@ typedef struct Node {
     struct Node *children[MOST_CHILDREN];
 } Node;
 
-/* A column with offsets has one more of them than it has elements. */
+/* Whether DATA holds offsets: these are one more than the elements. */
 static inline int has_offsets(const Node *node) {
     return node->shape->buffers == 3 || node->shape->format[1] == 'l';
 }
@@ -97,20 +97,20 @@ static inline int has_offsets(const Node *node) {
 typedef struct {
     long references;
     int node_count;
-    Node nodes[MOST_NODES]; /* the first one is the batch as a whole */
+    Node nodes[MOST_NODES]; /* the first node is the batch itself */
 } Batch;
 
-/* An empty batch of these columns; NULL where there is no memory, without an exception. */
+/* Return an empty batch of these columns. NULL, without an exception: there is no memory. */
 Batch *new_batch(const Shape *const *columns, int count);
-/* Give back what its buffers do not use, if that is most of it. */
+/* Give back the memory that the batch's buffers do not use, if that is most of it. */
 void trim_batch(Batch *batch);
-/* One holder more, or less. */
+/* Add or drop a reference. */
 void hold_batch(Batch *batch);
 void drop_batch(Batch *batch);
 void free_spare_batches(void);
 int64_t used_bytes(const Batch *batch);
 
-/* Add the type of arrow_export.c to the state; wrap_batch makes one of it, which takes the reference. */
+/* Add the type of arrow_export.c to the state. wrap_batch returns an object of it, which takes the reference over. */
 int add_arrow(PyObject *module, State *state);
 PyObject *wrap_batch(const State *state, Batch *batch);
 

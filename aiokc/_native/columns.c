@@ -1,4 +1,4 @@
-/* Records into columns: ColumnBuilder, of which columns there are, and batch after batch. Its twin is _pure_columns.py. */
+/* The ColumnBuilder type: its columns and its batches. Its counterpart in Python is records/_pure_columns.py. */
 
 #include "rows.h"
 
@@ -19,13 +19,13 @@ static const Shape shapes[] = {
     [COLUMN_TIMESTAMP_TYPE] = {.name = "timestamp_type", .format = "i", .buffers = 2, .width = 4},
     [COLUMN_HEADERS] = {.name = "headers", .format = "+l", .buffers = 2, .width = 4, .children = {&header}},
     [COLUMN_LEADER_EPOCH] = {.name = "leader_epoch", .format = "i", .buffers = 2, .width = 4},
-    /* the name that Spark has for it */
+    /* Spark's name for timestamp_type */
     [COLUMNS] = {.name = "timestampType", .format = "i", .buffers = 2, .width = 4},
 };
 
 #define SHAPES ((int)(sizeof(shapes) / sizeof(shapes[0])))
 
-/* Setting one up */
+/* Making a builder */
 
 static int find_shape(PyObject *name) {
     for (int index = 0; PyUnicode_Check(name) && index < SHAPES; index++) {
@@ -40,7 +40,7 @@ static int column_of(int shape) {
     return shape == COLUMNS ? COLUMN_TIMESTAMP_TYPE : shape;
 }
 
-/* Begin another batch. Where there is no memory, nothing changes. */
+/* Begin another batch. If there is no memory for it, nothing changes. */
 static int start_batch(Builder *self) {
     const Shape *wanted[COLUMNS] = {NULL};
     for (int index = 0; index < self->wanted_count; index++) {

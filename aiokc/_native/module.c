@@ -1,9 +1,10 @@
-/* The record decoder in C: what _pure.py does, byte for byte and error for error.
+/* The module aiokc._native.extension: the record decoder in C, which does what records/_pure.py does, byte for byte and
+ * error for error.
  *
- * One idea each: reader.h reads the bytes of a record, records.c makes objects of records, columns.c,
- * append.c, run_columns.c and rows.h make columns of them, batch_columns.c owns their memory, and arrow_export.c hands them over;
- * runs.h reads batches side by side where they lie, and run_records.c makes objects of their records.
- * async_steps.c is not about decoding: it makes the steps of `async for`.
+ * reader.h reads the bytes of a record, and records.c makes objects of records. columns.c, append.c and rows.h make
+ * columns of records, batch_columns.c owns the columns' memory, and arrow_export.c exports them. runs.h reads batches
+ * side by side where they lie: run_columns.c makes columns of them, and run_records.c objects. async_steps.c is not
+ * about decoding: it makes the steps of `async for`.
  */
 
 #include "batch_columns.h"

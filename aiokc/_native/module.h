@@ -1,4 +1,4 @@
-/* What the files of the extension share: the module's state, and the reader of one batch. */
+/* Declarations that the extension's files share: the module's state, and the reader of one batch. */
 
 #ifndef AIOKC_NATIVE_H
 #define AIOKC_NATIVE_H
@@ -10,7 +10,7 @@
 
 #include "reader.h"
 
-/* Names that the files share are nobody else's. */
+/* Names that the files share are not exported from the library. */
 #if defined(__GNUC__)
 #pragma GCC visibility push(hidden)
 #endif
@@ -21,21 +21,22 @@ typedef struct {
     PyTypeObject *arrow_type;
     PyTypeObject *step_type;
     PyObject *corrupt_record;
-    PyObject *too_large;    /* these two make errors: see unfit.py */
+    PyObject *too_large;    /* too_large and no_timestamp return errors: see records/unfit.py */
     PyObject *no_timestamp;
     PyObject *crc32c;
     PyObject *no_headers;
 } State;
 
-/* Topic, partition, timestamp type and leader epoch are the same for all records of a batch: a tuple, its origin. */
+/* The origin of a batch is a tuple of what all its records have in common: topic, partition, timestamp type, leader
+ * epoch. */
 enum { TOPIC, PARTITION, TIMESTAMP_TYPE, LEADER_EPOCH };
 
-/* What a batch's header says of its records. */
+/* What a batch's header says about its records. */
 typedef struct {
     int64_t base_offset;
     int64_t last_delta;
     int64_t record_count;
-    uint64_t base_timestamp; /* without a sign: Java's sum of it and a delta wraps around */
+    uint64_t base_timestamp; /* unsigned, because Java's sum of it and a delta wraps around */
     int64_t append_time;
     int has_append_time;
 } Head;
@@ -56,7 +57,8 @@ static inline Progress at_first_record(const Head *head) {
     return (Progress){.previous_delta = -1, .remaining = head->record_count};
 }
 
-/* What is wrong with a batch of so many bytes of records, as a format of these and the number of records; or NULL. */
+/* Return what is wrong with a batch that has ``size`` bytes of records, as a format for ``size`` and the number of
+ * records. NULL: nothing is wrong. */
 static inline const char *wrong_size(const Head *head, int64_t size) {
     if (head->record_count > size / SMALLEST_RECORD)
         return "%lld bytes cannot hold %lld records";
@@ -67,29 +69,29 @@ static inline int64_t timestamp_of(const Head *head, const Layout *layout) {
     return head->has_append_time ? head->append_time : (int64_t)(head->base_timestamp + layout->timestamp_delta);
 }
 
-/* Add the types of records.c to the module, and to its state. */
+/* Add the types and functions of records.c to the module, and the types to its state. */
 int add_records(PyObject *module, State *state);
 
-/* The same for columns.c. */
+/* Add the type of columns.c to the module. */
 int add_columns(PyObject *module, State *state);
 
-/* And the functions of run_columns.c and run_records.c. */
+/* Add the functions of run_columns.c and run_records.c. */
 int add_runs(PyObject *module, State *state);
 int add_take_run(PyObject *module, State *state);
 
-/* An empty list that has room for so many records. */
+/* Return an empty list with room for ``count`` records. */
 PyObject *list_with_room(int64_t count);
 
-/* Put ``most`` records more at the end of a list, which has room for them; return how many there were, or -1 with an
- * exception and everything as it was before. It may be fewer because of the record behind them: then
- * the cursor has a problem. No Python code runs in here, and whoever sees the list elsewhere sees whole records only. */
+/* Append up to ``most`` records to a list that has room for them; return how many. -1: there is an exception, and list
+ * and progress are as they were. If the next record is malformed, there are fewer, and the cursor has a problem. No
+ * Python code runs in here, so other code never sees the list with a record that is not complete. */
 int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
                   int64_t most, PyObject *records);
 
-/* And the type of async_steps.c. */
+/* Add the types of async_steps.c. */
 int add_steps(PyObject *module, State *state);
 
-/* Set CorruptRecord for what the cursor has met in this reader's batch. */
+/* Set CorruptRecord for the cursor's problem in this reader's batch. */
 void raise_corrupt(const Reader *reader, const Cursor *cursor);
 
 #if defined(__GNUC__)

@@ -1,6 +1,6 @@
-/* A record batch's payload: the cursor that reads it, and the layout of one record. _pure.py says what a record is.
+/* Reads a record batch's payload: the cursor, and the layout of one record. records/_pure.py describes the format.
  *
- * Nothing of a batch is trusted: every byte of it is read through this cursor, which knows where the payload ends.
+ * Nothing of a batch is trusted: every byte is read through the cursor, which knows where the payload ends.
  */
 
 #ifndef AIOKC_LAYOUT_H
@@ -16,8 +16,8 @@
 typedef struct {
     const uint8_t *data;
     int64_t size;
-    int64_t at; /* may be behind the end: the next read fails */
-    const char *problem; /* of a failed read, as a format of the two numbers */
+    int64_t at; /* may be behind the end: then the next read fails */
+    const char *problem; /* why a read failed: a format for the two numbers */
     int64_t numbers[2];
 } Cursor;
 
@@ -42,7 +42,7 @@ static inline int read_long_varint(Cursor *cursor, int most, uint64_t *number) {
     return fail(cursor, "a number of more than %lld bytes", most);
 }
 
-/* Read a number, still in zigzag. most: 5 bytes for 32 bits, 10 for 64. */
+/* Read a number, still in zigzag, of at most ``most`` bytes: 5 for 32 bits, 10 for 64. */
 static inline int read_varint(Cursor *cursor, int most, uint64_t *number) {
     if (cursor->at < cursor->size && cursor->data[cursor->at] < 0x80) {
         *number = cursor->data[cursor->at++];
@@ -61,7 +61,7 @@ typedef struct {
     int64_t end;
     uint64_t timestamp_delta;
     int64_t offset_delta;
-    int64_t places[PLACES]; /* where key, value and headers begin, with their length; or NULL_PLACE */
+    int64_t places[PLACES]; /* where key, value and headers begin (at their length or count); or NULL_PLACE */
     int negative_length;
 } Layout;
 
@@ -78,7 +78,7 @@ static inline int read_start(Cursor *cursor, int64_t previous_delta, int64_t las
         return 0;
     layout->end = cursor->at + (int64_t)(length >> 1);
     layout->negative_length = length & 1;
-    cursor->at++; /* past the attributes: Kafka uses none */
+    cursor->at++; /* skip the attributes: Kafka uses none */
     if (!read_varint(cursor, 10, &timestamp) || !read_varint(cursor, 5, &delta))
         return 0;
     layout->timestamp_delta = timestamp >> 1 ^ (0 - (timestamp & 1));
@@ -88,7 +88,7 @@ static inline int read_start(Cursor *cursor, int64_t previous_delta, int64_t las
     return 1;
 }
 
-/* Pass over a key or value, and say where it begins. */
+/* Skip a key or value, and set ``place`` to where it begins. */
 static inline int pass_content(Cursor *cursor, int64_t *place) {
     uint64_t length;
     int64_t start = cursor->at;
@@ -151,7 +151,7 @@ static inline int read_record(Cursor *cursor, const Progress *progress, int64_t 
     return 1;
 }
 
-/* Pass over the records before wanted_delta, reading no more of them than where they end. */
+/* Skip the records before ``wanted_delta``. Of each, only the offset and where the record ends are read. */
 static inline int skip_to(Cursor *cursor, Progress *progress, int64_t last_delta, int64_t wanted_delta) {
     while (progress->remaining) {
         Layout layout;
@@ -167,8 +167,8 @@ static inline int skip_to(Cursor *cursor, Progress *progress, int64_t last_delta
     return 1;
 }
 
-/* The bytes of a key or value that pass_content has seen (bytes is NULL where it is null): that they lie in the payload
- * is certain, and checked all the same. */
+/* Read a key or value that pass_content has passed (``bytes`` is NULL if it is null). It lies within the payload for
+ * certain; this is checked all the same. */
 static inline int read_content(Cursor *cursor, const char **bytes, int64_t *size) {
     uint64_t length;
     int known = read_varint(cursor, 5, &length);

@@ -1,16 +1,16 @@
-/* A batch's records as Python objects: ConsumerRecord, and the RecordReader that makes them.
+/* The records of a batch as Python objects: the ConsumerRecord type, and the RecordReader that makes them.
  *
- * A record is checked as a whole before it is built, and then owns all that it says: nothing of the batch stays alive
- * for it. Key and value are objects from the start: nearly everybody looks at them, and an attribute that is an object
- * is read by the interpreter itself. Headers are bytes until somebody first looks.
+ * A record is checked as a whole before it is built. It has copies of all its bytes, and keeps nothing of the batch
+ * alive. Key and value are objects from the start, because nearly every application reads them, and because the
+ * interpreter itself reads an attribute that is an object. Headers are bytes until they are first read.
  *
- * No object in here can be part of a cycle, so none is known to the cyclic garbage collector. Headers are filled in
- * without a lock: the module relies on the GIL, and does not declare that it could do without.
+ * No object in here can be part of a reference cycle, so the cyclic garbage collector tracks none. Headers are built
+ * without a lock: the module relies on the GIL, and does not declare that it works without one.
  */
 
 #include "module.h"
 
-/* ConsumerRecord: a subclass of the public one, which has all of its methods */
+/* ConsumerRecord: a subclass of the public class, which has all methods */
 
 typedef struct {
     PyObject_HEAD
@@ -32,10 +32,10 @@ static void record_dealloc(Record *self) {
     Py_DECREF(type);
 }
 
-/* Bytes that take longer to copy are copied without the GIL: most of that time the kernel finds memory for them. */
+/* So many bytes or more are copied without the GIL: most of the time of such a copy, the kernel finds memory for it. */
 #define LONG_COPY (1 << 20)
 
-/* Whoever calls must keep `bytes` alive by a reference of its own: other threads run meanwhile. */
+/* The caller must keep ``bytes`` alive by a reference of its own: other threads run meanwhile. */
 static PyObject *copy_of(const char *bytes, Py_ssize_t size) {
     if (size < LONG_COPY)
         return PyBytes_FromStringAndSize(bytes, size);
@@ -81,7 +81,7 @@ static PyObject *build_header(Cursor *cursor) {
     Py_ssize_t size;
     if (!build_start(cursor, &bytes, &size))
         return NULL;
-    /* Nobody checks a key on its way into the log. What is not UTF-8 in it must not stop a partition (as in Java). */
+    /* No broker checks a header's key. One that is not UTF-8 must not stop the partition (as in Java). */
     PyObject *key = PyUnicode_DecodeUTF8(bytes, size, "replace");
     PyObject *value = key == NULL ? NULL : build_content(cursor);
     PyObject *header = value == NULL ? NULL : PyTuple_Pack(2, key, value);
@@ -108,14 +108,14 @@ static PyObject *build_headers(Cursor *cursor) {
     return headers;
 }
 
-/* Return the headers, which the record keeps as a tuple from then on. */
+/* Return the headers as a tuple. The record keeps that tuple from the first call on. */
 static PyObject *record_headers(Record *self, void *Py_UNUSED(closure)) {
     if (!PyBytes_CheckExact(self->headers))
         return Py_NewRef(self->headers);
     PyObject *bytes = Py_NewRef(self->headers);
     Cursor cursor = cursor_at(bytes, 0);
     PyObject *built = build_headers(&cursor);
-    if (built != NULL && self->headers == bytes) { /* else the collector ran, and a finalizer has looked here, too */
+    if (built != NULL && self->headers == bytes) { /* else the collector ran, and a finalizer has read them, too */
         self->headers = Py_NewRef(built);
         Py_DECREF(bytes);
     }
@@ -144,8 +144,8 @@ static PyGetSetDef record_getset[] = {
     {0},
 };
 
-/* From Python 3.12 on the collector knows the base class, by typing.Generic. A type that could be traversed does not
- * inherit that, and without the flag nobody ever calls this. */
+/* From Python 3.12 on, the base class is tracked by the collector, because of typing.Generic. A type with a traverse
+ * function of its own does not inherit that. Without Py_TPFLAGS_HAVE_GC, the interpreter never calls this function. */
 static int record_traverse(PyObject *Py_UNUSED(self), visitproc Py_UNUSED(visit), void *Py_UNUSED(arg)) {
     return 0;
 }
@@ -214,7 +214,7 @@ static int reader_set_header(Reader *self, PyObject *header, PyObject *topic, in
     head->record_count = Py_MIN(record_count, PY_SSIZE_T_MAX);
     self->progress = at_first_record(head);
     PyObject *leader_epoch = PyObject_GetAttrString(header, "leader_epoch");
-    topic = leader_epoch == NULL ? NULL : PyUnicode_FromObject(topic); /* a str, and no subclass with a __dict__ */
+    topic = leader_epoch == NULL ? NULL : PyUnicode_FromObject(topic); /* a str, not a subclass with a __dict__ */
     if (topic != NULL)
         self->origin = Py_BuildValue("(OiiO)", topic, partition, (int)timestamp_type, leader_epoch);
     Py_XDECREF(topic);
@@ -231,7 +231,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     Reader *self = (Reader *)type->tp_alloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->payload = PyBytes_FromObject(payload); /* the same object where it is bytes */
+    self->payload = PyBytes_FromObject(payload); /* the same object if it is bytes */
     if (self->payload == NULL || !reader_set_header(self, header, topic, partition)) {
         Py_DECREF(self);
         return NULL;

@@ -1,7 +1,7 @@
-/* Rows of columns: what a ColumnBuilder is, and how one row is written.
+/* The rows of a ColumnBuilder: its struct, and how one row is written.
  *
- * A row is complete or not there. What a row cannot be (a timestamp beyond the column's unit, more bytes than 32-bit
- * offsets can tell) is found before any of it is written.
+ * A row is written completely or not at all. Whatever makes it impossible (a timestamp beyond the column's unit, more
+ * bytes than 32-bit offsets can address) is found before any of it is written.
  */
 
 #ifndef AIOKC_ROWS_H
@@ -24,7 +24,7 @@ enum {
 
 enum { HEADER_KEY, HEADER_VALUE }; /* children of the headers' elements */
 
-/* What a header counts apart from its key and value: their offsets. */
+/* The bytes of a header apart from its key and value: their two offsets. */
 #define HEADER_BYTES 8
 
 #define LAST_MICROSECOND_MS (INT64_MAX / 1000)
@@ -33,12 +33,12 @@ typedef struct {
     PyObject_HEAD
     Batch *batch;
     Node *columns[COLUMNS]; /* NULL: not wanted */
-    int wanted[COLUMNS];    /* shapes, in the order of the columns */
+    int wanted[COLUMNS];    /* indices of shapes, in the order of the columns */
     int wanted_count;
     int in_microseconds;
-    int64_t most;      /* bytes of one column's content */
-    int64_t row_bytes; /* of a row, apart from what is in CONTENT */
-    int64_t size;      /* what all rows count */
+    int64_t most;      /* the most bytes of one column's CONTENT */
+    int64_t row_bytes; /* the bytes of a row apart from its CONTENT */
+    int64_t size;      /* the bytes of all rows */
     char is_full;
 } Builder;
 
@@ -63,10 +63,10 @@ typedef struct {
     Content key;
     Content value;
     int64_t header_count;
-    int64_t header_bytes; /* at least what all headers' keys and values have together */
+    int64_t header_bytes; /* no less than the bytes of all headers' keys and values together */
 } Row;
 
-/* What became of a row. WRONG: there is an exception. */
+/* The outcome of writing a row. WRONG: there is an exception. */
 typedef enum { WRITTEN, NO_ROOM, TOO_LARGE, NO_TIMESTAMP_THERE, WRONG } Fate;
 
 static inline int set_bit(Node *node, int is_valid) {
@@ -86,7 +86,7 @@ static inline void end_content(Node *node) {
     node->length++;
 }
 
-/* There is room for it. */
+/* Append a key, value or part of a header. The caller has made room for it. */
 static inline void put_content(Node *node, Content content) {
     if (set_bit(node, content.bytes != NULL) && content.size) {
         memcpy(node->buffers[CONTENT].data + node->buffers[CONTENT].size, content.bytes, (size_t)content.size);
@@ -109,7 +109,7 @@ static inline void put_int32(Node *node, int32_t number) {
     node->length++;
 }
 
-/* How many more rows there can be, of ``rows``, as far as topics and the numbers of rows go. */
+/* Return how many of ``rows`` more rows are possible, judged by the topics' bytes and the number of rows. */
 static inline int64_t possible_rows(const Builder *self, const Origin *origin, int64_t rows) {
     const Node *topics = self->columns[COLUMN_TOPIC];
     if (topics != NULL && origin->topic_size > 0)
@@ -117,7 +117,7 @@ static inline int64_t possible_rows(const Builder *self, const Origin *origin, i
     return Py_MIN(rows, INT32_MAX - 1 - self->batch->nodes[0].length);
 }
 
-/* Room for so many rows more, but for their keys, values and headers. */
+/* Make room for so many more rows, except for their keys, values and headers. */
 static inline int make_row_room(Builder *self, const Origin *origin, int64_t rows) {
     Node *topics = self->columns[COLUMN_TOPIC];
     if (topics != NULL && !make_room(&topics->buffers[CONTENT], rows * origin->topic_size))
@@ -139,7 +139,8 @@ static inline int fits(const Builder *self, int column, int64_t size) {
     return node == NULL || size <= self->most - node->buffers[CONTENT].size;
 }
 
-/* Of a header's key no byte becomes more than the three of U+FFFD, and there are no more headers than bytes. */
+/* The limit is a third of ``most``: a byte of a header's key becomes at most the three bytes of U+FFFD. There are no
+ * more headers than bytes. */
 static inline int headers_fit(const Builder *self, const Row *row) {
     const Node *node = self->columns[COLUMN_HEADERS];
     if (node == NULL || row->header_count == 0)
@@ -161,7 +162,7 @@ static inline Fate check_row(const Builder *self, const Row *row) {
     return WRITTEN;
 }
 
-/* One key or value of a header. Keys that are not UTF-8 were replaced before. */
+/* Append the key or value of a header. In a key, the caller has replaced what is not UTF-8. */
 static inline int put_part(Node *node, Content content) {
     Buffer *validity = &node->buffers[VALIDITY];
     validity->size = (node->length + 7) / 8;
@@ -183,7 +184,7 @@ static inline int put_header(Builder *self, Content key, Content value) {
     return 1;
 }
 
-/* Where headers were before a row, so that it can be taken back. */
+/* The state of the headers before a row, so that a row that fails can be undone. */
 typedef struct {
     int64_t size;
     int64_t elements;
@@ -209,13 +210,13 @@ static inline void back_to_mark(Builder *self, const Mark *mark) {
         node->nulls = old->nulls;
         for (int index = DATA; index < MOST_BUFFERS; index++)
             node->buffers[index].size = old->buffers[index].size;
-        /* bits from here on are set anew, those of the byte that is not full are cleared */
+        /* Clear the bits behind the last element in its byte: set_bit clears only bytes that it begins. */
         if (node->length & 7)
             node->buffers[VALIDITY].data[node->length >> 3] &= (uint8_t)((1 << (node->length & 7)) - 1);
     }
 }
 
-/* All of a row but its origin; headers are there already. */
+/* Append all of a row but its origin. Its headers are appended already. */
 static inline int put_row(Builder *self, const Origin *origin, const Row *row) {
     Node **columns = self->columns;
     if ((columns[COLUMN_KEY] != NULL && !make_room(&columns[COLUMN_KEY]->buffers[CONTENT], row->key.size)) ||
@@ -245,7 +246,7 @@ static inline int put_row(Builder *self, const Origin *origin, const Row *row) {
     return 1;
 }
 
-/* The columns that are the same for all of these rows */
+/* Columns with the same value in all of these rows */
 
 static inline void repeat_int32(Node *node, int32_t number, int64_t rows) {
     if (node == NULL)
@@ -284,7 +285,8 @@ static inline void put_origin(Builder *self, const Origin *origin, int64_t rows)
     }
 }
 
-/* Why a row is refused, as an exception. The rows before it come first: then this is for the next call. */
+/* Set the exception for a row that was refused. If rows before it were appended, the caller clears it, and the next
+ * call meets the same row again. */
 static inline void raise_refusal(const State *state, Fate fate, PyObject *topic, PyObject *partition, const Builder *self,
                                  const Row *row) {
     PyObject *error = NULL;
@@ -308,22 +310,23 @@ static inline int read_origin(PyObject *topic, PyObject *partition, PyObject *ti
     return origin->topic != NULL && !PyErr_Occurred();
 }
 
-/* The rows of one batch, in append.c */
+/* Appending the rows of one batch, in append.c */
 
 #if defined(__GNUC__)
 #pragma GCC visibility push(hidden)
 #endif
 
-/* Which rows are wanted: those before offset ``until``, so many, and until all of the builder's count ``size``. */
+/* Which rows to append: those before offset ``until``, at most ``rows``, until all rows of the builder have ``size``
+ * bytes. */
 typedef struct {
     int64_t until;
     int64_t rows;
     int64_t size;
 } Wanted;
 
-/* Append rows of the payload that the cursor reads, from ``progress`` on; return how many, or -1 with an exception. It
- * may be fewer than are wanted because of the row behind them: then the cursor has a problem, or there is one with
- * ``refused``, and a fate that is not WRITTEN. */
+/* Append rows of the payload that the cursor reads, from ``progress`` on; return how many, or -1 with an exception. If
+ * there are fewer than wanted because of the next row, the cursor has a problem, or the next row is ``refused`` and
+ * ``fate`` says why. */
 int64_t append_rows(Builder *self, const Origin *origin, const Head *head, Progress *progress, Cursor *cursor,
                     const Wanted *wanted, Row *refused, Fate *fate);
 

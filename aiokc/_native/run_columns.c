@@ -1,9 +1,9 @@
-/* How far a run goes, and the rows of columns that are made of it: see runs.h. */
+/* Measures how far a run goes, and appends its records to a ColumnBuilder: see runs.h. */
 
 #include "rows.h"
 #include "runs.h"
 
-/* How far a run goes */
+/* The length of a run */
 
 static PyObject *measure_run(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs) {
     static char *names[] = {"records", "after", "transactional", "most", NULL};
@@ -30,11 +30,12 @@ static PyObject *measure_run(PyObject *Py_UNUSED(module), PyObject *args, PyObje
 typedef struct {
     int64_t at;
     int64_t next_offset;
-    int64_t epoch; /* of what lies before next_offset, where that has moved */
+    int64_t epoch; /* of the last batch before next_offset, if next_offset has moved */
     int64_t count;
 } Reached;
 
-/* Append rows of one batch, from next_offset on. True: it is read to its end. False: it is not, or there's an exception. */
+/* Append rows of one batch, from next_offset on. True: the batch is read to its end. False: it is not, or there is an
+ * exception. */
 static int append_batch(Builder *self, const State *state, const Whole *batch, Origin *origin, const Wanted *wanted,
                         int check_crcs, Reached *reached) {
     const Head *head = &batch->head;
@@ -99,7 +100,7 @@ PyObject *builder_append_run(Builder *self, PyObject *args, PyObject *kwargs) {
     }
     PyBuffer_Release(&run);
     if (reached.count > 0)
-        PyErr_Clear(); /* of what is behind, which will be read again */
+        PyErr_Clear(); /* the error of the next row: the next call reads it again */
     if (PyErr_Occurred())
         return NULL;
     return Py_BuildValue("(LLLL)", (long long)reached.count, (long long)reached.at, (long long)reached.next_offset,

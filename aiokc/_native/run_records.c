@@ -1,18 +1,18 @@
-/* Objects of a run's records: many batches by one call, and none of them copied before. See runs.h. */
+/* Makes record objects from a run: many batches in one call, without copying a batch first. See runs.h. */
 
 #include "runs.h"
 
 /* How far the records of a run were taken. */
 typedef struct {
-    int64_t at;       /* where the batch begins that is not read to its end */
-    Progress inside;  /* and how far that one was read; less than 0 remaining: nobody has looked at it */
+    int64_t at;       /* where the first batch begins that is not read to its end */
+    Progress inside;  /* how far that batch was read; remaining < 0: not at all, and its CRC is not checked */
     int64_t next_offset;
-    int64_t epoch; /* of what lies before next_offset, where that has moved */
+    int64_t epoch; /* of the last batch before next_offset, if next_offset has moved */
 } Taken;
 
 static const Progress NOT_BEGUN = {.previous_delta = -1, .remaining = -1};
 
-/* What all records of a batch have in common: that of the batch before, where it is the same. */
+/* Set the origin of a batch's records. If the batch before has the same origin, its tuple is used again. */
 static int set_origin(PyObject **origin, PyObject *topic, int partition, const Whole *batch) {
     long timestamp_type = batch->head.has_append_time ? 1 : 0;
     if (*origin != NULL) {
@@ -27,7 +27,7 @@ static int set_origin(PyObject **origin, PyObject *topic, int partition, const W
     return *origin != NULL;
 }
 
-/* Begin with a batch, or go on with it. False: it has to be read by itself, or there is an exception. */
+/* Begin a batch, or go on with it. False: the caller has to read it by itself, or there is an exception. */
 static int go_on(const State *state, const Whole *batch, int check_crcs, Progress *progress) {
     int64_t size = batch->size - HEADER_SIZE;
     if (progress->remaining >= 0)
@@ -36,7 +36,7 @@ static int go_on(const State *state, const Whole *batch, int check_crcs, Progres
     return wrong_size(&batch->head, size) == NULL && (!check_crcs || is_sound(state, batch) > 0);
 }
 
-/* Take records of one batch, from next_offset on. True: it is read to its end. */
+/* Take records of one batch, from next_offset on. True: the batch is read to its end. */
 static int take_batch(const State *state, const Whole *batch, PyObject *origin, int64_t most, int check_crcs,
                       PyObject *records, Taken *taken) {
     const Head *head = &batch->head;
@@ -80,7 +80,7 @@ static void take_batches(const State *state, const Py_buffer *run, PyObject *top
     Py_XDECREF(origin);
 }
 
-/* No record is shorter than SMALLEST_RECORD, so that there is no need for more room than that. */
+/* Return how many of ``count`` records the rest of the run can hold: none is shorter than SMALLEST_RECORD. */
 static int64_t possible(const Py_buffer *run, int64_t at, int64_t count) {
     return Py_MIN(count, (run->len - at) / SMALLEST_RECORD);
 }
@@ -96,7 +96,7 @@ static PyObject *take_run(PyObject *module, PyObject *args) {
     Taken taken = {.at = at, .inside = {position, previous_delta, remaining}, .next_offset = from_offset, .epoch = -1};
     if (at < 0 || at > run.len || position < 0 || previous_delta < -1) {
         PyErr_SetString(PyExc_ValueError, "no record begins there");
-    } else if ((topic = PyUnicode_FromObject(topic)) != NULL) { /* a str, and no subclass with a __dict__ */
+    } else if ((topic = PyUnicode_FromObject(topic)) != NULL) { /* a str, not a subclass with a __dict__ */
         records = list_with_room(possible(&run, at, count));
         if (records != NULL)
             take_batches(PyModule_GetState(module), &run, topic, partition, count, check_crcs, records, &taken);
@@ -104,7 +104,7 @@ static PyObject *take_run(PyObject *module, PyObject *args) {
     }
     PyBuffer_Release(&run);
     if (records != NULL && PyList_GET_SIZE(records) > 0)
-        PyErr_Clear(); /* of what is behind, which will be read again */
+        PyErr_Clear(); /* the error of the next record: the next call reads it again */
     if (PyErr_Occurred())
         Py_CLEAR(records);
     if (records == NULL)

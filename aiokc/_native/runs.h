@@ -1,9 +1,9 @@
-/* Runs: batches that lie side by side in a Fetch response, uncompressed, of records and nothing else. What a batch costs
- * in Python (a header object, a reader, its part in two lists) is as much as a hundred records cost here; so rows, and
- * records, are made of a whole run at a time, and where it lies: nothing is copied but what they keep.
+/* Reads runs: plain batches side by side in a Fetch response (uncompressed, without control records). What one batch
+ * costs in Python (a header object, a reader, its part in two lists) is as much as a hundred records cost here. So one
+ * call turns many batches of a run into rows or records, where they lie: it copies only what rows and records keep.
  *
- * Nothing in here complains. A run ends before the first batch that is anything else, and rows and records end before
- * whatever is wrong: that batch is read in the way of any other, which knows what to say.
+ * Nothing here raises an error about records. A run ends before the first batch that is not plain. Rows and records end
+ * before whatever is malformed: the caller then reads that batch by itself, and that raises the right error.
  */
 
 #ifndef AIOKC_RUNS_H
@@ -11,11 +11,11 @@
 
 #include "module.h"
 
-/* A batch: where its fields lie, see batch.py */
+/* The positions of a batch's fields: see records/batch.py */
 
 enum {
     LENGTH_AT = 8,
-    PREFIX = 12, /* what the length does not count */
+    PREFIX = 12, /* the bytes that the length does not count */
     EPOCH_AT = 12,
     MAGIC_AT = 16,
     CRC_AT = 17,
@@ -31,8 +31,8 @@ enum {
 #define LOG_APPEND_TIME 0x08
 #define TRANSACTIONAL 0x10
 
-/* So many bytes are read by one call, whatever becomes of them, and those of one batch more: some 0.3 ms. Each batch
- * counts for so many more, since its CRC is a call; one that was read before, for its header only. */
+/* One call reads so many bytes and at most one batch more, whatever becomes of them: some 0.3 ms. Each batch counts
+ * BATCH_COUNTS bytes more, because its CRC is a call. A batch that was read before counts with its header only. */
 #define READ_AT_ONCE (1 << 20)
 #define BATCH_COUNTS 1024
 
@@ -56,7 +56,7 @@ static inline int32_t read_int32(const uint8_t *bytes) {
     return (int32_t)read_number(bytes, 4);
 }
 
-/* The batch that begins there, if all of it is there and read_header would let it through; and it is plain. */
+/* Read the header of the batch at byte ``at``. False: it is incomplete, not plain, or read_header would refuse it. */
 static inline int read_batch(const Py_buffer *run, int64_t at, Whole *batch) {
     const uint8_t *bytes = (const uint8_t *)run->buf + at;
     if (run->len - at < HEADER_SIZE)
@@ -81,11 +81,11 @@ static inline int read_batch(const Py_buffer *run, int64_t at, Whole *batch) {
     return 1;
 }
 
-/* Whether the bytes are those that the CRC was computed of; -1 with an exception. */
+/* Whether the batch's bytes match its CRC; -1 with an exception. */
 static inline int is_sound(const State *state, const Whole *batch) {
     PyObject *bytes = PyMemoryView_FromMemory((char *)batch->bytes + CRC_START, (Py_ssize_t)(batch->size - CRC_START),
                                               PyBUF_READ);
-    /* The 0: it keeps the GIL, for a few microseconds. Who gives it up for each batch may wait for it each time. */
+    /* The last 0 keeps the GIL, for a few microseconds: a call that gives it up may have to wait for it, each time. */
     PyObject *found = bytes == NULL ? NULL : PyObject_CallFunction(state->crc32c, "Oii", bytes, 0, 0);
     Py_XDECREF(bytes);
     unsigned long crc = found == NULL ? 0 : PyLong_AsUnsignedLong(found);

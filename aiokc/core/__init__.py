@@ -1,1 +1,1 @@
-"""Every decision of the client, with no I/O, clock, chance or thread: time and randomness come in as arguments."""
+"""Every decision of the client, without I/O, clock, randomness or threads: time and a random source are arguments."""

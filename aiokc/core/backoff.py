@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt."""
+"""Exponential backoff with jitter: how long to wait before the next attempt (KIP-580)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Chance(Protocol):
-    """Where jitter comes from; a ``random.Random`` is one."""
+    """The source of jitter, such as a ``random.Random``."""
 
     def uniform(self, a: float, b: float, /) -> float: ...
 
@@ -14,8 +14,8 @@ class Chance(Protocol):
 class Backoff:
     """Pauses that grow from ``initial`` by ``factor`` up to ``maximum`` seconds (KIP-580).
 
-    Each is off by a share of up to ``jitter``, lest clients that lost the same broker come back in step; none exceeds
-    ``maximum``.
+    Each pause is made longer or shorter by a random share of up to ``jitter``: clients that lost the same broker must
+    not come back in step. No pause exceeds ``maximum``.
     """
 
     def __init__(
@@ -35,5 +35,5 @@ class Backoff:
         return min(pause * self._random.uniform(1 - self._jitter, 1 + self._jitter), self._maximum)
 
     def reset(self) -> None:
-        """Start again from ``initial``: the attempt succeeded."""
+        """Start again from ``initial``, after an attempt that succeeded."""
         self._pause = self._initial

@@ -1,4 +1,4 @@
-"""Partitions in the order of Kafka's requests, which name each topic once."""
+"""Groups partitions by topic, for Kafka's requests, which name each topic once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..types import TopicPartition
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return the partition numbers of each topic, both in order."""
+    """Return the partition numbers of each topic; topics and numbers are in ascending order."""
     grouped: dict[str, list[int]] = {}
     for tp in sorted(partitions):
         grouped.setdefault(tp.topic, []).append(tp.partition)

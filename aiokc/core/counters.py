@@ -1,4 +1,4 @@
-"""What is counted on the way: integers where events pass anyway, and a snapshot of them when somebody asks."""
+"""The counters behind metrics(): Fetch requests and their bytes, records handed out, joins, rebalances, heartbeats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .group.events import (
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Counts what took how long. Seconds in, milliseconds out."""
+    """Counts events and how long they took: ``add`` takes seconds, ``snapshot`` returns milliseconds."""
 
     count: int = 0
     total: float = 0.0
@@ -45,18 +45,21 @@ class Stopwatch:
 
 @dataclass(slots=True)
 class RequestCounter:
-    """Requests of one kind: how long the answers took, and how many failed."""
+    """Requests of one kind: how long their answers took, and how many requests failed."""
 
     answered: Stopwatch = field(default_factory=Stopwatch)
     failed: int = 0
 
     def attempt(self, clock: Callable[[], float]) -> _Attempt:
-        """Count the request that is sent inside: as failed where that raises."""
+        """Return a context manager that counts the request sent inside it; the request failed if that raises."""
         return _Attempt(self, clock)
 
 
 class _Attempt:
-    """A request that counts. One for each Fetch: a generator as context manager costs several times as much."""
+    """Counts one request; a cancelled one counts neither as answered nor as failed.
+
+    A class, because there is one for each Fetch: a generator with ``@contextmanager`` costs several times as much.
+    """
 
     __slots__ = ("_began", "_clock", "_counter")
 
@@ -75,7 +78,7 @@ class _Attempt:
 
 @dataclass(slots=True)
 class FetchCounters:
-    """What was fetched, and what was handed out."""
+    """Fetch requests, the bytes of record batches that they brought, and the records handed out."""
 
     fetches: RequestCounter = field(default_factory=RequestCounter)
     bytes: int = 0
@@ -84,7 +87,7 @@ class FetchCounters:
 
 @dataclass(slots=True)
 class GroupCounters:
-    """One membership. ``rebalancing_since``: None while nothing is under way."""
+    """What one membership of a group counts. ``rebalancing_since`` is None unless a rebalance is under way."""
 
     joins: Stopwatch = field(default_factory=Stopwatch)
     syncs: Stopwatch = field(default_factory=Stopwatch)
@@ -95,7 +98,7 @@ class GroupCounters:
     rebalancing_since: float | None = None
 
     def stands(self, rebalancing: bool, assigned: bool, now: float) -> None:
-        """The machine is between two assignments or not; ``assigned``: it has just got one."""
+        """Note whether the member is between two assignments, and whether it has just been ``assigned`` one."""
         if assigned and self.rebalancing_since is not None:
             self.rebalances.add(now - self.rebalancing_since)
             self.rebalancing_since = None
@@ -105,7 +108,7 @@ class GroupCounters:
             self.rebalancing_since = now
 
     def heard(self, event: Event, now: float) -> None:
-        """The machine is told this."""
+        """Count an event that the membership's state machine is told."""
         match event:
             case Alive() | Rebalancing(sent=SendHeartbeat()):
                 self.last_heartbeat = now
@@ -116,10 +119,10 @@ class GroupCounters:
                     case GroupRequest():
                         self.failed_joins += 1
                     case SentCommit() | Exchange():
-                        pass  # commits are counted where they are sent
+                        pass  # commits are counted where the client sends them
 
     def answered(self, event: Event, seconds: float) -> None:
-        """An exchange has led to this."""
+        """Count an exchange that took so many seconds and led to this event."""
         match event:
             case Joined():
                 self.joins.add(seconds)

@@ -1,10 +1,10 @@
-"""Saying the same thing once in a while only."""
+"""A rate limit for log messages that repeat: one of each kind in an interval; the others are counted."""
 
 from __future__ import annotations
 
 
 def and_more(held_back: int) -> str:
-    """What a message says of those that were held back before it."""
+    """Return the end of a message: how many messages of its kind were held back before it."""
     return f" ({held_back} more since the last such message)" if held_back else ""
 
 
@@ -25,5 +25,5 @@ class RateLimit:
         return held_back
 
     def forget(self, kind: object) -> None:
-        """Let the next event of this kind through: what it warned of is over."""
+        """Let the next event of this kind through, because what the last one warned of is over."""
         self._seen.pop(kind, None)

@@ -1,4 +1,4 @@
-"""Record batches: from the bytes of a Fetch response to records, and back. May import values and errors only."""
+"""Record batches: from bytes of a Fetch response to records or columns, and back. Imports values and errors only."""
 
 from ..native import NATIVE
 from .batch import BatchHeader, split_batches

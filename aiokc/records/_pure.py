@@ -1,8 +1,9 @@
-"""The record decoder in Python: what aiokc runs without its extension, and the oracle of the extension's tests.
+"""The record decoder in Python: used where the C extension is missing, and the reference in the extension's tests.
 
 A record is: length, attributes (1 byte), timestamp delta, offset delta, key, value, number of headers, headers. All
 numbers are zigzag varints; a key or value is its length (negative: null) and its bytes. Nothing of this is trusted: a
-read behind the payload is an IndexError, and a record must end where its length says. Both come out as CorruptRecord.
+read behind the payload is an IndexError, and a record must end where its length says. The caller gets CorruptRecord
+for both.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from ..types import LOG_APPEND_TIME, Headers, RawRecord, _Fields, _Record
 from .batch import BatchHeader
 
 _SMALLEST_RECORD: Final = 7
-#: Far above what any producer sends. Without it 2 bytes of a batch could become 60 bytes of memory.
+#: Far above what any producer sends. Without this limit, every 2 bytes of a batch could become 60 bytes of memory.
 _MOST_HEADERS: Final = 1_000_000
 _MIN_INT64: Final = -(1 << 63)
 _MAX_INT64: Final = (1 << 63) - 1
 
 
 class _Malformed(Exception):
-    """A record does not hold together; the message says how."""
+    """A record is malformed; the message says how."""
 
 
 class RecordReader:
-    """The records of one batch, decoded as they are asked for.
+    """The records of one batch, decoded as the caller asks for them.
 
-    ``payload`` is what follows the batch's header, decompressed. Records own their bytes and do not keep it alive.
+    ``payload`` is what follows the batch's header, decompressed. Records have copies of their bytes and do not keep
+    ``payload`` alive.
     """
 
     __slots__ = ("_header", "_partition", "_payload", "_position", "_previous_delta", "_topic", "remaining")
@@ -39,7 +41,7 @@ class RecordReader:
         self._partition = partition
         self._position = 0
         self._previous_delta = -1
-        #: Records that were not looked at yet. 0: the batch is finished.
+        #: How many records were neither read nor skipped yet. 0: the batch is finished.
         self.remaining = header.record_count
         if header.record_count * _SMALLEST_RECORD > len(payload):
             raise self._corrupt(f"{len(payload)} bytes cannot hold {header.record_count} records")
@@ -49,7 +51,8 @@ class RecordReader:
     def take(self, count: int, from_offset: int = 0) -> list[RawRecord]:
         """Return the next records with an offset >= ``from_offset``, at most ``count``; [] once the batch is finished.
 
-        Raises CorruptRecord; what could be read before the corrupt record is returned first, by a call of its own.
+        Raises CorruptRecord. If records before the corrupt one could be read, this call returns them and the next one
+        raises.
         """
         taken: list[RawRecord] = []
         try:
@@ -68,14 +71,14 @@ class RecordReader:
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record that was looked at."""
+        """The offset behind the last record that was read or skipped."""
         return self._header.base_offset + self._previous_delta + 1
 
     def _read(self, count: int, taken: list[RawRecord]) -> None:
         """Append the next ``count`` records to ``taken``.
 
-        This loop is where all of the time goes: numbers of one byte are read in place, and records are built as
-        ``raw_record`` builds them.
+        Nearly all of the time goes into this loop: so it reads numbers of one byte in place, and builds records as
+        ``raw_record`` does, without the call.
         """
         header = self._header
         topic, partition, leader_epoch = self._topic, self._partition, header.leader_epoch
@@ -131,7 +134,7 @@ class RecordReader:
             self.remaining -= len(taken)
 
     def _skip_to(self, from_offset: int) -> None:
-        """Pass over the records before ``from_offset``, reading no more of them than where they end."""
+        """Skip the records before ``from_offset``. Of each, it reads only the offset and where the record ends."""
         data, size = self._payload, len(self._payload)
         wanted_delta, last_delta = from_offset - self._header.base_offset, self._header.last_offset_delta
         while self.remaining:
@@ -164,7 +167,7 @@ class RecordReader:
 
 
 def _varint(data: bytes, at: int, most: int = 5) -> tuple[int, int]:
-    """Return the number at ``at``, still in zigzag, and where it ends. ``most``: 5 bytes for 32 bits, 10 for 64."""
+    """Return the number at ``at``, still in zigzag, and where it ends; ``most`` bytes: 5 for 32 bits, 10 for 64."""
     number = data[at]
     if number < 0x80:
         return number, at + 1
@@ -181,7 +184,7 @@ def _varint(data: bytes, at: int, most: int = 5) -> tuple[int, int]:
 
 
 def _headers(data: bytes, at: int) -> tuple[Headers, int]:
-    """Return the headers whose count stands at ``at``, and where they end."""
+    """Return the headers whose count is at ``at``, and where they end."""
     number, at = _varint(data, at)
     if number & 1 or not number <= min(_MOST_HEADERS * 2, len(data) - at):
         raise _Malformed(f"no record can have {number >> 1} headers")
@@ -190,7 +193,7 @@ def _headers(data: bytes, at: int) -> tuple[Headers, int]:
         number, at = _varint(data, at)
         if number & 1:
             raise _Malformed("a header without a key")
-        # Nobody checks a key on its way into the log. What is not UTF-8 in it must not stop a partition (as in Java).
+        # No broker checks a header's key. One that is not UTF-8 must not stop the partition (as in Java).
         key = str(data[at : (at := at + (number >> 1))], "utf-8", "replace")
         number, at = _varint(data, at)
         value = None if number & 1 else data[at : (at := at + (number >> 1))]

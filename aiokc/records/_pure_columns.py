@@ -1,4 +1,4 @@
-"""Records into columns by pyarrow: what aiokc runs without its extension, and the oracle of the extension's tests."""
+"""The column builder on pyarrow: used where the C extension is missing, and the reference in the extension's tests."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ArrowBatch:
 
 
 class ColumnBuilder:
-    """Records as columns, one batch after the other."""
+    """Turns records into batches of columns."""
 
     __slots__ = (
         "_columns",
@@ -102,14 +102,14 @@ class ColumnBuilder:
 
     def _begin(self) -> None:
         self._records: list[RawRecord] = []
-        self._done: list[Any] = []  # the records before those, as columns
+        self._done: list[Any] = []  # the records before ``_records``, as columns
         self.rows = 0
         self._contents = [0] * 5  # bytes of keys, values, topics, and of headers' keys and values; see _measure
         self.size = 0
         self.is_full = False
 
     def append_records(self, records: list[RawRecord], until: int, size: int) -> int:
-        """Append records before offset ``until``, until all rows count ``size``; return how many."""
+        """Append records before offset ``until``, until all rows have ``size`` bytes; return how many were appended."""
         for count, record in enumerate(records):
             if self.size >= size or record.offset >= until:
                 return count
@@ -151,14 +151,14 @@ class ColumnBuilder:
         ]
 
     def finish(self) -> ArrowBatch:
-        """Return the rows so far. The next ones begin another batch."""
+        """Return the rows so far and begin another batch."""
         self._convert()
         (batch,) = pa.Table.from_batches(self._done).combine_chunks().to_batches() if self.rows else self._done
         self._begin()
         return ArrowBatch(batch)
 
     def _convert(self) -> None:
-        """Make columns of the records so far: little by little, so that ``finish`` does not take long."""
+        """Turn the records so far into columns. That is done 512 at a time, so that ``finish`` does not take long."""
         if self._records or not self._done:
             arrays = [self._array(name, field.type) for name, field in zip(self._columns, self._schema, strict=True)]
             self._done.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))

@@ -1,6 +1,6 @@
-"""Record batches (magic 2, KIP-98): where each one begins and ends in a Fetch response, and what its header says.
+"""Splits the records of a Fetch response into batches and reads their headers (magic 2, KIP-98).
 
-And the same of message sets (magic 0 and 1, see message_set), which may come before, behind and between them.
+Message sets (magic 0 and 1, see message_set), which may come before, behind and between batches, are split as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAGIC: Final = 2
 HEADER: Final = Struct(">qiibIhiqqqhii")
 #: What ``batch_length`` does not count: itself and the base offset.
 PREFIX_SIZE: Final = 12
-#: The CRC covers everything from the attributes on. The offset and the leader epoch lie before it: a broker sets them.
+#: The CRC covers everything from the attributes on. It does not cover offset and leader epoch, which a broker sets.
 CRC_START: Final = 21
 
 CODEC_MASK: Final = 0x07
@@ -29,7 +29,7 @@ CONTROL_FLAG: Final = 0x20
 
 #: The beginning of a message of magic 0 or 1: offset, size, CRC, magic, attributes.
 MESSAGE: Final = Struct(">qiIbb")
-#: The sizes of empty messages, by magic. That of magic 0 is the smallest thing that a log ever held.
+#: The sizes of empty messages, by magic. An empty message of magic 0 is the smallest entry that a log can hold.
 SMALLEST_MESSAGES: Final = (14, 22)
 
 _PREFIX: Final = Struct(">qi")
@@ -43,8 +43,9 @@ _MAX_OFFSET: Final = (1 << 63) - 1
 class BatchHeader(NamedTuple):
     """The header of one record batch. Offsets and record count are untrusted until the CRC was checked.
 
-    Of a message set (``magic`` 0 or 1) it stands for a run of uncompressed messages, or for one that holds others,
-    compressed: of those only the last offset is known, which is ``base_offset`` too, and ``record_count`` is -1.
+    For a message set (``magic`` 0 or 1) it describes a run of uncompressed messages, or one compressed message that
+    holds others. Of a compressed one only the last offset is known: ``base_offset`` is that offset, too, and
+    ``record_count`` is -1.
     """
 
     base_offset: int
@@ -63,34 +64,34 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The bytes of the whole batch."""
         return PREFIX_SIZE + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """The last offset that the batch ever held: compaction removes records and leaves this."""
+        """The last offset of the batch. Compaction removes records and leaves this as it was."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Where the next batch begins: the position once this one is read, whatever compaction left in it."""
+        """The offset behind the batch: the position once the batch is read, whatever compaction left in it."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def leader_epoch(self) -> int | None:
-        """The epoch of the leader that appended the batch; None where the broker did not store one."""
+        """The epoch of the leader that appended the batch; None if the broker did not store one."""
         return self.partition_leader_epoch if self.partition_leader_epoch >= 0 else None
 
     @property
     def codec(self) -> int:
-        """The compression, as a number: see ``compression.Codec``."""
+        """The compression: a number of ``compression.Codec``."""
         return self.attributes & CODEC_MASK
 
     @property
     def timestamp_type(self) -> int:
-        """LOG_APPEND_TIME: ``max_timestamp`` is the timestamp of every record in the batch.
+        """CREATE_TIME, or LOG_APPEND_TIME: then ``max_timestamp`` is the timestamp of every record in the batch.
 
-        In a run of messages each has its own, and messages of magic 0 have none, whatever this says.
+        In a run of messages each one has its own timestamp. Messages of magic 0 have none, whatever this says.
         """
         return LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_FLAG else CREATE_TIME
 
@@ -100,11 +101,11 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """The batch holds a transaction marker, not records of a user."""
+        """Whether the batch holds a control record, such as a transaction's marker, and no records of a producer."""
         return bool(self.attributes & CONTROL_FLAG)
 
 
-# What BatchHeader._make does, without counting the fields once more.
+# Does what BatchHeader._make does, without its check of the number of fields.
 _new_header: Final[Callable[[type[BatchHeader], tuple[int, ...]], BatchHeader]] = tuple.__new__
 
 
@@ -112,8 +113,8 @@ def split_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview
     """Yield each complete batch of a Fetch response's ``records`` as its header and all of its bytes.
 
     Of message sets it yields each compressed message, and each run of uncompressed ones. Brokers cut what they send at
-    a byte limit: a partial batch at the end is no error and is left out. Nothing is checked or decompressed here beyond
-    the header's own consistency. Raises CorruptRecord, after the batches before it.
+    a byte limit: a partial batch at the end is no error and is left out. Only the header's own consistency is checked
+    here, and nothing is decompressed. Raises CorruptRecord, after it has yielded the batches before the corrupt one.
     """
     start, end = 0, len(records)
     while end - start >= PREFIX_SIZE:
@@ -134,7 +135,7 @@ def split_batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview
 
 
 def _read_messages(records: memoryview) -> BatchHeader:
-    """Return the header of the messages at the beginning of ``records``, of which the first is complete."""
+    """Return a header for the message or run at the beginning of ``records``. The first message must be complete."""
     base_offset, size, crc, magic, attributes = MESSAGE.unpack_from(records)
     if size < SMALLEST_MESSAGES[magic]:
         raise CorruptRecord(f"{size} bytes cannot hold a message of magic {magic}", offset=base_offset)
@@ -163,9 +164,9 @@ def _read_messages(records: memoryview) -> BatchHeader:
 
 
 def _run(records: memoryview, at: int, last_offset: int, magic: int, attributes: int) -> tuple[int, int, int]:
-    """Return the last offset of the run of messages that goes on at ``at``, how many they are, and where it ends.
+    """Return the last offset of the run of messages that goes on at ``at``, its number of messages, and where it ends.
 
-    What can't go on it begins a run of its own, and is complained of there.
+    The run ends before a message that does not fit to it. That one is read next, and raises there if it is malformed.
     """
     unpack, smallest = MESSAGE.unpack_from, SMALLEST_MESSAGES[magic]
     count, end = 1, len(records)
@@ -181,7 +182,7 @@ def _run(records: memoryview, at: int, last_offset: int, magic: int, attributes:
 
 
 def read_header(view: memoryview) -> BatchHeader:
-    """Return the header of the batch that ``view``, which is as long as the batch, holds. Raises CorruptRecord."""
+    """Return the header of the batch in ``view``, which must be as long as the batch. Raises CorruptRecord."""
     magic = view[_MAGIC_AT]
     if magic > MAGIC:
         raise CorruptRecord(f"{magic} is no magic of a record batch", offset=_PREFIX.unpack_from(view)[0])

@@ -1,4 +1,4 @@
-"""Records as columns: which columns there are, and the builder that is written in C or stands on pyarrow."""
+"""Records as columns: which columns exist, and the builder of batches of them, which is in C or on pyarrow."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from .decode import RecordReader, implementation_of_columns
 
 TimestampUnit: TypeAlias = Literal["ms", "us"]
 
-#: What is read where no columns are named: all that a record has but its leader epoch.
+#: The columns that are read if none are named: all fields of a record but its leader epoch.
 COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
-#: What can be named. ``timestampType`` is Spark's name of ``timestamp_type``.
+#: The columns that can be named. ``timestampType`` is Spark's name for ``timestamp_type``.
 KNOWN_COLUMNS: Final = (*COLUMNS, "leader_epoch", "timestampType")
 
-# Records that are objects already are appended in such steps, each of which may be repeated.
+# Readers in Python have their records appended so many at a time. Those of a step that did not fit are decoded again.
 _AT_ONCE: Final = 128
 
 
 class ColumnBuilder(Protocol):
-    """Records as columns, one batch after the other.
+    """Turns records into batches of columns.
 
-    ``size`` is what all rows count, in bytes; ``is_full``: the next row would be too much for 32-bit offsets.
+    ``size`` is the bytes of all rows so far; ``is_full``: with the next row, a column would exceed its 32-bit offsets.
     """
 
     @property
@@ -34,17 +34,17 @@ class ColumnBuilder(Protocol):
     @property
     def is_full(self) -> bool: ...
     def append_records(self, records: list[RawRecord], until: int, size: int) -> int:
-        """Append records before offset ``until``, until all rows count ``size``; return how many.
+        """Append records before offset ``until``, until all rows have ``size`` bytes; return how many were appended.
 
-        Raises RecordError where already the first one does not fit.
+        Raises RecordError if the first record can't be a row of any batch.
         """
 
     def finish(self) -> ArrowBatch:
-        """Return the rows so far. The next ones begin another batch."""
+        """Return the rows so far and begin another batch."""
 
 
 def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the columns to read. Raises ConfigError for one that there is not, or that is named twice."""
+    """Return the columns to read (None: COLUMNS). Raises ConfigError for an unknown name, one given twice, or none."""
     if columns is None:
         return COLUMNS
     if isinstance(columns, str):
@@ -59,9 +59,9 @@ def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def new_builder(columns: Sequence[str], timestamp_unit: TimestampUnit) -> ColumnBuilder:
-    """Return a builder of these columns, which ``checked_columns`` returned.
+    """Return a builder of these columns, as ``checked_columns`` returned them.
 
-    Raises ConfigError for another unit, ImportError where columns are built in Python and pyarrow is not there.
+    Raises ConfigError for an unknown unit, ImportError without the C extension if pyarrow is missing, too.
     """
     if timestamp_unit not in ("ms", "us"):
         raise ConfigError(f"timestamp_unit={timestamp_unit!r} must be 'ms' or 'us'")
@@ -70,10 +70,10 @@ def new_builder(columns: Sequence[str], timestamp_unit: TimestampUnit) -> Column
 
 
 def append(builder: Any, reader: RecordReader, from_offset: int, until: int, rows: int, size: int) -> int:
-    """Append the reader's records in [from_offset, until), at most ``rows``, until all rows count ``size``.
+    """Append the reader's records in [from_offset, until), at most ``rows``, until all rows have ``size`` bytes.
 
-    Return how many. None of them, with ``reader.remaining`` and room in the builder, means that ``until`` is reached.
-    Raises RecordError as ``reader.take`` does; the rows before are returned first, by a call of their own.
+    Return how many. 0, with records ``remaining`` and room in the builder, means that ``until`` is reached. Raises
+    RecordError as ``reader.take`` does: if rows before the record could be appended, the next call raises.
     """
     if NATIVE and hasattr(builder, "append") and type(reader).__module__ == type(builder).__module__:
         appended: int = builder.append(reader, from_offset, until, rows, size)
@@ -94,7 +94,7 @@ def append(builder: Any, reader: RecordReader, from_offset: int, until: int, row
         done += count
         if count < len(records):
             reader.rewind()
-            reader.take(0, records[count].offset)  # stands before the first one that is left
+            reader.take(0, records[count].offset)  # the reader is now before the first record that was not appended
             if refusal is not None and not done:
                 raise refusal
             break

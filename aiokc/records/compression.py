@@ -1,6 +1,6 @@
-"""The codecs of record batches: compression, and decompression that never gives more bytes than it was allowed to.
+"""The codecs of record batches (gzip, snappy, lz4, zstd): compression, and decompression within a limit of bytes.
 
-A codec's package is imported when a batch first needs it, so that none of them is a condition for importing aiokc.
+A codec's package is imported when a batch first needs it, so that aiokc can be imported without any of them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Codec(IntEnum):
 def decompress(codec: int, data: memoryview, limit: int) -> bytes:
     """Return the bytes that ``data`` decompresses to.
 
-    Raises RecordTooLarge where they are more than ``limit``, CorruptRecord where ``data`` is not one complete stream of
-    the codec, UnsupportedCodec. None of them says where. At no time does it hold more than ``limit`` and a few MiB;
-    with zstd also the frame's window, as far as output fills it (at most 128 MiB, usually 8 MiB or less).
+    Raises RecordTooLarge if they are more than ``limit``, CorruptRecord if ``data`` is not one complete stream of the
+    codec, UnsupportedCodec; none of these names the partition. It never holds more than ``limit`` and a few MiB, with
+    zstd also the part of the frame's window that output has filled (at most 128 MiB, usually 8 MiB or less).
     """
     if codec not in _DECOMPRESS:
         raise UnsupportedCodec(f"Kafka has no codec {codec}, or aiokc is older than it")
@@ -49,15 +49,15 @@ def _too_large(limit: int) -> RecordTooLarge:
     return RecordTooLarge(f"decompresses to more than {limit} bytes")
 
 
-# What grows to its size does so in a BytesIO: it grows in place (a large block of memory moves without a copy), and it
-# gives its bytes away without one. The blocks that a decompressor collects itself, it has twice when it joins them.
-# All this runs in threads beside an event loop: what holds the interpreter lock comes in steps that are soon done.
+# Output of unknown size goes into a BytesIO: it grows in place (a large block of memory moves without a copy), and
+# returns its bytes without one. A decompressor that collects blocks itself has them twice in memory when it joins them.
+# All this runs in threads beside an event loop, so whatever holds the GIL is done in short steps.
 
 
 def _stream(codec: str, stream: Any, data: memoryview, limit: int, rest: Callable[[], bytes]) -> bytes:
-    """Return all that a decompressor of the standard library's kind makes of ``data``, a step at a time.
+    """Return the output of ``stream``, a decompressor with the standard library's interface, for ``data``.
 
-    ``rest`` returns what is to be given to it once more when a step was not enough for all that it was given.
+    It works in steps of 256 KiB. ``rest`` returns the input to give again when one step did not use up all input.
     """
     output = BytesIO()
     for start in range(0, len(data), _STEP):
@@ -82,7 +82,7 @@ def _stream(codec: str, stream: Any, data: memoryview, limit: int, rest: Callabl
 
 
 def _make_room(output: BytesIO, size: int) -> None:
-    """Let so many bytes follow what is there, for a codec that decompresses into them."""
+    """Append ``size`` zero bytes, for a codec that decompresses into existing memory."""
     for start in range(0, size, _STEP):
         output.write(_ZEROS[: size - start])
 
@@ -110,7 +110,7 @@ def _gzip(data: bytes) -> bytes:
 _GZIP_WBITS: Final = 31  # the largest window, with gzip's header and trailer
 
 
-# snappy: Java writes xerial's framing (blocks with their lengths), librdkafka and others one raw block
+# snappy: Java writes xerial's framing (blocks with their lengths); librdkafka and others write one raw block
 
 
 def _unsnappy(data: memoryview, limit: int) -> bytes:
@@ -157,10 +157,10 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = struct.Struct(">8sii")  # magic, version, lowest compatible version
 _XERIAL_BLOCK: Final = struct.Struct(">i")
 _XERIAL_BLOCK_SIZE: Final = 32 << 10
-_SNAPPY_BEST_RATIO: Final = 64 / 3  # nothing says more than "copy 64 bytes", in three bytes
+_SNAPPY_BEST_RATIO: Final = 64 / 3  # the densest element says "copy 64 bytes" in three bytes
 
 
-# lz4: the frame format. Java's reader wants independent blocks, and its writer never states the content's size
+# lz4: the frame format. Java's reader requires independent blocks, and its writer never states the content's size
 
 
 def _unlz4(data: memoryview, limit: int) -> bytes:
@@ -175,7 +175,7 @@ def _unlz4(data: memoryview, limit: int) -> bytes:
         with output.getbuffer() as view:
             size = cramjam.lz4.decompress_into(data, view)
     except cramjam.DecompressionError as error:
-        if most > limit:  # what did not fit was cut at the limit
+        if most > limit:  # the output has no room beyond the limit
             raise _too_large(limit) from error
         raise CorruptRecord(f"not an lz4 frame: {error}") from error
     output.truncate(size)
@@ -183,7 +183,7 @@ def _unlz4(data: memoryview, limit: int) -> bytes:
 
 
 def _lz4_bound(data: memoryview, limit: int) -> int:
-    """Return the most bytes that the frame can hold, going by its blocks: so much is allocated and no more."""
+    """Return the most bytes that the frame can hold, judged by its blocks: no more than that is allocated."""
     magic, flags, block_descriptor = struct.unpack_from("<IBB", data)
     if magic != _LZ4_MAGIC:
         raise CorruptRecord("not an lz4 frame: it does not begin with lz4's magic")
@@ -242,7 +242,7 @@ def _unzstd(data: memoryview, limit: int) -> bytes:
     zstd = _import_zstd()
     stream = zstd.ZstdDecompressor()
     try:
-        # Most clients state the content's size. Java's streams do not: then the output itself is what gets counted.
+        # Most clients state the content's size. Java's streams do not: then ``_stream`` counts the output.
         stated = zstd.get_frame_info(data).decompressed_size
         if stated is not None and stated > limit:
             raise _too_large(limit)

@@ -1,8 +1,9 @@
-"""From a batch's bytes to its records: the check, the decompression, and the choice between C and Python.
+"""Opens a batch: checks its CRC, decompresses it, and returns a reader of its records, which is in C or in Python.
 
-The extension stands in for ``_pure`` and has its one name, ``RecordReader``; `aiokc.native` says whether it is used.
-Where it is missing, a warning says so, once, when the first batch is opened: at the import an application has not set
-up its logging yet. With AIOKC_NATIVE=0 there is no warning: the application asked for Python.
+The readers in C and in Python (``_pure``) have the same name, ``RecordReader``; `aiokc.native` says whether the C
+extension is used. If it is missing, a warning says so once, when the first batch is opened: while aiokc is imported,
+the application has not set up its logging yet. With AIOKC_NATIVE=0 there is no warning, because the application asked
+for Python.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ logger = logging.getLogger("aiokc.records")
 
 
 class RecordReader(Protocol):
-    """The records of one batch, decoded as they are asked for."""
+    """The records of one batch, decoded as the caller asks for them."""
 
     @property
     def remaining(self) -> int:
-        """Records that were not looked at yet. 0: the batch is finished."""
+        """How many records were neither read nor skipped yet. 0: the batch is finished."""
 
     def take(self, count: int, from_offset: int = 0) -> list[RawRecord]:
         """Return the next records with an offset >= ``from_offset``, at most ``count``; [] once the batch is finished.
 
-        Raises CorruptRecord; what could be read before the corrupt record is returned first, by a call of its own.
+        Raises CorruptRecord. If records before the corrupt one could be read, this call returns them and the next one
+        raises.
         """
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record that was looked at."""
+        """The offset behind the last record that was read or skipped."""
 
     def rewind(self) -> None:
         """Go back to the first record."""
@@ -59,8 +61,8 @@ def open_batch(
 ) -> RecordReader:
     """Check and decompress a batch, and return a reader of its records. ``view`` is not kept.
 
-    A control batch has no records for anybody: its reader is finished from the start. Raises CorruptRecord,
-    RecordTooLarge (over ``max_decompressed_bytes``, of which not much more is ever allocated), UnsupportedCodec.
+    The reader of a control batch has no records. Raises CorruptRecord, UnsupportedCodec, and RecordTooLarge if the
+    batch decompresses to more than ``max_decompressed_bytes``; not much more than that is ever allocated.
     """
     return open_measured(
         header,
@@ -81,7 +83,7 @@ def open_measured(
     check_crcs: bool = True,
     max_decompressed_bytes: int,
 ) -> tuple[RecordReader, int]:
-    """Do as ``open_batch``; return also how many bytes the reader keeps: the records, decompressed."""
+    """Do as ``open_batch`` does; return also how many bytes the reader keeps: the decompressed records."""
     try:
         if header.magic < MAGIC:
             return open_messages(
@@ -115,7 +117,7 @@ def open_measured(
 
 
 def check_crc(header: BatchHeader, view: memoryview) -> None:
-    """Raise CorruptRecord where the batch's bytes are not those that its producer or broker computed the CRC of."""
+    """Raise CorruptRecord if the batch's bytes do not match the CRC that its producer or broker computed."""
     crc = crc32c(view[CRC_START:])
     if crc != header.crc:
         raise CorruptRecord(
@@ -126,27 +128,27 @@ def check_crc(header: BatchHeader, view: memoryview) -> None:
 
 
 def read_payload(header: BatchHeader, view: memoryview, limit: int) -> bytes:
-    """Return the batch's records, decompressed, as bytes of their own. Raises RecordError without a location."""
+    """Return a copy of the batch's records, decompressed. Raises RecordError without topic and partition."""
     payload = view[HEADER.size :]
     if header.codec == Codec.NONE and NATIVE:
-        copy: bytes = native.extension.copied(
-            payload
-        )  # by a thread, if it is long: bytes() would keep all others waiting
+        # ``copied`` gives the GIL up while it copies a long payload. bytes() would keep it, and a thread that opens a
+        # batch would stop the event loop.
+        copy: bytes = native.extension.copied(payload)
         return copy
     return decompress(header.codec, payload, limit) if payload else b""
 
 
 def choose(setting: str) -> tuple[Any, ImportError | None]:
-    """Return the module that decodes records, for a value of AIOKC_NATIVE ("" where it is not set).
+    """Return the module that decodes records, for a value of AIOKC_NATIVE ("" if it is not set).
 
-    With it comes why it is not the extension, where nobody asked for the other one. Raises ImportError.
+    The second value is why that is not the extension; None if it is, or if AIOKC_NATIVE=0. Raises ImportError.
     """
     extension, missing = native.load(setting)
     return (_pure if extension is None else extension), missing
 
 
 def readers(decoder: Any, missing: ImportError | None) -> Callable[..., RecordReader]:
-    """Return what makes readers with this module, and says with the first one what is ``missing``."""
+    """Return the function that makes this module's readers; with the first one it logs what is ``missing``."""
     plain: Callable[..., RecordReader] = decoder.RecordReader
     if missing is None:
         return plain
@@ -170,5 +172,5 @@ new_reader: Final = readers(_chosen, native.missing)
 
 
 def implementation_of_columns() -> Any:
-    """Return the module that builds columns of records. Raises ImportError where that is pyarrow, and not there."""
+    """Return the module that has the ColumnBuilder. Raises ImportError if that one needs pyarrow, which is missing."""
     return _chosen if NATIVE else importlib.import_module("._pure_columns", __package__)

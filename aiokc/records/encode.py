@@ -1,4 +1,4 @@
-"""Record batches as a producer or a transaction coordinator writes them: for test brokers and tests."""
+"""Encodes record batches as a producer or a transaction coordinator writes them, for aiokc.testing and tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transactions import CONTROL_KEY, ControlType
 
 
 class NewRecord(NamedTuple):
-    """A record to be written. ``timestamp`` in ms; ``offset_delta`` None: one after the record before it."""
+    """A record to write. ``timestamp`` is in ms; ``offset_delta`` None: one more than that of the record before it."""
 
     value: bytes | None = None
     key: bytes | None = None
@@ -40,12 +40,12 @@ def encode_batch(
 ) -> bytes:
     """Return a record batch.
 
-    ``append_time`` (ms) makes its timestamps LOG_APPEND_TIME. ``last_offset_delta`` is that of the last record unless
-    given: a compacted batch keeps the one that it had, and may be without any record. Raises UnsupportedCodec.
+    ``append_time`` (ms) makes its timestamps LOG_APPEND_TIME. ``last_offset_delta`` is by default that of the last
+    record: a compacted batch keeps its former one, and may have no record at all. Raises UnsupportedCodec.
     """
     records = list(records)
     base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
-    codec = codec if records else Codec.NONE  # so does the log cleaner
+    codec = codec if records else Codec.NONE  # as Kafka's log cleaner does
     payload = bytearray()
     delta = -1
     for record in records:
@@ -82,7 +82,7 @@ def encode_control_batch(
     coordinator_epoch: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """Return the control batch by which a transaction coordinator ends a producer's transaction."""
+    """Return the control batch with which a transaction coordinator ends a producer's transaction."""
     record = NewRecord(
         key=CONTROL_KEY.pack(0, marker), value=_END_MARKER.pack(0, coordinator_epoch), timestamp=timestamp
     )
@@ -97,7 +97,7 @@ def encode_control_batch(
     )
 
 
-#: batch.HEADER in two parts: what the CRC does not cover, the CRC as its last field; and what it covers.
+#: batch.HEADER in two parts: what the CRC does not cover, with the CRC as its last field; and what the CRC covers.
 _UNCHECKED: Final = Struct(">qiibI")
 _CHECKED: Final = Struct(">hiqqqhii")
 _END_MARKER: Final = Struct(">hi")  # EndTxnMarker: version, epoch of the coordinator

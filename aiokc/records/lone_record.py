@@ -1,4 +1,4 @@
-"""The reader of a batch that is one long record, which is copied where the batch is opened: in a thread."""
+"""The reader of a batch with one record of 1 MiB or more, which is built where the batch is opened: in a thread."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 from ..types import RawRecord
 from .batch import BatchHeader
 
-#: From so many bytes on a record is long: copying 60 MB takes 60 ms, most of which finding new memory for them does.
+#: The bytes from which on a record is long. To copy 60 MB takes 60 ms, most of that for getting new memory.
 LONG_BYTES: Final = 1 << 20
 
 
 class LoneRecord:
-    """What a RecordReader is, for a record that is built already."""
+    """A RecordReader of one record that is built already."""
 
     __slots__ = ("_before", "_record", "next_offset", "remaining")
 

@@ -1,12 +1,12 @@
-"""Message sets (magic 0 and 1): the format of brokers before 0.11, in which those before 4.0 still send old records.
+"""The decoder of message sets (magic 0 and 1): Kafka's format before 0.11, which brokers before 4.0 may still send.
 
 A message is: offset (8 bytes), size (4), CRC-32 of all that follows it (4), magic, attributes, with magic 1 a timestamp
 (8, KIP-32), key and value, each behind its length (4; negative: null). A compressed message, the wrapper, has another
-message set for its value, and the offset of the last message in there. Offsets inside are those of the log with magic
-0, and relative to the first with magic 1 (KIP-31): the last one tells what they are relative to.
+message set as its value, and the offset of the last message in that set. With magic 0, the offsets inside are those of
+the log; with magic 1 they are relative to the first one (KIP-31), which follows from the wrapper's offset and the last.
 
-There are no headers, leader epochs, transactions or batches: messages that are not compressed come in runs, as
-``batch.split_batches`` makes them of what lies side by side.
+Message sets have no headers, leader epochs, transactions or batches. ``batch.split_batches`` makes runs of uncompressed
+messages that lie side by side.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _LENGTH: Final = Struct(">i")
 _TIMESTAMP: Final = Struct(">q")
 _CRC_START: Final = 16
 _TIMESTAMP_AT: Final = 18
-#: Where the key's length stands, by magic.
+#: Where the key's length is, by magic.
 _KEY_AT: Final = (18, 26)
-#: As many as take about 0.5 ms.
+#: So many messages take about 0.5 ms to read.
 _MOST_AT_ONCE: Final = 256
 
 
 class _Malformed(Exception):
-    """A message does not hold together; the message says how."""
+    """A message of the set is malformed; the exception's text says how."""
 
 
 class MessageReader:
-    """The records of one run of messages, or of what a wrapper held, decoded as they are asked for.
+    """The records of one run of messages, or of a wrapper's messages, decoded as the caller asks for them.
 
-    ``messages`` begin and end in ``payload`` where their sizes say, and their offsets ascend: whoever makes a reader
-    has seen to that. ``base_offset`` is added to those. ``append_time`` takes the place of their timestamps.
+    The caller has checked that the ``messages`` in ``payload`` begin and end where their sizes say, and that their
+    offsets ascend. ``base_offset`` is added to their offsets. ``append_time``, if given, replaces their timestamps.
     """
 
     __slots__ = (
@@ -80,15 +80,16 @@ class MessageReader:
     def rewind(self) -> None:
         """Go back to the first record."""
         self._position = 0
-        #: Messages that were not looked at yet. 0: all are read.
+        #: How many messages were neither read nor skipped yet. 0: all are read.
         self.remaining = self._messages
-        #: The offset behind the last record that was looked at.
+        #: The offset behind the last record that was read or skipped.
         self.next_offset = self._base_offset
 
     def take(self, count: int, from_offset: int = 0) -> list[RawRecord]:
         """Return the next records with an offset >= ``from_offset``, at most ``count``; [] once all are read.
 
-        Raises CorruptRecord; what could be read before the corrupt message is returned first, by a call of its own.
+        Raises CorruptRecord. If messages before the corrupt one could be read, this call returns them and the next one
+        raises.
         """
         self._skip_to(from_offset - self._base_offset)
         taken: list[RawRecord] = []
@@ -106,7 +107,7 @@ class MessageReader:
         return taken
 
     def _skip_to(self, wanted: int) -> None:
-        """Pass over the messages before the offset ``wanted``, looking at no more of them than that."""
+        """Skip the messages before the offset ``wanted``. Of each, it reads only offset and size."""
         unpack, payload = MESSAGE.unpack_from, self._payload
         while self.remaining:
             offset, size, _, _, _ = unpack(payload, self._position)
@@ -166,10 +167,10 @@ def open_messages(
     check_crcs: bool,
     max_decompressed_bytes: int,
 ) -> tuple[MessageReader, int]:
-    """Return a reader of what split_batches made of a message set, and how many bytes it keeps. ``view`` is not kept.
+    """Return a reader of a batch that split_batches made of messages, and how many bytes the reader keeps.
 
-    A wrapper is checked and decompressed here, messages that come uncompressed are checked as they are read. Raises
-    RecordError without a location.
+    ``view`` is not kept. A wrapper is checked and decompressed here. Uncompressed messages are checked as they are
+    read. Raises RecordError without topic and partition.
     """
     if header.codec == Codec.NONE:
         payload, messages, base_offset, append_time = bytes(view), header.record_count, 0, None
@@ -213,9 +214,9 @@ def _unwrap(header: BatchHeader, view: memoryview, limit: int, *, check_crcs: bo
 
 
 def _scan(payload: bytes, wrapper: BatchHeader) -> tuple[int, int]:
-    """Return how many messages there are in a wrapper, and what their offsets are relative to.
+    """Return how many messages a wrapper holds, and what their offsets are relative to.
 
-    One that breaks off is no accident here, as it is at the end of a Fetch response: the wrapper is complete.
+    A partial message at the end is an error here, unlike at the end of a Fetch response: the wrapper is complete.
     """
     unpack, size = MESSAGE.unpack_from, len(payload)
     at, messages, last = 0, 0, -1
@@ -245,13 +246,13 @@ def _wrong_crc(expected: int, covered: memoryview) -> _Malformed:
     return _Malformed(f"the CRC-32 of a message is {crc32(covered):#010x} and not {expected:#010x}")
 
 
-# KIP-57: the lz4 of magic 0 has its header's checksum computed over the wrong bytes
+# KIP-57: the header checksum of magic 0's lz4 frames is computed over the wrong bytes
 
 
 def with_right_checksum(frame: bytes) -> bytes:
-    """Return an lz4 frame as the standard has it. What its header's checksum was is not looked at, as in Java.
+    """Return the lz4 frame with the header checksum that the standard demands.
 
-    What breaks off is returned as it is.
+    The former checksum is not checked, as in Java. A frame that breaks off in its header is returned as it is.
     """
     if len(frame) < _LZ4_DESCRIPTOR_AT + 2:
         return frame
@@ -262,7 +263,7 @@ def with_right_checksum(frame: bytes) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """Return the xxHash of fewer than 16 bytes: more, a descriptor never has."""
+    """Return the xxHash of fewer than 16 bytes: a frame's descriptor is never longer."""
     whole = len(data) & ~3
     number = 0x165667B1 + len(data)
     for at in range(0, whole, 4):

@@ -1,7 +1,7 @@
-"""Runs: plain batches that lie side by side, which C reads where they lie, without a look at each in Python.
+"""Runs: plain batches side by side, which one call of the C extension turns into records or columns where they lie.
 
-Records are made of them, or columns. A batch is plain where it is uncompressed and holds records of users. A large one
-is in none: a thread does better with it. Without the extension there are no runs.
+A batch is plain if it is uncompressed and holds no control record. A batch of more than 256 KiB is never in a run,
+because it is better opened in a thread. Without the extension there are no runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FEWEST: Final = 2
 
 
 class RunEnd(NamedTuple):
-    """How long a run is, in bytes, the offset behind it, and the leader epoch of its last batch."""
+    """The size of a run in bytes, the offset behind it, and the leader epoch of its last batch."""
 
     size: int
     next_offset: int
@@ -25,10 +25,10 @@ class RunEnd(NamedTuple):
 
 
 def measure_run(records: memoryview, after: int, *, transactional: bool) -> RunEnd | None:
-    """Return how far a run goes from the first byte of ``records`` on; None where the first two batches are none.
+    """Return how far a run goes from the first byte of ``records`` on; None if the first two batches are not one.
 
-    Each batch goes on behind ``after``, or behind the one before. Those of transactions are among them only where
-    ``transactional`` says so. What ``split_batches`` refuses is in no run. CRCs are not looked at.
+    Each batch ends behind ``after`` and behind the batch before. Batches of transactions are in a run only if
+    ``transactional``. What ``split_batches`` refuses is in no run. CRCs are not checked.
     """
     if not NATIVE:
         return None
@@ -37,9 +37,9 @@ def measure_run(records: memoryview, after: int, *, transactional: bool) -> RunE
 
 
 class Appended(NamedTuple):
-    """How many rows a run gave, and from where it is to be read on: the batch at byte ``at``, and ``next_offset``.
+    """How many rows were appended of a run, and where to read on: the batch at byte ``at``, and ``next_offset``.
 
-    ``leader_epoch`` is that of what lies before ``next_offset``, if that has moved.
+    ``leader_epoch`` is that of the last batch before ``next_offset``, if ``next_offset`` has moved.
     """
 
     rows: int
@@ -61,11 +61,11 @@ def append_run(
     size: int,
     check_crcs: bool,
 ) -> Appended:
-    """Append the records of a run in [from_offset, until), from the batch at byte ``at`` on: as ``append`` does.
+    """Append the records of a run in [from_offset, until), from the batch at byte ``at`` on; as ``columns.append``.
 
-    Raises nothing about the records. Where neither ``rows`` nor ``at`` says that it came any further, the batch there
-    has to be read by itself: a record of it is corrupt, its CRC is wrong, or it has none before ``until``; or there is
-    no room in the builder.
+    Raises nothing about the records. If it appends no row and ``at`` stays the same, the caller has to read the batch
+    there by itself: one of its records is corrupt, its CRC is wrong, it has no record before ``until``, or the builder
+    has no room.
     """
     adder: Any = builder
     count, at, next_offset, epoch = adder.append_run(
@@ -74,17 +74,17 @@ def append_run(
     return Appended(count, at, next_offset, _epoch(epoch))
 
 
-#: How far a batch of a run was read: the byte of the next record, the offset delta before it, and records left.
+#: How far a batch of a run was read: the byte of the next record, the offset delta before it, and the records left.
 Inside: TypeAlias = tuple[int, int, int]
 
-#: Nobody has looked at the batch, nor at its CRC.
+#: No record of the batch was read yet, and its CRC was not checked.
 NOT_BEGUN: Final[Inside] = (0, -1, -1)
 
 
 class TakenOfRun(NamedTuple):
-    """Records of a run, and where it is to be read on: ``inside`` of the batch at byte ``at``, and ``next_offset``.
+    """Records of a run, and where to read on: ``inside`` of the batch at byte ``at``, and ``next_offset``.
 
-    ``leader_epoch`` is that of what lies before ``next_offset``, if that has moved.
+    ``leader_epoch`` is that of the last batch before ``next_offset``, if ``next_offset`` has moved.
     """
 
     records: list[RawRecord]
@@ -105,10 +105,11 @@ def take_run(
     count: int,
     check_crcs: bool,
 ) -> TakenOfRun:
-    """Return up to ``count`` records of a run from ``from_offset`` on, and ``inside`` of the batch at byte ``at``.
+    """Return up to ``count`` records of a run from ``from_offset`` on.
 
-    Raises nothing about the records. Where there are none, and ``at`` is no other, the batch there has to be read by
-    itself: a record of it is corrupt, or its CRC is wrong. It may be fewer than there are: 1 MiB is read at most.
+    Reading begins at ``inside`` of the batch at byte ``at``. Raises nothing about the records. If it returns no record
+    and ``at`` stays the same, the caller has to read the batch there by itself: one of its records is corrupt, or its
+    CRC is wrong. It may return fewer records than the run has, because one call reads about 1 MiB at most.
     """
     records, at, inside, next_offset, epoch = extension.take_run(
         run, at, inside, topic, partition, from_offset, count, check_crcs

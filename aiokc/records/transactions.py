@@ -1,8 +1,8 @@
-"""What read_committed leaves out: the records of aborted transactions (KIP-98).
+"""Decides which batches read_committed skips: those of aborted transactions, and control batches (KIP-98).
 
-A broker sends aborted records like any others, and beside them the list of the transactions that were aborted in the
-range that it sends: the producer of each, and where its first record lies. Where a transaction ends, a control batch
-with its marker stands in the log.
+A broker sends aborted records like any others, together with a list of the transactions that were aborted in the range
+that it sends: the producer id and the first offset of each. A control batch with a marker ends each transaction in the
+log.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .decode import check_crc, new_reader, read_payload
 
 
 class ControlType(IntEnum):
-    """The control records that end a transaction."""
+    """The types of the control records that end a transaction."""
 
     ABORT = 0
     COMMIT = 1
 
 
-#: The key of a control record: version, type. A later version may put more behind them.
+#: The key of a control record: version, type. A later version may have more fields behind these.
 CONTROL_KEY: Final = Struct(">hh")
 
-_CONTROL_LIMIT: Final = 64 << 10  # of the batch, decompressed: a marker is 78 bytes, and nobody compresses it
+_CONTROL_LIMIT: Final = 64 << 10  # decompressed bytes: a marker's batch has 78 bytes, and no broker compresses it
 
 
 class AbortedTransactions:
-    """The aborted transactions of one Fetch response's partition: (producer_id, first_offset), in any order.
+    """The aborted transactions of one partition of a Fetch response: (producer_id, first_offset), in any order.
 
-    Every batch is to be shown to it once, in the order of the log.
+    The caller calls ``skips`` once for every batch, in the order of the log.
     """
 
     def __init__(self, transactions: Iterable[tuple[int, int]], *, check_crcs: bool = True) -> None:
@@ -43,10 +43,10 @@ class AbortedTransactions:
         self._check_crcs = check_crcs
 
     def skips(self, header: BatchHeader, view: memoryview) -> bool:
-        """Return whether the batch has nothing for the user: it belongs to an aborted transaction, or is a marker.
+        """Return whether to skip the batch: it belongs to an aborted transaction, or is a control batch.
 
-        What is skipped is not seen by ``open_batch``, so that its CRC is checked here: a marker taken for another one
-        would hide committed records. Raises RecordError, without the partition's name.
+        A skipped batch is not given to ``open_batch``, so its CRC is checked here: a marker that is misread would hide
+        committed records. Raises RecordError without topic and partition.
         """
         while self._pending and self._pending[0][1] <= header.last_offset:
             self._aborting.add(self._pending.popleft()[0])
@@ -60,7 +60,7 @@ class AbortedTransactions:
 
 
 def control_type(header: BatchHeader, view: memoryview) -> int | None:
-    """Return the ControlType of a control batch (a plain int where it is another), None where compaction emptied it.
+    """Return the ControlType of a control batch (a plain int if it is another type); None if compaction emptied it.
 
     Raises RecordError.
     """

@@ -1,1 +1,1 @@
-"""Fetching: what the next Fetch asks for, what its response means, and what is buffered."""
+"""Fetching: which Fetch requests to send, what their responses mean, and the records buffered from them."""

@@ -1,4 +1,4 @@
-"""What a Fetch response brought of one partition: runs of plain batches, and batches by themselves."""
+"""Splits one partition's bytes of a Fetch response into runs of plain batches and single batches."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 from ...records import AbortedTransactions, measure_run, split_batches
 from .frame_memory import Run, Unread
 
-# A run is taken apart in such steps, for who wants its batches one by one.
+# So many batches are cut from a run at once where they have to be read one by one.
 _BATCHES_AT_ONCE: Final = 16
 
 
 class Arrived(NamedTuple):
-    """A batch, or a run of them; the offset behind it, and the leader epoch of what is before that."""
+    """A batch or a run, the offset behind it, and the leader epoch of the last batch before that offset."""
 
     unread: Unread | Run
     next_offset: int
@@ -22,9 +22,10 @@ class Arrived(NamedTuple):
 
 
 def split_arrived(records: memoryview, after: int, aborted: AbortedTransactions | None) -> Iterator[Arrived]:
-    """Yield all complete batches that do not lie before offset ``after``. Raises CorruptRecord, after those before it.
+    """Yield all complete batches that end behind offset ``after``, as runs where possible.
 
-    A run is looked for at the beginning, and behind each marker of a transaction.
+    It looks for a run at the beginning and behind each control batch. Raises CorruptRecord, after it has yielded the
+    batches before the corrupt one.
     """
     while len(records):
         run = measure_run(records, after, transactional=aborted is None)
@@ -46,7 +47,7 @@ def split_arrived(records: memoryview, after: int, aborted: AbortedTransactions 
 
 
 def take_apart(run: Run) -> tuple[list[Unread], Run | None]:
-    """Return the first batches of a run, each by itself, and what is left of it."""
+    """Cut up to 16 batches from the beginning of a run; return them and the rest of the run (None: nothing is left)."""
     batches = [Unread(header, view, run.aborted) for header, view in islice(split_batches(run.view), _BATCHES_AT_ONCE)]
     size = sum(len(unread.view) for unread in batches)
     return batches, Run(run.view[size:], run.aborted) if size < len(run.view) else None

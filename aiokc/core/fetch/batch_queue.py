@@ -1,4 +1,4 @@
-"""What one partition keeps in memory: batches to be read, and those that were read and of which not all was taken."""
+"""The queue of one partition's batches: those still to decode, and those decoded whose records were not all taken."""
 
 from __future__ import annotations
 
@@ -9,51 +9,51 @@ from ...records import NOT_BEGUN, BatchHeader, RecordReader
 from .arrived_batches import take_apart
 from .frame_memory import FrameMemory, Run, Unread
 
-#: A batch that is open: its reader, and how many bytes that keeps.
+#: The reader of an open batch, and how many bytes that reader keeps in memory.
 Opened: TypeAlias = tuple[RecordReader, int]
 
 
 class BatchQueue:
-    """Batches and runs of them, in the order of their offsets: ``unread`` are those behind what was passed.
+    """Batches and runs in the order of their offsets. ``unread`` begins with the one to decode next.
 
-    Batches are kept as they came until they are opened, and then as they are decompressed, until the last of their
-    records was taken; runs as they came. So what was not taken can be read again.
+    A batch is kept as it came until it is opened, and decompressed from then on until its last record was taken. A run
+    is kept as it came. So everything that was not taken can be decoded again (``rewind``).
     """
 
     __slots__ = ("_decoded", "_memory", "_passed", "reader", "unread")
 
     def __init__(self, memory: FrameMemory) -> None:
         self.unread: deque[Unread | Run] = deque()
-        self.reader: RecordReader | None = None  # of the first one, once it is open
-        self._passed: list[Unread | Run] = []  # read to their end, and not all of it was taken
+        self.reader: RecordReader | None = None  # of the first batch in ``unread``, once it is open
+        self._passed: list[Unread | Run] = []  # decoded to their end, and not all of their records were taken
         self._memory = memory
-        self._decoded = 0  # bytes of the batches that are open, or passed
+        self._decoded = 0  # decompressed bytes of the batches that are open or passed
 
     @property
     def first(self) -> Unread | Run | None:
-        """What is to be read next, or read on."""
+        """The batch or run to decode next; some of it may be decoded already."""
         return self.unread[0] if self.unread else None
 
     @property
     def header(self) -> BatchHeader:
-        """That of the batch that is open."""
+        """The header of the open batch."""
         first = self.unread[0]
         assert isinstance(first, Unread)
         return first.header
 
     @property
     def open_bytes(self) -> int:
-        """What the first batch has in memory, if it is open."""
+        """The bytes that the first batch keeps decompressed; 0 unless it is open."""
         first = self.unread[0]
         return first.size if isinstance(first, Unread) else 0
 
     def add(self, unread: Unread | Run) -> None:
-        """It lies behind all others."""
+        """Append a batch or run, which lies behind all others."""
         self.unread.append(unread)
         self._memory.hold(unread)
 
     def opened(self, unread: Unread, opened: Opened | None) -> None:
-        """The first batch is open, or nobody must see it (None): its part of a frame is not needed any more."""
+        """Note that the first batch is open, or hidden (``opened`` is None), and free its part of the frame."""
         self.reader, unread.size = opened or (None, 0)
         unread.reader, unread.hidden = self.reader, self.reader is None
         self._memory.free(unread)
@@ -61,14 +61,14 @@ class BatchQueue:
         self._decoded += unread.size
 
     def has_read(self, run: Run, at: int) -> None:
-        """The first run was read up to the batch at byte ``at``."""
+        """Note that the first run was decoded up to the batch at byte ``at``."""
         run.at = at
         self._memory.reads(run)
         if at == len(run.view):
             self.pass_first()
 
     def pass_first(self) -> None:
-        """It is read to its end: go on with the next one, whose reader is there if it was opened before."""
+        """Go on behind the first batch or run. The next batch has a reader already if it was open before a rewind."""
         self._passed.append(self.unread.popleft())
         self._find_reader()
 
@@ -77,7 +77,7 @@ class BatchQueue:
         self.reader = first.reader if isinstance(first, Unread) else None
 
     def take_apart(self, run: Run) -> None:
-        """Have the next batches of the first run by themselves, before what is left of it."""
+        """Replace the first run by its next batches, one by one, and what is left of it."""
         if run.at:
             self._passed.append(self._memory.cut(run, run.at))
         batches, rest = take_apart(run)
@@ -92,7 +92,7 @@ class BatchQueue:
         self.unread.extendleft(reversed(batches))
 
     def forget_passed(self) -> None:
-        """All that was decoded is taken: only the batch in hand is still needed."""
+        """Free what was decoded to its end, because all decoded records were taken. The open batch stays."""
         first = self.first
         for passed in self._passed:
             if isinstance(passed, Run):
@@ -105,7 +105,7 @@ class BatchQueue:
         self._decoded = kept
 
     def _open_bytes(self) -> int:
-        """Of the batches that are to be read: several are open where some were read before, and then read again."""
+        """The decompressed bytes of the batches in ``unread``. After a rewind, several of them may be open."""
         size = 0
         for unread in self.unread:
             if isinstance(unread, Run):
@@ -116,7 +116,7 @@ class BatchQueue:
         return size
 
     def rewind(self) -> None:
-        """What was read and not taken is unread again, from its beginning."""
+        """Put back each batch and run that was decoded and not all taken: it is decoded again from its start."""
         for passed in reversed(self._passed):
             self.unread.appendleft(passed)
         for unread in self.unread:
@@ -130,13 +130,13 @@ class BatchQueue:
         self._find_reader()
 
     def end_here(self) -> None:
-        """The first one can't be read, or not further: drop it and what follows it, but for records that were read."""
+        """Drop the first batch, which can't be read (any further), and all behind it. Decoded records stay."""
         if self.reader is not None:
             self._passed.append(self.unread.popleft())
         self._drop_unread()
 
     def drop(self) -> None:
-        """Keep nothing."""
+        """Drop everything."""
         self._drop_unread()
         self.forget_passed()
 

@@ -1,4 +1,4 @@
-"""Fetched and not yet handed out: the buffers of all partitions, and in which order they are served."""
+"""The fetch buffer: what is fetched and not handed out, of all partitions, and in which order they are served."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from .fetched_partition import FetchedPartition, Limits
 from .frame_memory import FrameMemory
 from .partition_buffer import PartitionBuffer
 
-#: A buffer that may be handed out, and where its partition stands.
+#: A buffer that may be handed out, and its partition's position.
 Serving: TypeAlias = tuple[PartitionBuffer, PartitionPosition]
 
-# How many partitions serving looks at before it goes to the trouble of listing all.
+# ``servable`` looks at so many partitions before it lists all others, which costs more.
 _FIRST_FEW: Final = 16
 
 
 class FetchBuffer:
-    """All partitions' buffers. Only claims that still hold are served; the rest is dropped when it is met.
+    """The buffers of all partitions. It serves only buffers whose token is current.
 
-    What happened here that changes from where a partition is fetched on, or whether, is told by ``take_touched``.
+    A buffer of an older token is dropped by FetchPlanner.look, or once more of its partition arrives. ``take_touched``
+    tells the planner for which partitions the next offset to fetch, or whether to fetch at all, may have changed.
     """
 
     def __init__(
@@ -35,23 +36,21 @@ class FetchBuffer:
     ) -> None:
         self._limits = limits or Limits()
         self._budget = budget
-        # In the order of service. A plain dict whose first keys are deleted again and again is slow to find its first.
+        # In the order of service. Not a plain dict: if its first keys are deleted again and again, finding the first
+        # key that is left becomes slow.
         self._partitions: OrderedDict[TopicPartition, PartitionBuffer] = OrderedDict()
         self._memory = FrameMemory(buffers)
-        self._open: dict[TopicPartition, None] = {}  # those of which something is decompressed, or decoded
+        self._open: dict[TopicPartition, None] = {}  # those with something decompressed or decoded
         self._touched: dict[TopicPartition, None] = {}
 
     @property
     def bytes(self) -> int:
-        """The memory that what was fetched and not taken yet occupies: frames, and what is decompressed already.
-
-        Spare buffers for the next frames count as well.
-        """
+        """The memory in use: frames with unread batches, decompressed batches, spare buffers for the next frames."""
         return self._memory.bytes + self._memory.buffers.spare_bytes
 
     @property
     def is_crowded(self) -> bool:
-        """Whether that is more than it may be: no batch is to be opened that can wait."""
+        """Whether ``bytes`` exceeds the budget: then no batch is to be opened that can wait."""
         return self.bytes > self._budget
 
     def take_touched(self) -> list[TopicPartition]:
@@ -66,13 +65,16 @@ class FetchBuffer:
         return bool(self._touched)
 
     def add(self, fetched: FetchedPartition, position: PartitionPosition) -> None:
-        """Store what arrived for a claim that still holds, all of it."""
+        """Store all that arrived under a token that is current."""
         arriving = self.begin(fetched, position)
         while arriving is not None:
             arriving = self.add_more(arriving, position)
 
     def begin(self, fetched: FetchedPartition, position: PartitionPosition) -> PartitionBuffer | None:
-        """Store the first of what arrived for a claim that still holds; return where more of it is to be added."""
+        """Store the first batches of what arrived under a current token.
+
+        Return the buffer to give to ``add_more`` for the others, or None if there are no others.
+        """
         buffer = self._partitions.get(fetched.tp)
         if buffer is None or buffer.token != position.token:
             self._drop(fetched.tp)
@@ -84,12 +86,12 @@ class FetchBuffer:
         return self._has_added(buffer, position)
 
     def add_more(self, buffer: PartitionBuffer, position: PartitionPosition) -> PartitionBuffer | None:
-        """Store some more of what arrived; return where there is still more to be added. The claim must still hold."""
+        """Store some more of what arrived; return the buffer if there is still more. The token must be current."""
         buffer.add_more()
         return self._has_added(buffer, position)
 
     def leave_rest(self, buffer: PartitionBuffer) -> None:
-        """Store no more of what arrived: it is fetched again."""
+        """Store no more of what arrived: the rest is fetched again."""
         buffer.leave_rest()
         self._touched[buffer.tp] = None
 
@@ -99,28 +101,28 @@ class FetchBuffer:
         return buffer if buffer.is_arriving else None
 
     def fail(self, tp: TopicPartition, position: PartitionPosition, error: KafkaError) -> None:
-        """Put ``error`` behind whatever is buffered of this claim."""
+        """Put ``error`` behind everything that is buffered under this token."""
         offset, _, _ = self.frontier(tp, position)
         self.add(FetchedPartition(tp, position.token, offset, memoryview(b""), error=error), position)
 
     def frontier(self, tp: TopicPartition, position: PartitionPosition) -> tuple[int, int | None, bool]:
-        """The next offset to ask for, the leader epoch of the last record before it, and whether that was read.
+        """The next offset to fetch, the leader epoch of the last record before it, and whether that record was read.
 
-        That is behind what is buffered for this claim, else the position.
+        This offset lies behind what is buffered under the position's token. It is the position if nothing is.
         """
         buffer = self._partitions.get(tp)
         return frontier(buffer if buffer is not None and buffer.token == position.token else None, position)
 
     def of(self, tp: TopicPartition) -> PartitionBuffer | None:
-        """What is buffered of ``tp``, if anything is."""
+        """The buffer of ``tp``, or None."""
         return self._partitions.get(tp)
 
     def is_current(self, buffer: PartitionBuffer) -> bool:
-        """Whether it was not dropped."""
+        """Whether this buffer was not dropped."""
         return self._partitions.get(buffer.tp) is buffer
 
     def served(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
-        """It had its turn: all others come first now. Where a record was refused, it is still the turn of that."""
+        """Put a partition that was served behind all others, unless a deserializer refused its next record."""
         if buffer.refused is None:
             self._partitions.move_to_end(buffer.tp)
         if buffer.is_open:
@@ -132,12 +134,12 @@ class FetchBuffer:
             self._drop_if_done(buffer, position)
 
     def pass_by(self, buffer: PartitionBuffer) -> None:
-        """All others come first now, whatever this one holds."""
+        """Put the partition behind all others, whatever its buffer holds."""
         if self.is_current(buffer):
             self._partitions.move_to_end(buffer.tp)
 
     def _drop_if_done(self, buffer: PartitionBuffer, position: PartitionPosition) -> None:
-        """Keep only what holds something, so that serving costs nothing for the partitions that have no records."""
+        """Drop an empty buffer that is at the position: partitions without records must cost nothing to serve."""
         if buffer.next == position.position and buffer.empty:
             self._drop(buffer.tp)
 
@@ -149,13 +151,13 @@ class FetchBuffer:
             self._touched[tp] = None
 
     def drop(self, tp: TopicPartition) -> None:
-        """Forget what is buffered of ``tp``: it is fetched again, from the position on."""
+        """Drop what is buffered of ``tp``: it is fetched again, from the position on."""
         self._drop(tp)
 
     def clear_error(self, error: KafkaError) -> list[TopicPartition]:
-        """Forget it, and return where it was: more than one partition where one request failed for many.
+        """Drop the buffers at ``error`` and return their partitions: several where one request failed for many.
 
-        They are asked again, from their positions.
+        They are fetched again, from their positions on.
         """
         failed = [tp for tp, buffer in self._partitions.items() if buffer.error is error and not buffer.ready]
         for tp in failed:
@@ -163,10 +165,11 @@ class FetchBuffer:
         return failed
 
     def servable(self, subscription: Subscription, only: Iterable[TopicPartition] | None = None) -> Iterator[Serving]:
-        """The buffers that may be handed out now, in the order of service: who was served comes last.
+        """Yield the buffers that may be handed out now, in the order of service: the last served comes last.
 
-        They are those that are there at the beginning. Most callers have enough with the first few: that is all that
-        they pay for. Where memory is short, those come first whose batches are open: each one more would need more.
+        Buffers that appear during the iteration are not among them. Most callers stop after the first few, and pay only
+        for those. While the buffer is over its budget (``is_crowded``), buffers with open batches come first, because
+        opening another batch would need more memory.
         """
         wanted = None if only is None else frozenset(only)
         for tp in self._in_order():
@@ -176,7 +179,7 @@ class FetchBuffer:
             position = subscription.get(tp, buffer.token)
             if position is None or not position.fetchable:
                 continue
-            # The latter: behind offsets that hold no record.
+            # ``next`` may be ahead of the position without a record: behind offsets that hold none.
             if buffer.ready or not buffer.empty or buffer.next > position.position:
                 yield buffer, position
 
@@ -194,7 +197,7 @@ class FetchBuffer:
 
 
 def frontier(buffer: PartitionBuffer | None, position: PartitionPosition) -> tuple[int, int | None, bool]:
-    """Do as FetchBuffer.frontier, of what is buffered for this claim (None: nothing)."""
+    """Do as FetchBuffer.frontier does, with the buffer of the position's token (None: nothing is buffered)."""
     if buffer is None:
         return position.position, position.leader_epoch, position.epoch_is_read
     return buffer.end, buffer.epoch, position.epoch_is_read or buffer.end > position.position

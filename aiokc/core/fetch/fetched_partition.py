@@ -1,4 +1,4 @@
-"""What a Fetch response brought of one partition, and how much of it may be opened."""
+"""The value that enters the fetch buffer: one partition's records or error; and the limits for opening batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ...types import TopicPartition
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition's part of a Fetch response, asked from ``offset`` by the claim that ``token`` names."""
+    """One partition's part of a Fetch response, asked for from ``offset`` on under ``token``.
+
+    ``aborted``: the producer id and first offset of each aborted transaction. ``broker``: the node id of the sender.
+    """
 
     tp: TopicPartition
     token: int
@@ -24,7 +27,7 @@ class FetchedPartition:
 
 @dataclass(slots=True)
 class Limits:
-    """How batches are opened. ``check_crcs`` and ``max_decompressed_bytes`` are the consumer's options."""
+    """How batches are opened, by the options ``check_crcs`` and ``max_decompressed_batch_bytes``."""
 
     check_crcs: bool = True
     max_decompressed_bytes: int = 128 << 20

@@ -1,4 +1,4 @@
-"""What fetched batches keep in memory: whole frames, as long as one batch of them is unread, and what is decoded."""
+"""Counts the memory of fetched batches: a frame is kept whole as long as one of its batches is unread."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from ...records import NOT_BEGUN, AbortedTransactions, BatchHeader, Inside, RecordReader
 from ...wire import FrameBuffers
 
-# A frame of which no more than this share is unread, and nothing was read while another frame came, is given up for
-# copies of that: one partition that nobody reads must not keep the 50 MB that came for all the others.
+# A frame is replaced by copies of its unread batches once no more than this share of it is unread and a frame has come
+# since any of it was read: one paused partition must not keep the 50 MB that came for all others.
 _WORTH_KEEPING: Final = 0.25
 
 _EMPTY: Final = memoryview(b"")
@@ -17,10 +17,10 @@ _EMPTY: Final = memoryview(b"")
 
 @dataclass(slots=True, eq=False)
 class Unread:
-    """A batch that has arrived. ``view`` is empty once it is open, or was dropped.
+    """A batch that has arrived. ``view`` is empty once the batch was opened or dropped.
 
-    Open, it has a ``reader``, which keeps ``size`` bytes; or it is ``hidden``: part of an aborted transaction. It
-    ``is_large`` where an attempt to open it at once has shown that.
+    An opened batch has a ``reader``, which keeps ``size`` bytes, or is ``hidden``: a batch of an aborted transaction,
+    or a control batch. It ``is_large`` if an attempt to open it on the event loop has shown that.
     """
 
     header: BatchHeader
@@ -35,10 +35,10 @@ class Unread:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """Plain batches side by side (records/runs.py). They need no opening: ``view`` is what they are read from.
+    """Plain batches side by side (records/runs.py). They need no opening: they are decoded from ``view``.
 
-    ``at`` is where the first of them begins that was not read, or only in part; ``inside`` says to where, if records
-    were made of it.
+    ``at`` is the byte at which the first batch begins that was not decoded to its end. ``inside`` is how far that batch
+    was decoded to records.
     """
 
     view: memoryview
@@ -50,7 +50,10 @@ class Run:
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """The bytes of one response, which batches of it are unread, and how many frames had come when one was read."""
+    """The bytes of one response, and which of its batches and runs are unread.
+
+    ``read_at`` is how many frames had come when a part of this one was last read. ``left`` is the bytes unread.
+    """
 
     owner: object
     size: int
@@ -60,9 +63,9 @@ class Frame:
 
 
 class FrameMemory:
-    """Counts ``bytes``: frames, copies, and what was decompressed.
+    """Counts in ``bytes`` the frames, copies of batches, and decompressed batches.
 
-    Gives the ``buffers`` of frames back when nothing of them is unread.
+    It gives a frame back to ``buffers`` when nothing of the frame is unread.
     """
 
     def __init__(self, buffers: FrameBuffers | None = None) -> None:
@@ -72,7 +75,7 @@ class FrameMemory:
         self._came = 0
 
     def hold(self, unread: Unread | Run) -> None:
-        """A batch is kept, or a run of them, and the frame that it is a part of with it."""
+        """Keep the frame of this batch or run, until ``free`` is called for all of the frame's batches."""
         view = unread.view
         frame = self._frames.get(id(view.obj))
         if frame is None:
@@ -92,7 +95,7 @@ class FrameMemory:
         unread.frame = frame
 
     def cut(self, run: Run, size: int) -> Run:
-        """The first bytes of a run, which batches of it end with, become a run of their own."""
+        """Cut a run behind ``size`` bytes, where a batch ends; return the first part, as a run of its own."""
         first = Run(run.view[:size], run.aborted, at=min(run.at, size))
         run.view, run.at = run.view[size:], max(run.at - size, 0)
         if run.frame is not None:
@@ -101,18 +104,18 @@ class FrameMemory:
         return first
 
     def reads(self, run: Run) -> None:
-        """Some of a run was read: its frame does not stand still."""
+        """Note that some of a run was read, so that its frame is not replaced by copies."""
         if run.frame is not None:
             run.frame.read_at = self._came
 
     def trim(self, run: Run) -> None:
-        """What was read of a run is not needed any more."""
+        """Cut off the part of a run that was read: it is not needed any more."""
         if run.frame is not None:
             run.frame.left -= run.at
         run.view, run.at = run.view[run.at :], 0
 
     def free(self, unread: Unread | Run) -> None:
-        """A batch is open, or dropped, or a run is: its bytes are not needed any more."""
+        """Let go of the bytes of a batch that was opened, or of a batch or run that is done or dropped."""
         frame, size = unread.frame, len(unread.view)
         unread.view, unread.frame = _EMPTY, None
         if frame is None:
@@ -129,7 +132,10 @@ class FrameMemory:
         self.buffers.give_back(frame.owner)
 
     def _look_at_oldest(self) -> None:
-        """Give it up if it stands still and little of it is left; let the next frame look at the next one else."""
+        """Replace the oldest frame by copies if it was not read lately and little of it is unread.
+
+        A frame that has more left goes to the end, so that the next call looks at another one.
+        """
         oldest = next(iter(self._frames.values()), None)
         if oldest is None or oldest.read_at == self._came:
             return

@@ -1,4 +1,4 @@
-"""What was fetched of one partition and not handed out: batches as they came, decoded only as far as somebody asks."""
+"""The buffer of one partition: batches as they were fetched, decoded only as far as a call asks for records."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from .batch_queue import BatchQueue, Opened
 from .fetched_partition import FetchedPartition, Limits
 from .frame_memory import FrameMemory, Run, Unread
 
-# Of a batch that is decompressed where it holds the event loop: some 2 ms, with the slowest codec.
+# The most that a batch may decompress to on the event loop: some 2 ms, with the slowest codec.
 _AT_ONCE_BYTES: Final = 512 << 10
-# A step makes no more of them, or one record: the memory of what is copied is new, at 1 ms for 1 MB and worse.
+# One step decodes no more bytes than this, or one record: copies need new memory, and 1 MB of that takes 1 ms or more.
 _STEP_BYTES: Final = 1 << 20
 
-# To look at so many batches by themselves, each of which may be one record, takes less than a millisecond.
+# Appending so many single batches takes less than a millisecond. Each of them may hold only one record.
 _ADDED_AT_ONCE: Final = 64
 
 
 class PartitionBuffer:
-    """The batches of one claim on a partition, in order: each begins where the one before it ended.
+    """What was fetched of one partition under one token, in order: each batch begins where the one before it ended.
 
-    An error keeps its place in that order: what lies before it is handed out first.
+    An error keeps its place in that order: the records before it are handed out first.
 
-    What was decoded, as records or into columns, and not taken can be read again (``rewind``). Plain batches side by
-    side are read as they are; only one of them that can't be read is opened by itself, to say why.
+    What was decoded, as records or into columns, and not taken can be decoded again (``rewind``). Runs are read as they
+    are; a batch of a run is opened by itself only if it can't be read, to say why.
 
-    Where records are deserialized, ``typed`` are the first of ``ready`` once more, with the user's keys and values, and
-    ``refused`` says why the one behind those is not among them.
+    With deserializers, ``typed`` holds the first records of ``ready`` with deserialized keys and values, and
+    ``refused`` is the error of the record behind those, if its deserializer raised.
     """
 
     __slots__ = (
@@ -76,36 +76,36 @@ class PartitionBuffer:
         self.tp = tp
         self.token = token
         self.end = offset  # the next offset to fetch
-        self.epoch = epoch  # the leader epoch of the last record before that
+        self.epoch = epoch  # the leader epoch of the last record before ``end``
         self.next = offset  # the position once all of ``ready`` is handed out
-        self.next_epoch = epoch  # the leader epoch of the last record, or marker, before that
+        self.next_epoch = epoch  # the leader epoch of the last record, or marker, before ``next``
         self.taken = offset  # the position behind what was taken
-        self.taken_epoch = epoch  # and the leader epoch of the last record before that
+        self.taken_epoch = epoch  # the leader epoch of the last record before ``taken``
         self.ready: list[RawRecord] = []
         self.typed: list[ConsumerRecord[Any, Any]] = []
         self.refused: DeserializationFailed | None = None
         self.error: KafkaError | None = None
-        self._senders: list[tuple[int, int]] = []  # from which offset on which broker has sent it
+        self._senders: list[tuple[int, int]] = []  # (offset, broker): the broker that sent what begins at this offset
         self._limits = limits
-        self._arriving: Iterator[Arrived] | None = None  # what of an answer is not added yet
+        self._arriving: Iterator[Arrived] | None = None  # the batches of a response that are not appended yet
         self._kept = BatchQueue(memory or FrameMemory())
 
     def drop(self) -> None:
-        """Keep nothing any more. What a thread, or a call that gave way, still does to it counts for nobody."""
+        """Drop everything. What a thread, or a call that let other tasks run, does to it later has no effect."""
         self._arriving = None
         self._kept.drop()
         self._kept = BatchQueue(FrameMemory())
 
     def add(self, fetched: FetchedPartition) -> None:
-        """Append what arrived, all of it."""
+        """Append all that arrived."""
         self.begin(fetched)
         while self.is_arriving:
             self.add_more()
 
     def begin(self, fetched: FetchedPartition) -> None:
-        """Append the first batches of what arrived, and by ``add_more`` the others, while it ``is_arriving``.
+        """Append the first batches of what arrived; ``add_more`` appends the others, as long as ``is_arriving``.
 
-        An answer for another offset than the end of what is here is stale and dropped.
+        Ignores a response for another offset than ``end``, because it is stale.
         """
         if fetched.offset != self.end or self.error is not None or self.is_arriving:
             return
@@ -121,7 +121,7 @@ class PartitionBuffer:
         self._refuse_nothing(fetched)
 
     def _refuse_nothing(self, fetched: FetchedPartition) -> None:
-        """Bytes of which no batch was appended are an error: nothing can be read past them."""
+        """Set an error where bytes arrived and no batch could be appended: nothing can be read past them."""
         if self.error is None and self.end == fetched.offset and len(fetched.records) > 0:
             self.error = self._located(
                 RecordError("the broker sent bytes without one complete record batch; nothing can be read past here")
@@ -129,13 +129,13 @@ class PartitionBuffer:
 
     @property
     def is_arriving(self) -> bool:
-        """Whether there is more of an answer to add."""
+        """Whether some batches of a response are not appended yet."""
         return self._arriving is not None
 
     def add_more(self) -> None:
-        """Append some more batches of what arrived. They are what is buffered: ``end`` is behind the last of them."""
+        """Append up to 64 more batches or runs of what arrived; ``end`` moves behind the last of them."""
         arriving = self._arriving
-        if arriving is None or self.error is not None:  # what was added first can't be read: nothing is added behind it
+        if arriving is None or self.error is not None:  # an earlier batch can't be read: append nothing behind it
             return self.leave_rest()
         try:
             added = 0
@@ -150,12 +150,12 @@ class PartitionBuffer:
             self._arriving = None
 
     def leave_rest(self) -> None:
-        """Add no more of what arrived: it is fetched again, from ``end`` on."""
+        """Append no more of what arrived: the rest is fetched again, from ``end`` on."""
         self._arriving = None
 
     @property
     def is_open(self) -> bool:
-        """Whether something of it is in memory twice: decompressed, or decoded."""
+        """Whether anything is decompressed, or decoded and not taken."""
         return bool(self.ready) or self._kept.reader is not None
 
     @property
@@ -168,18 +168,21 @@ class PartitionBuffer:
 
     @property
     def at_error(self) -> bool:
-        """Whether the error is what comes next: nothing is left before it."""
+        """Whether nothing is left before the error."""
         return self.error is not None and not self.ready and not self.undecoded
 
     def unopened(self) -> Unread | None:
-        """The batch to open before the next record is decoded; None at a run, or where one is open, or none is left."""
+        """The batch to open before the next record is decoded.
+
+        None if that record is in a run or in an open batch, or if none is left.
+        """
         first = self._kept.first
         return first if isinstance(first, Unread) and self._kept.reader is None else None
 
     def open(self, unread: Unread) -> Opened | None:
-        """Check and decompress the next batch; None where nobody must see it (an aborted transaction).
+        """Check and decompress the next batch; return None if it is hidden (``AbortedTransactions.skips``).
 
-        Changes nothing here, so a thread may do it. Raises RecordError.
+        Changes nothing in this buffer, so a thread may call it. Raises RecordError.
         """
         return self._open(unread, self._limits.max_decompressed_bytes)
 
@@ -197,7 +200,7 @@ class PartitionBuffer:
         )
 
     def opened(self, unread: Unread, opened: Opened | None) -> None:
-        """Go on with the reader, unless the batch was dropped while it was being opened."""
+        """Go on with the reader that ``open`` returned, unless the batch was dropped meanwhile."""
         if self._kept.first is not unread:
             return
         self._kept.opened(unread, opened)
@@ -205,12 +208,12 @@ class PartitionBuffer:
             self._close_batch(unread.header)
 
     def failed_with(self, error: RecordError) -> None:
-        """The next batch can't be read: the error takes its place, and what follows it is dropped."""
+        """Put ``error`` in the place of the next batch, which can't be read, and drop all behind it."""
         self.error = self._located(error)
         self._kept.end_here()
 
     def decode(self, count: int) -> None:
-        """Move up to ``count`` more records to ``ready``, from the batch in hand or, with none open, the next one."""
+        """Decode up to ``count`` more records into ``ready``, from the run or batch that is next."""
         first = self._kept.first
         if isinstance(first, Run) and self._take_of_run(first, count):
             return
@@ -222,7 +225,7 @@ class PartitionBuffer:
             self.failed_with(error)
 
     def _open_first(self) -> RecordReader | None:
-        """Return the reader of the next batch, or None: there is none, or nobody must see it. Raises RecordError."""
+        """Return the reader of the next batch; None if no batch is left, or it is hidden. Raises RecordError."""
         if isinstance(self._kept.first, Run):
             self._kept.take_apart(self._kept.first)
         unread = self.unopened()
@@ -231,9 +234,10 @@ class PartitionBuffer:
         return self._kept.reader
 
     def _open_at_once(self, unread: Unread) -> None:
-        """Open a batch that may be larger than it looks: then give up, until somebody asks for it again.
+        """Open a batch here and now, but give up if it decompresses to more than 512 KiB: it ``is_large`` from then on.
 
-        A thread can ask first (``open``). Nothing else says beforehand what a few kB of compressed zeros become.
+        A caller that sees ``is_large`` has a thread ``open`` it; the next attempt here opens it whatever its size. Only
+        an attempt tells what a few kB of compressed zeros become.
         """
         most = self._limits.max_decompressed_bytes
         if not unread.is_large:
@@ -246,7 +250,7 @@ class PartitionBuffer:
             unread.is_large = True
 
     def _take_of_run(self, run: Run, count: int) -> bool:
-        """Decode from the run; return False where its next batch is one to be read by itself."""
+        """Decode records from the run; return False if its next batch has to be read by itself."""
         taken, at, run.inside, after, epoch = take_run(
             run.view,
             run.at,
@@ -263,14 +267,14 @@ class PartitionBuffer:
         return has_moved
 
     def _have_ready(self, records: list[RawRecord]) -> None:
-        """They are behind those that are ready already; as a rule there are none, and nothing is copied."""
+        """Append to ``ready``, which is empty as a rule: then nothing is copied."""
         if self.ready:
             self.ready += records
         else:
             self.ready = records
 
     def _has_read(self, run: Run, at: int, after: int, epoch: int | None) -> None:
-        """A run was read up to the batch at byte ``at``, and to offset ``after``."""
+        """Note that a run was read up to the batch at byte ``at``, and up to offset ``after``."""
         self._kept.has_read(run, at)
         if after > self.next:
             self.next, self.next_epoch = after, epoch
@@ -288,7 +292,8 @@ class PartitionBuffer:
     def append(self, builder: ColumnBuilder, rows: int, size: int, until: int) -> int:
         """Append up to ``rows`` records before offset ``until``, from a run or one batch; return how many.
 
-        It stops once all rows of the builder count ``size``. ``next`` is ``until`` once there are no more before that.
+        It stops once all rows of the builder have ``size`` bytes. ``next`` is ``until`` once no record before it is
+        left.
         """
         first = self._kept.first
         if isinstance(first, Run):
@@ -304,7 +309,7 @@ class PartitionBuffer:
         return 0
 
     def _append_run(self, run: Run, builder: ColumnBuilder, rows: int, size: int, until: int) -> tuple[int, bool]:
-        """Append from the run; return how many, and False where its next batch is one to be read by itself."""
+        """Append from the run; return how many rows, and False if its next batch has to be read by itself."""
         count, at, end, epoch = append_run(
             builder,
             run.view,
@@ -334,15 +339,15 @@ class PartitionBuffer:
         return count
 
     def _close_batch(self, header: BatchHeader) -> None:
-        """The batch is read to its end: the position is behind it, whatever compaction left of its records."""
+        """Go on behind a batch that was decoded to its end: compaction may have removed its last records."""
         self._kept.pass_first()
         self.next = max(self.next, header.next_offset)
         self.next_epoch = header.leader_epoch
 
     def take(self, count: int) -> tuple[list[RawRecord], int]:
-        """Return up to ``count`` decoded records, and the position after them; its epoch is ``taken_epoch`` then.
+        """Take up to ``count`` decoded records; return them and the position behind them (``taken``, ``taken_epoch``).
 
-        Behind the last of them there may be offsets that hold no record, of a newer epoch: a marker of a transaction.
+        The position may lie behind offsets without a record, of a newer leader epoch: a transaction's marker.
         """
         if count >= len(self.ready):
             taken, self.ready = self.ready, []
@@ -353,7 +358,7 @@ class PartitionBuffer:
         return taken, self.taken
 
     def take_typed(self, count: int) -> tuple[list[ConsumerRecord[Any, Any]], int]:
-        """Do as ``take`` with what is deserialized. What is only decoded stays, and the position before it."""
+        """Do as ``take`` does, with deserialized records; the position stays before those that are only decoded."""
         taken = self.typed if count >= len(self.typed) else self.typed[:count]
         if not taken and self.ready:
             return [], self.taken
@@ -362,13 +367,13 @@ class PartitionBuffer:
         return taken, after
 
     def take_appended(self) -> int:
-        """All that was decoded is handed out: return the position behind it; its epoch is ``taken_epoch`` then."""
+        """Note that all that was decoded is handed out; return the position behind it (``taken``, ``taken_epoch``)."""
         self._kept.forget_passed()
         self.taken, self.taken_epoch = self.next, self.next_epoch
         return self.taken
 
     def rewind(self) -> None:
-        """Read again, from where ``take`` ended, what was decoded and not taken."""
+        """Go back to where the last ``take`` ended: what was decoded and not taken is decoded again."""
         self._kept.rewind()
         self.ready, self.typed, self.refused = [], [], None
         self.next, self.next_epoch = self.taken, self.taken_epoch
@@ -378,10 +383,10 @@ class PartitionBuffer:
             return
         self._senders.append((fetched.offset, fetched.broker))
         while len(self._senders) > 1 and self._senders[1][0] <= self.taken:
-            del self._senders[0]  # all that this one has sent is the user's by now
+            del self._senders[0]  # all that this broker has sent was handed out
 
     def _located(self, error: RecordError) -> RecordError:
-        """Say where, with the offset from which nothing more can be read, and who sent it."""
+        """Return the error with its partition, the offset from which nothing can be read, and the sending broker."""
         if not error.topic:
             error.topic, error.partition, error.offset = self.tp.topic, self.tp.partition, self.next
         error.broker = next((broker for start, broker in reversed(self._senders) if start <= self.next), -1)

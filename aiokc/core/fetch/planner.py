@@ -1,4 +1,4 @@
-"""Who is asked for what next: kept from one Fetch to the next, and worked out anew only where something happened."""
+"""Plans the next Fetch to each broker: partitions, offsets and bytes. The plan is kept; only what changed is redone."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from .buffer import FetchBuffer, frontier
 from .partition_buffer import PartitionBuffer
 from .session import FetchSession, FetchTarget, SessionRequest
 
-# A Fetch that leaves partitions out for want of buffer room must not park on the broker for the whole
-# fetch_max_wait_ms: the room may be there a moment later, and a broker serves one Fetch of ours at a time. Only while
-# the user takes records, though: else it would be asked 50 times a second for as long as he is busy with something.
+# A Fetch that leaves partitions out for want of buffer room must not wait on the broker for the whole
+# fetch_max_wait_ms: there may be room a moment later, and a broker serves one Fetch of ours at a time. This wait holds
+# only while the application takes records: a consumer whose application is busy with something else would ask the
+# broker 50 times a second.
 _SHORT_WAIT_MS = 20
 
-# Of the buffer, the part that is kept free for one Fetch to each broker, whatever comes from the others.
+# The part of the buffer that is set aside for one Fetch to each broker, however much the others send.
 _SET_ASIDE = 1 / 4
 
-# A full buffer is read ahead into again once so much of it is free: each time that room runs out, or is there again,
-# all partitions that hold something leave their broker's session, or come back, and that is to be worth it. With
-# nothing unread there is as much: a quarter is set aside, another may be spare buffers, and what others are asked for
-# at once takes no more than half of the rest.
+# The planner reads ahead into a buffer that was full once so much of it is free. Each time that room runs out, or is
+# there again, all partitions with something buffered leave their broker's session, or come back: that has to be worth
+# it. A buffer with nothing unread always has so much room: a quarter is set aside, another may be spare buffers, and
+# the Fetches in flight take no more than half of the rest.
 _RESUME_FRACTION = 1 / 8
 
 
@@ -43,7 +44,7 @@ class FetchPlan:
     max_wait_ms: int
 
     def request(self, version: int, config: ClientConfig) -> FetchRequest:
-        """Return the Fetch in the version that it is sent in."""
+        """Return the Fetch request for the version that it is sent in."""
         session = self.session
         return FetchRequest(
             max_wait_ms=self.max_wait_ms,
@@ -60,10 +61,10 @@ class FetchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What the user does.
+    """What the application does at the moment.
 
-    ``takes``: he takes records at the moment, so that a full buffer will soon have room again. ``waits``: he waits, and
-    there is nothing to hand out of the partitions in ``only`` (None: of any).
+    ``takes``: it takes records, so that a full buffer will soon have room again. ``waits``: a call waits, and nothing
+    of the partitions in ``only`` (None: of any partition) can be handed out.
     """
 
     takes: bool = True
@@ -76,9 +77,9 @@ _TAKES = Demand()
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What came of a look at the partitions that something happened to. ``more``: there are more of them.
+    """What FetchPlanner.look found. ``more``: it did not reach all partitions that something happened to.
 
-    ``recreated`` are partitions, with the tokens of their positions, whose topic was deleted and created again.
+    ``recreated`` are the partitions whose topic was deleted and created again, with the tokens of their positions.
     """
 
     more: bool
@@ -87,12 +88,12 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """What to ask for now.
+    """The Fetches to send now, and when to plan again.
 
-    without_leader  no broker can be asked for these until the metadata say more; a live view
-    retry_at        when the first broker that is left alone may be asked again; infinity where there is none
+    without_leader  partitions that no broker can be asked for until the metadata name their leader; a live view
+    retry_at        when the first of the brokers that are left alone may be asked again; infinity if there is none
     resume_at       partitions were left out for want of room: they can be asked for once no more bytes than this are
-                    buffered; None where none was left out
+                    buffered; None if none was left out
     """
 
     fetches: list[FetchPlan]
@@ -103,17 +104,17 @@ class Plans:
 
 @dataclass(slots=True)
 class _Node:
-    """What one broker is to be asked for: partitions that have nothing buffered, and those that would be read ahead."""
+    """What to fetch from one broker: partitions with nothing buffered, and those to read ahead of what is buffered."""
 
     session: FetchSession
     unbuffered: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
     ahead: dict[TopicPartition, FetchTarget] = field(default_factory=dict)
-    only: frozenset[TopicPartition] | None = None  # what the last request was confined to
-    has_more: bool = False  # than the last answer brought, which no request has asked for yet
+    only: frozenset[TopicPartition] | None = None  # the partitions that the last request was confined to
+    has_more: bool = False  # the broker has more than its last response brought, and no request has asked for it yet
     retry_at: float = 0.0
 
     def put(self, target: FetchTarget, *, is_ahead: bool) -> None:
-        """Want this; what is new comes last, so that a broker without sessions serves in turn."""
+        """Want ``target``. A new one goes to the end: so a broker without sessions serves all partitions in turn."""
         tp = target.tp
         wanted, other = (self.ahead, self.unbuffered) if is_ahead else (self.unbuffered, self.ahead)
         known = wanted.get(tp)
@@ -124,7 +125,7 @@ class _Node:
         else:
             known = other.pop(tp, None)
             if known == target:
-                wanted[tp] = known  # the same object as in the session: one to keep, and none to compare
+                wanted[tp] = known  # the session's own object: one object fewer to keep, and nothing to tell the broker
                 return
         wanted[tp] = target
         self.session.change(tp)
@@ -134,11 +135,11 @@ class _Node:
             self.session.change(tp)
 
     def most_bytes(self, of_partition: int) -> int:
-        """The most that the answer brings if each partition brings no more than that."""
+        """The most bytes that a response brings if it brings no more than ``of_partition`` for each partition."""
         return of_partition * len(self.session.known)
 
     def request(self, only: frozenset[TopicPartition] | None) -> SessionRequest:
-        """Return what to tell the broker about all partitions, or as if there were ``only`` these, which are hungry."""
+        """Return what to tell the broker: about all partitions, or as if there were ``only`` these unbuffered ones."""
         if only != self.only:
             self.only = only
             self.session.changed(self.unbuffered)
@@ -149,13 +150,14 @@ class _Node:
 
 
 class FetchPlanner:
-    """At most one Fetch at a time for each broker, from the subscription and what is buffered.
+    """Plans at most one Fetch at a time for each broker, from the subscription and what is buffered.
 
-    ``look`` takes in what happened; ``plan`` then costs no more than what changed. Everything is read ahead while the
-    buffer has room, and nothing is asked for when it has none: the user will soon take what is there. Unless he waits,
-    because what is there is paused, or not what he asks for: then partitions that he waits for and that have nothing
-    buffered are asked for all the same, so that a full buffer of others can't starve them. All others leave the
-    broker's session only then.
+    ``look`` takes in what happened; ``plan`` then costs no more than what changed.
+
+    While the buffer has room, all partitions are read ahead. While it has none, nothing is fetched, because the
+    application will soon take what is buffered. The exception is an application that waits, because what is buffered is
+    paused, or is not what it asks for. Then the unbuffered partitions that it waits for are fetched all the same, so
+    that a buffer full of others can't starve them. Only then do all others leave their broker's session.
     """
 
     def __init__(
@@ -176,9 +178,9 @@ class FetchPlanner:
     # What happened
 
     def look(self, cluster: Cluster, now: float, most: int) -> Looked:
-        """Work out anew what to ask for, for up to ``most`` of the partitions that something happened to."""
+        """Decide anew where and from which offset to fetch, for up to ``most`` of the partitions that were touched."""
         if cluster is not self._cluster:
-            if cluster.version != self._cluster.version:  # else what is new in it was touched
+            if cluster.version != self._cluster.version:  # if it is the same, what is new in the snapshot was touched
                 self._pending.update(dict.fromkeys(self._concerned(cluster)))
             self._cluster = cluster
             for node_id in self._nodes.keys() - cluster.brokers.keys():
@@ -193,7 +195,7 @@ class FetchPlanner:
         return Looked(bool(pending) or self._subscription.has_touched or self._buffer.has_touched, recreated)
 
     def _concerned(self, cluster: Cluster) -> Iterable[TopicPartition]:
-        """The partitions that a new picture of the cluster may say something new of."""
+        """The assigned partitions about which a new snapshot of the cluster may say something new."""
         assigned, old = self._subscription.assigned, self._cluster
         if cluster.brokers != old.brokers:
             return assigned
@@ -205,7 +207,7 @@ class FetchPlanner:
         position = self._subscription.find(tp)
         buffer = self._buffer.of(tp)
         if buffer is not None and (position is None or buffer.token != position.token):
-            self._buffer.drop(tp)  # of a claim that does not hold any more (revoked, sought away from)
+            self._buffer.drop(tp)  # of an older token: it was revoked, sought or reset since
             buffer = None
         if self._without_leader:
             self._without_leader.pop(tp, None)
@@ -233,7 +235,7 @@ class FetchPlanner:
     def _is_of_former_topic(
         self, tp: TopicPartition, position: PartitionPosition, buffer: PartitionBuffer | None
     ) -> bool:
-        """Whether the position is one of a topic that was deleted and created again, and nothing tells that yet."""
+        """Whether the position is one of a topic that was recreated since, and no error in the buffer tells it yet."""
         if position.topic_id is None or (buffer is not None and buffer.error is not None):
             return False
         topic_id = self._cluster.topic_id(tp.topic)
@@ -242,9 +244,9 @@ class FetchPlanner:
     def _target(
         self, tp: TopicPartition, position: PartitionPosition, buffer: PartitionBuffer | None, now: float
     ) -> tuple[int, FetchTarget] | tuple[None, None]:
-        """Where a partition that may be fetched is to be fetched from now, and from which offset; or nothing."""
+        """The broker to fetch a partition from now, and the target to send; (None, None) if it can't be fetched now."""
         if position.retry_at > now or (buffer is not None and buffer.error is not None):
-            return None, None  # there is no use in fetching past an error that waits to be raised
+            return None, None  # nothing behind an error that waits to be raised can be handed out
         topic = self._cluster.topics.get(tp.topic)
         info = topic.partitions.get(tp.partition) if topic is not None else None
         leader = info.leader if info is not None else None
@@ -260,13 +262,13 @@ class FetchPlanner:
             return None, None
         node_id = leader if position.read_replica is None else self._replica(tp, position, now) or leader
         if node_id != leader or last_epoch is None or not is_read:
-            # A follower that lags has not heard of that epoch yet, and of one that got no record nobody has: neither is
-            # a divergence.
+            # A follower that lags does not know that epoch yet, and no broker knows an epoch in which nothing was
+            # written: neither is a divergence.
             last_epoch = -1
         return node_id, FetchTarget(tp, position.token, offset, -1 if epoch is None else epoch, last_epoch, topic_id)
 
     def _replica(self, tp: TopicPartition, position: PartitionPosition, now: float) -> int | None:
-        """The closer replica that the leader named, as long as that holds and the replica is there (KIP-392)."""
+        """The closer replica that the leader named (KIP-392), unless its time is over or the replica is gone."""
         replica = position.read_replica
         if replica is not None and (position.read_replica_until <= now or not self._cluster.has_replica(tp, replica)):
             position.read_replica = None
@@ -280,7 +282,7 @@ class FetchPlanner:
         leader_epoch: int | None,
         last_epoch: int | None,
     ) -> bool:
-        """Whether the log that the metadata speak of is known to be the one that was read so far."""
+        """Whether the leader's log is known to hold what was read so far; if not, have that validated (KIP-320)."""
         if topic_id is not None:
             position.of_topic(topic_id)
         if position.checked_epoch == leader_epoch:
@@ -294,11 +296,12 @@ class FetchPlanner:
     # What to do
 
     def plan(self, busy: Mapping[int, int], now: float, demand: Demand = _TAKES) -> Plans:
-        """Plan a Fetch for each broker that is not ``busy`` (with a Fetch in flight for so many bytes).
+        """Plan a Fetch for each broker that is not ``busy`` with a Fetch in flight (for so many bytes).
 
-        What is buffered and what is in flight stay within fetch_buffer_bytes together. A quarter of that is set aside,
-        evenly, for one Fetch to each broker: a poll that may be parked gets no more. The rest is for brokers that are
-        known to have more, each of which may have one answer there and one on its way.
+        What is buffered and what is in flight together stay within fetch_buffer_bytes. A quarter of that is set aside,
+        in equal parts, for one Fetch to each broker: a Fetch that the broker may hold until records come gets no more
+        than that. The rest is for brokers that are known to have more. Each of them may have one response buffered and
+        one on its way.
         """
         config = self._config
         asked = {node_id: node for node_id, node in self._nodes.items() if node.unbuffered or node.ahead}
@@ -342,16 +345,16 @@ class FetchPlanner:
 
     @property
     def _enough_room(self) -> int:
-        """What must be free before a buffer that was full is read ahead into again."""
+        """The bytes that must be free before the planner reads ahead again into a buffer that was full."""
         return int(self._config.fetch_buffer_bytes * _RESUME_FRACTION)
 
     def _set_aside(self, brokers: int) -> int:
-        """The bytes that are set aside for one Fetch to each of so many brokers."""
+        """The bytes that are set aside for one broker's Fetch, if so many brokers are to be asked."""
         config = self._config
         return min(config.fetch_max_bytes, int(config.fetch_buffer_bytes * _SET_ASIDE) // max(1, brokers))
 
     def answered(self, node_id: int, *, has_more: bool) -> None:
-        """A broker has answered; ``has_more``: its logs go on behind what it sent, so that it can send more at once."""
+        """Note that a broker answered. ``has_more``: its logs go on behind what it sent: it can send more at once."""
         if node_id in self._nodes:
             self._nodes[node_id].has_more = has_more
 
@@ -362,7 +365,7 @@ class FetchPlanner:
             self._reading_ahead = True
 
     def _recall(self, session: FetchSession, request: SessionRequest) -> None:
-        """Tell new claims what the broker said to old ones: it does not repeat what it has said."""
+        """Give new positions what the broker said before: a session does not repeat what has not changed."""
         for target in request.asked if session.marks else ():
             marks = session.marks.get(target.tp)
             position = None if marks is None else self._subscription.get(target.tp, target.token)
@@ -372,33 +375,33 @@ class FetchPlanner:
     # What one broker is asked
 
     def session(self, node_id: int) -> FetchSession:
-        """The dialogue with a broker that was planned for; a new one, if the broker is gone from the metadata."""
+        """The session with a broker that was planned for; a new one if the broker is gone from the metadata."""
         node = self._nodes.get(node_id)
         return node.session if node is not None else FetchSession(wished=self._sessions)
 
     def heard_at(self, tp: TopicPartition) -> float | None:
-        """When a broker that was asked for ``tp`` last answered, in seconds since the epoch; None: not lately."""
+        """When a broker that was asked for ``tp`` last answered, in seconds since the epoch; None: not yet."""
         sessions = (node.session for node in self._nodes.values() if tp in node.session.known)
         return max((session.heard_at for session in sessions if session.heard_at is not None), default=None)
 
     def closings(self) -> list[FetchPlan]:
-        """Return the Fetch that ends the session, and asks for nothing, for each broker that gave one."""
+        """Return a Fetch for each broker with a session: it ends the session and asks for nothing."""
         ends = [(node_id, node.session.closing()) for node_id, node in self._nodes.items()]
         return [FetchPlan(node_id, end, self._config.fetch_max_bytes, 0) for node_id, end in ends if end is not None]
 
     def wanted(self, node_id: int) -> list[FetchTarget]:
-        """Everything that is to be fetched from a broker."""
+        """All that is to be fetched from a broker."""
         node = self._nodes.get(node_id)
         return [*node.unbuffered.values(), *node.ahead.values()] if node is not None else []
 
     def rest(self, node_id: int, until: float) -> None:
-        """Leave a broker alone until then."""
+        """Leave a broker alone until ``until``."""
         if node_id in self._nodes:
             self._nodes[node_id].retry_at = until
 
 
 def _waited_for(node: _Node, demand: Demand) -> frozenset[TopicPartition]:
-    """Of one broker's partitions that have nothing buffered, those that the user waits for now."""
+    """The unbuffered partitions of one broker that the application waits for now."""
     if not demand.waits:
         return frozenset()
     return frozenset(tp for tp in node.unbuffered if demand.only is None or tp in demand.only)

@@ -1,4 +1,4 @@
-"""Reading a Fetch response: what each partition's part of it means."""
+"""Gives each partition of a Fetch response a verdict: keep it, refresh the metadata, retry, reset, validate or fail."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .session import FetchTarget
 
 
 class Verdict(Enum):
-    """What to do about one partition's answer."""
+    """What to do about one partition of a response."""
 
     DATA = auto()  # keep it (it may be empty)
     REFRESH = auto()  # the metadata are wrong or old: refresh them, ask again
     RETRY = auto()  # ask again later
     OUT_OF_RANGE = auto()  # the offset is not in the log
-    DIVERGING = auto()  # the log parts from what was read before the offset was reached (KIP-320)
-    FAIL = auto()  # tell the user
+    DIVERGING = auto()  # the log differs from what was read before that offset (KIP-320)
+    FAIL = auto()  # raise it in the application's call
 
 
-# What the metadata can cure: another leader, a newer epoch, a topic that is new, gone, or made again (KIP-516).
+# Errors that newer metadata cure: another leader, a newer epoch, a topic that is new, gone or recreated (KIP-516).
 _REFRESH = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -33,16 +33,16 @@ _REFRESH = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.FENCED_LEADER_EPOCH,
-        # The broker has not heard yet of the election that we know of; or it leads a new topic of that name.
+        # The broker does not know yet of an election that this client knows of; or the topic was recreated.
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-# What passes by itself.
+# Errors that pass without newer metadata.
 _RETRY = frozenset({ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
-#: What ends a fetch session, and nothing else (KIP-227, KIP-516): a new one is opened at once.
+#: Errors that end the fetch session and mean nothing else (KIP-227, KIP-516): a new one is opened at once.
 SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -68,7 +68,7 @@ class Answer:
             self.verdict = Verdict.DATA if data.diverging_epoch is None else Verdict.DIVERGING
 
     def fetched(self, node_id: int) -> FetchedPartition:
-        """Return what goes into the buffer: the records, or the error in their place."""
+        """Return what to put into the buffer: the records, or the error in their place."""
         target, data = self.target, self.data
         aborted = None
         if data.aborted_transactions:
@@ -85,7 +85,7 @@ class Answer:
 
 
 def verdict(code: int) -> Verdict:
-    """Decide by the error code (behaviour of Kafka's FetchCollector)."""
+    """Return the verdict on an error code (behaviour of Kafka's FetchCollector)."""
     code = error_code(code)
     if code == ErrorCode.NONE:
         return Verdict.DATA

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what one broker was told to send, and what it has to be told next."""
+"""Incremental fetch sessions (KIP-227): what a broker was asked for, and what the next Fetch has to change about it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ...error_codes import ErrorCode
 from ...types import TopicPartition
 from ...wire.messages.fetch import FetchPartition, FetchResponse, FetchTopic, ForgottenTopic, PartitionData
 
-#: No session: of a request, that one is wished for; of an answer, that there is none.
+#: No session. In a request: the client has none. In a response: the broker gave none.
 NO_SESSION: Final = 0
-#: The epoch of a full request, which opens a session and closes the one that it names.
+#: The epoch of a full request, which opens a session and closes the one whose id it carries.
 FIRST_EPOCH: Final = 0
-#: The epoch of the request that ends a session, or, without one, of a full request that opens none.
+#: The epoch of a request that ends a session, or (without a session id) of a full request that opens none.
 FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = 0x7FFF_FFFF
 
@@ -25,20 +25,20 @@ LAST_VERSION_WITH_NAMES: Final = 12
 #: The first Fetch version that carries the epoch of the last record fetched (KIP-595).
 _FIRST_VERSION_WITH_LAST_EPOCH: Final = 12
 
-# A request that names ten thousand partitions takes tens of milliseconds to make; so many, one or two.
+# To make a request for so many partitions takes one or two milliseconds; for ten thousand, tens of milliseconds.
 _MOST_ASKED: Final = 250
-# Where more than this may have changed, the broker is told everything anew, portion by portion: to tell it what it has
-# to forget of ten thousand would take as long.
+# If more than this may have changed, a full request begins anew, portion by portion: to list which of ten thousand
+# partitions the broker has to forget would take as long.
 _MOST_CHANGED: Final = 4 * _MOST_ASKED
 
 _NO_ID: Final = UUID(int=0)
 
 
 class FetchTarget(NamedTuple):
-    """One partition of a Fetch: the claim that asks (token), and from where.
+    """One partition of a Fetch: from which offset to fetch, and the token of the position that this is for.
 
-    ``last_epoch`` is the leader epoch of the last record before ``offset``, -1 where it is not known: the broker says
-    where its log parts from that (KIP-320). ``topic_id`` is None where the cluster has none.
+    ``last_epoch`` is the leader epoch of the last record before ``offset``, -1 if it is not known: with it, the broker
+    says where its log diverges (KIP-320, KIP-595). ``topic_id`` is None where the cluster has no topic ids.
     """
 
     tp: TopicPartition
@@ -49,21 +49,21 @@ class FetchTarget(NamedTuple):
     topic_id: UUID | None = None
 
 
-#: What a broker is to be asked for.
+#: All that a broker is to be asked for.
 Wanted: TypeAlias = Mapping[TopicPartition, FetchTarget]
 
 _NOTHING: Final[Wanted] = MappingProxyType({})
 
 
-#: Where a log stood when the broker last spoke of it: high watermark, last stable offset and log start offset. A plain
-#: tuple: of what is kept for each partition, Python's garbage collector need not look at this again and again.
+#: What a broker last said of a partition: high watermark, last stable offset and log start offset. A plain tuple, which
+#: Python's garbage collector stops tracking: there is one for each partition.
 Marks: TypeAlias = tuple[int, int, int]
 
 
 class SessionRequest(NamedTuple):
-    """What to tell the broker. ``more``: not all of it fits, so another request should follow at once.
+    """What a Fetch tells the broker. ``more``: not all of it fits, so another request should follow at once.
 
-    ``replaced`` is asked for by another topic id than before.
+    ``replaced`` are the former targets of partitions that ``asked`` names by another topic id.
     """
 
     session_id: int
@@ -76,11 +76,11 @@ class SessionRequest(NamedTuple):
 
     @property
     def max_version(self) -> int | None:
-        """The highest Fetch version that can say it; None: any."""
+        """The highest Fetch version that can carry this; None: any."""
         return None if self.by_id else LAST_VERSION_WITH_NAMES
 
     def topics(self, version: int, partition_max_bytes: int) -> list[FetchTopic]:
-        """Return what is asked for, in the order given, as a Fetch of ``version`` has it."""
+        """Return what is asked for, by topic and in order, as a Fetch of ``version`` carries it."""
         with_last_epoch = version >= _FIRST_VERSION_WITH_LAST_EPOCH
         topics: dict[str, FetchTopic] = {}
         for target in self.asked:
@@ -100,7 +100,10 @@ class SessionRequest(NamedTuple):
         return list(topics.values())
 
     def forgotten_topics(self, version: int) -> list[ForgottenTopic]:
-        """Return what the broker has to forget. Names stay the same when ids change, and are asked for above."""
+        """Return what the broker has to forget, as a Fetch of ``version`` carries it.
+
+        A version that names topics must not forget ``replaced``: it asks for the same names.
+        """
         topics: dict[tuple[str, UUID | None], list[int]] = {}
         for target in self.forgotten + (self.replaced if version > LAST_VERSION_WITH_NAMES else []):
             topics.setdefault((target.tp.topic, target.topic_id), []).append(target.tp.partition)
@@ -111,12 +114,12 @@ class SessionRequest(NamedTuple):
 
 
 class FetchSession:
-    """The dialogue with one broker: one request in flight at a time, each followed by ``answered`` or ``failed``.
+    """The session with one broker. One request is in flight at a time; ``answered`` or ``failed`` follows each.
 
-    A broker that gives no session (id 0) gets full requests for ever; so does one that is asked for none (not
-    ``wished``), since it has room for few, and keeps each for two minutes. ``known`` is what the broker was last asked
-    for, by partition, and ``marks`` what it last said of each. ``heard_at`` is when an answer last counted, in
-    seconds since the epoch: of what is known and was left out of it, nothing had changed by then.
+    A broker that gives no session (id 0) gets full requests for ever. So does one that is asked for no session (not
+    ``wished``): a broker has room for few sessions, and keeps each for two minutes. ``known`` is what the broker was
+    last asked for, by partition; ``marks`` is what it last said of each partition. ``heard_at`` is when a response was
+    last accepted, in seconds since the epoch: a known partition that it left out had not changed by then.
     """
 
     def __init__(self, *, wished: bool = True) -> None:
@@ -127,16 +130,16 @@ class FetchSession:
         self.marks: dict[TopicPartition, Marks] = {}
         self.heard_at: float | None = None
         self._by_id = True
-        self._nameless = 0  # of the known partitions, those without a topic id
+        self._nameless = 0  # how many known partitions have no topic id
         self._names: dict[UUID, str] = {}
-        self._altered: dict[TopicPartition, None] = {}  # of the known ones, those that may be wanted differently
-        self._added: dict[TopicPartition, None] = {}  # those that may be wanted and are not known
+        self._altered: dict[TopicPartition, None] = {}  # known partitions that may be wanted differently, or no more
+        self._added: dict[TopicPartition, None] = {}  # partitions that may be wanted and are not known
         self._sessionless = not wished
         self._refused = False
 
     @property
     def is_full(self) -> bool:
-        """Whether the next request tells everything anew."""
+        """Whether the next request is a full one."""
         return self._epoch == FIRST_EPOCH
 
     @property
@@ -144,16 +147,16 @@ class FetchSession:
         return self._session_id
 
     def changed(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are wanted from now on, or differently, or not any more."""
+        """Note that these may be wanted from now on, or differently, or no more."""
         for tp in partitions:
             self.change(tp)
 
     def change(self, tp: TopicPartition) -> None:
-        """It is wanted from now on, or differently, or not any more."""
+        """Note that ``tp`` may be wanted from now on, or differently, or no more."""
         (self._altered if tp in self.known else self._added)[tp] = None
 
     def request(self, wanted: Wanted, also: Wanted = _NOTHING) -> SessionRequest:
-        """Return what makes the broker send what is ``wanted``, ``also`` what is in there, and count it as told."""
+        """Return the request that makes the broker send what ``wanted`` and ``also`` name, and count it as sent."""
         if len(self._altered) > _MOST_CHANGED:
             self._epoch = FIRST_EPOCH
         if self.is_full:
@@ -172,7 +175,7 @@ class FetchSession:
                 self.marks.pop(tp, None)
             elif target == known:
                 continue
-            elif len(asked) == _MOST_ASKED:  # not to be sent again what lies behind the old offset
+            elif len(asked) == _MOST_ASKED:  # or the broker would send again what lies behind the old offset
                 forgotten.append(known)
                 self._forget(known)
                 self._added[tp] = None
@@ -183,13 +186,13 @@ class FetchSession:
                 self._learn(target)
         self._ask_for_added(wanted, also, asked)
         if self._by_id != (self._nameless == 0):
-            # A broker refuses to speak of one session's topics by name and by id (FETCH_SESSION_TOPIC_ID_ERROR).
+            # A broker refuses names and ids of topics in the same session (FETCH_SESSION_TOPIC_ID_ERROR).
             self._epoch = FIRST_EPOCH
             return self._full(wanted, also)
         return SessionRequest(self._session_id, self._epoch, asked, forgotten, replaced, self._by_id, bool(self._added))
 
     def _ask_for_added(self, wanted: Wanted, also: Wanted, asked: list[FetchTarget]) -> None:
-        """Fill ``asked`` up with what the broker does not know yet."""
+        """Fill ``asked`` up with partitions that the broker was not asked for yet."""
         while self._added and len(asked) < _MOST_ASKED:
             for tp in list(islice(self._added, _MOST_ASKED - len(asked))):
                 del self._added[tp]
@@ -230,10 +233,11 @@ class FetchSession:
     # Answers
 
     def answered(self, response: FetchResponse) -> list[tuple[FetchTarget, PartitionData]] | None:
-        """Take the answer in and return its partitions, with what was asked for each; none of them if throttled.
+        """Take a response in and return its partitions, each with its target; an empty list if it was throttled.
 
-        None: it counts for nothing, because the broker does not know the session, or means another one. The next
-        request opens a new one; where that happens twice in a row, ``is_refused``, and it should wait.
+        None: the response is not accepted, because the broker does not know the session, or means another one. The
+        next request opens a new session. If the response to that is not accepted either, the session ``is_refused``,
+        and the next request should wait.
         """
         if response.error_code != ErrorCode.NONE:
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
@@ -260,21 +264,21 @@ class FetchSession:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the last answer counted for nothing, and the one before it as well."""
+        """Whether even the response to a full request was not accepted."""
         return self._refused
 
     def failed(self) -> None:
-        """No answer came: what the broker made of the request is not known, so all is told anew."""
+        """Note that no response came. What the broker made of the request is not known, so the next is a full one."""
         self._epoch = FIRST_EPOCH
 
     def closing(self) -> SessionRequest | None:
-        """Return what ends the session on the broker, which has room for few; None where there is none."""
+        """Return the request that ends the session, because a broker has room for few; None if there is no session."""
         if self._session_id == NO_SESSION:
             return None
         return SessionRequest(self._session_id, FINAL_EPOCH, [], [], [], self._by_id, False)
 
     def _is_throttled(self, response: FetchResponse) -> bool:
-        """Whether the broker read nothing, and opened no session, as the client is over its quota (KIP-219)."""
+        """Whether the broker read nothing and opened no session, because the client is over its quota (KIP-219)."""
         is_empty = response.session_id == NO_SESSION and not response.responses
         return self.is_full and is_empty and response.throttle_time_ms > 0
 
@@ -283,12 +287,12 @@ class FetchSession:
         self._epoch = FIRST_EPOCH
 
     def _read(self, response: FetchResponse) -> list[tuple[FetchTarget, PartitionData]] | None:
-        """Match the answer with what the broker was told; None where it speaks of anything else."""
+        """Match the response with what the broker was asked for; None if it names any other partition."""
         answers: list[tuple[FetchTarget, PartitionData]] = []
         known = self.known
         for topic in response.responses:
             name = topic.topic or self._names.get(topic.topic_id, "")
-            asked_id = None  # compared already: that of all partitions is one object, as a rule
+            asked_id = None  # the id last compared: as a rule, all targets of a topic share one object
             for data in topic.partitions:
                 target = known.get((name, data.partition_index))
                 if target is None:

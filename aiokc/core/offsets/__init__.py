@@ -1,1 +1,1 @@
-"""Committed offsets: the requests that store them and read them back."""
+"""Committed offsets: the requests that commit them and fetch them back."""

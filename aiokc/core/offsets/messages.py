@@ -1,4 +1,4 @@
-"""OffsetCommit and OffsetFetch on the wire, in every version: by topic name or by topic id, for one group or a list."""
+"""Builds OffsetCommit and OffsetFetch requests and reads their responses: topics by name or id, one group or a list."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ TopicIds: TypeAlias = Mapping[str, UUID]
 def commit_request(
     group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: MemberToken | None
 ) -> OffsetCommitRequest:
-    """Name each offset's own topic: its id is needed from version TOPIC_IDS on.
+    """Return an OffsetCommit that names each topic by its name and, for versions from TOPIC_IDS on, by the offsets' id.
 
-    Of one topic's offsets, all have the same id. Without ``member`` the group must have no members.
+    All offsets of a topic name must have the same topic id. Without ``member``, the group must have no members.
     """
     token = member or MemberToken()
     return OffsetCommitRequest(
@@ -69,7 +69,7 @@ def _commit_partition(number: int, offset: OffsetAndMetadata) -> OffsetCommitReq
 def commit_codes(
     response: OffsetCommitResponse, asked: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, int]:
-    """Return the error code of each partition asked for. Raises MalformedResponse where one is missing."""
+    """Return the error code of each partition asked for. Raises MalformedResponse if one is missing."""
     names = {offset.topic_id: tp.topic for tp, offset in asked.items() if offset.topic_id is not None}
     codes = {
         TopicPartition(topic.name or names.get(topic.topic_id, ""), partition.partition_index): partition.error_code
@@ -81,7 +81,7 @@ def commit_codes(
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffset:
-    """What a group has committed for one partition (None: nothing), or the error code that says why it is not known."""
+    """The offset that a group has committed for one partition (None: none), or the error code why it is not known."""
 
     offset: OffsetAndMetadata | None
     error_code: int
@@ -94,7 +94,10 @@ def fetch_request(
     topic_ids: TopicIds,
     version: int,
 ) -> OffsetFetchRequest:
-    """Ask for stable offsets only, where ``version`` can. ``member`` matters to KIP-848 groups alone."""
+    """Return an OffsetFetch that asks for stable offsets only, from version 7 on (KIP-447).
+
+    ``member`` matters only in a group of the new protocol (KIP-848).
+    """
     wanted = by_topic(partitions).items()
     if version < _MANY_GROUPS:
         return OffsetFetchRequest(
@@ -123,9 +126,9 @@ def fetch_code(response: OffsetFetchResponse) -> int:
 def fetched_offsets(
     response: OffsetFetchResponse, asked: Collection[TopicPartition], topic_ids: TopicIds
 ) -> dict[TopicPartition, FetchedOffset]:
-    """Return what is known of each partition asked for. Raises MalformedResponse where one is missing.
+    """Return what is known of each partition asked for. Raises MalformedResponse if one is missing.
 
-    The offsets are those of the topics that were asked for, which ``topic_ids`` names: of no topic that came later.
+    Each offset belongs to the topic id in ``topic_ids``, so that it is never taken for one of a recreated topic.
     """
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     return _complete(dict(_fetched(response, names, topic_ids)), asked, "OffsetFetch")

@@ -1,1 +1,1 @@
-"""What the consumer reads: its subscription, its assignment, and where each partition stands."""
+"""What a consumer reads: its subscription, its assignment, and the position of each assigned partition."""

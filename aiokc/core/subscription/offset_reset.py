@@ -1,4 +1,4 @@
-"""Where to go on without a position: the policies of auto_offset_reset and offset_out_of_range_reset (KIP-1106)."""
+"""Where a partition without a position begins: auto_offset_reset and offset_out_of_range_reset (KIP-1106)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OffsetReset:
         self._back_ms = duration_ms(policy)
 
     def timestamp(self, now: float) -> int | None:
-        """What to ask ListOffsets for, ``now`` being seconds since the epoch; None: nothing, the user must seek."""
+        """The timestamp to ask ListOffsets for, at ``now`` (s since the epoch); None: the application must seek()."""
         if self._back_ms is not None:
             return max(0, int(now * 1000) - self._back_ms)
         return _FIXED[self.policy]

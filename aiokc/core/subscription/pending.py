@@ -1,4 +1,4 @@
-"""Which partitions wait for a position, by what they wait for; and which are to be left alone until when."""
+"""The assigned partitions that still need a position, by what they wait for, with the times of the next attempts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _List: TypeAlias = dict[TopicPartition, Any]
 
 
 class PendingPositions:
-    """The partitions that have no position to fetch from, and alarms.
+    """The partitions that have no position to fetch from yet, and the alarms that end their waits.
 
-    Those that are to be left alone stand aside until their alarm: so it takes no longer to find the next few to work on
-    where answers about thousands of others are on their way.
+    A partition that is to be left alone stands aside until its alarm. So the next few to work on are found as fast
+    while responses about thousands of others are on their way.
     """
 
     def __init__(self) -> None:
@@ -25,20 +25,20 @@ class PendingPositions:
         self._await_reset: _List = {}
         self._await_validation: _List = {}
         self._aside: dict[TopicPartition, tuple[PositionState, float]] = {}
-        self._places: dict[TopicPartition, _List] = {}  # in which of the four each one is
+        self._places: dict[TopicPartition, _List] = {}  # which of these four holds each partition
         self._alarms: list[tuple[float, tuple[TopicPartition, ...]]] = []  # a heap
 
     def __bool__(self) -> bool:
         return bool(self._places)
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """These have just been assigned: each is INITIALIZING, and waits for nothing else."""
+        """Add partitions that have just been assigned: each is INITIALIZING."""
         new = dict.fromkeys(partitions, PositionState.INITIALIZING)
         self._initializing.update(new)
         self._places.update(dict.fromkeys(new, self._initializing))
 
     def put(self, tp: TopicPartition, state: PositionState) -> None:
-        """It waits for what ``state`` says, and may be worked on."""
+        """Note that ``tp`` waits for what ``state`` says, and may be worked on."""
         place = self._places.get(tp)
         if place is not None:
             del place[tp]
@@ -46,13 +46,13 @@ class PendingPositions:
         place[tp] = state
 
     def remove(self, tp: TopicPartition) -> None:
-        """It waits for nothing."""
+        """Note that ``tp`` waits for nothing any more."""
         place = self._places.pop(tp, None)
         if place is not None:
             del place[tp]
 
     def of(self, state: PositionState) -> Iterable[TopicPartition]:
-        """Those that wait for this and do not stand aside, who came first at the beginning."""
+        """The partitions that wait for this and do not stand aside, in the order in which they came."""
         return self._list(state)
 
     def _list(self, state: PositionState) -> _List:
@@ -61,7 +61,7 @@ class PendingPositions:
         return self._initializing if state is PositionState.INITIALIZING else self._await_validation
 
     def until(self, at: float, partitions: Iterable[TopicPartition]) -> None:
-        """Leave these alone until ``at``: whatever they wait for, it is not worked on before."""
+        """Leave these alone until ``at``, whatever they wait for."""
         partitions = tuple(partitions)
         aside = self._aside
         for tp in partitions:
@@ -74,12 +74,12 @@ class PendingPositions:
         self.alarm(at, partitions)
 
     def alarm(self, at: float, partitions: tuple[TopicPartition, ...]) -> None:
-        """Something about these may change at ``at``: they are ``due`` then."""
+        """Set an alarm: these are ``due`` at ``at``, because something about them may change then."""
         if partitions and at != inf:
             heappush(self._alarms, (at, partitions))
 
     def due(self, now: float) -> Iterator[TopicPartition]:
-        """The partitions of all alarms until ``now``, once: they need not be left alone any more."""
+        """Yield the partitions of all alarms up to ``now``, and remove these alarms. They may be worked on again."""
         alarms = self._alarms
         while alarms and alarms[0][0] <= now:
             for tp in heappop(alarms)[1]:
@@ -90,5 +90,5 @@ class PendingPositions:
 
     @property
     def next_alarm(self) -> float | None:
-        """When the first of those that are left alone is due."""
+        """When the next alarm is due."""
         return self._alarms[0][0] if self._alarms else None

@@ -1,4 +1,4 @@
-"""Where one assigned partition stands: its position, how it is found, and what of it may be committed."""
+"""The state of one assigned partition: its token, its position, how that is found, and what may be committed of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ...types import OffsetAndMetadata, TopicPartition
 
-#: Which offset the group has for each partition, and of which topic.
+#: The group's committed offset of each partition, and the id of the topic that it belongs to.
 Stored: TypeAlias = Mapping[TopicPartition, tuple[int, UUID | None]]
 
 
@@ -24,31 +24,36 @@ class PositionState(Enum):
 
 
 def is_of_another_topic(offset: OffsetAndMetadata, topic_id: UUID | None) -> bool:
-    """Whether that is an offset of another topic than the one of this id; no, where one of the two is not known."""
+    """Whether ``offset`` belongs to another topic than ``topic_id``. False if one of the two ids is not known."""
     known = offset.topic_id
     return known is not None and topic_id is not None and known is not topic_id and known != topic_id
 
 
 @dataclass(slots=True, eq=False)
 class PartitionPosition:
-    """One assigned partition.
+    """The state of one assigned partition.
 
-    ``token`` names this claim and everything asked on its behalf: it changes with every assignment, seek and reset,
-    so that an answer which carries an old one is dropped, whatever it says and however late it comes.
-    ``assignment_token`` is the first of them: the same for as long as the partition stays assigned.
+    ``token`` names one hold of the partition: it changes with every assignment, seek and reset. Every request carries
+    it, and a response under an old token is dropped, whatever it says and however late it comes. ``assignment_token``
+    is the first token of the assignment: it stays for as long as the partition stays assigned.
 
-    ``position`` is the next offset to hand out; ``processed_position`` the next offset after all that *earlier* calls
-    handed out. While the user holds records (``held``) the two go separate ways, a seek included: only what he is done
-    with may be committed. ``until`` is the first offset that is not wanted.
+    ``position`` is the next offset to hand out; ``processed_position`` is the next offset after all that *earlier*
+    calls handed out. While the application holds records (``held``), whatever moves ``position``, even a seek, leaves
+    ``processed_position`` as it is: only what is processed may be committed. ``until`` is the first offset that is not
+    wanted.
 
-    ``leader_epoch`` is that of the last record before ``position``, if that was read (``epoch_is_read``); else what
-    ListOffsets, a commit or the user said, and that record may be older: a leader that never wrote has an epoch, too.
-    ``checked_epoch`` is that of the leader whose log is known to hold that record. ``topic_id`` is the topic that the
-    position is one of, ``released_id`` the one of ``processed_position``, ``held_id`` of what was handed out last
-    (KIP-516): None where not known. An offset means nothing in a topic that was created anew by the same name: that has
-    another id. ``lost`` says of a reset that the log did not hold the position, and nobody asked for it.
-    ``read_replica`` is the broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392).
-    ``heard_at`` is when an answer to a Fetch last spoke of it, in seconds since the epoch.
+    ``leader_epoch`` is the epoch of the last record before ``position``, if that record was read (``epoch_is_read``).
+    Otherwise it is what ListOffsets, a commit or the application said, and the record may be older, because a leader
+    that never wrote has an epoch, too. ``checked_epoch`` is the epoch of the leader whose log is known to hold that
+    record.
+
+    ``topic_id`` is the topic that ``position`` belongs to, ``released_id`` the topic of ``processed_position``, and
+    ``held_id`` the topic of what was handed out last (KIP-516); None where it is not known. An offset means nothing in
+    a recreated topic, which has the same name and another id.
+
+    ``lost``: a reset that the application did not ask for, because the log did not hold the position. ``read_replica``
+    is the broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392). ``heard_at`` is when a
+    Fetch response last told of this partition, in seconds since the epoch.
     """
 
     token: int
@@ -82,7 +87,7 @@ class PartitionPosition:
 
     @property
     def fetchable(self) -> bool:
-        """Whether records of it may be asked for, and handed out."""
+        """Whether records of this partition may be fetched and handed out."""
         return self.state is PositionState.FETCHING and not self.paused and not self.blocked
 
     @property
@@ -90,9 +95,9 @@ class PartitionPosition:
         return self.state in (PositionState.FETCHING, PositionState.AWAIT_VALIDATION)
 
     def locate(self, token: int, position: int, leader_epoch: int | None = None, topic_id: UUID | None = None) -> None:
-        """Go on at ``position``. What the user holds stays uncommitted until he comes back, wherever that is.
+        """Go on at ``position``. What the application holds stays uncommitted until it comes back for more.
 
-        ``topic_id``: the topic that this is a position of; None: the one that is fetched from next.
+        ``topic_id``: the topic that ``position`` belongs to; None: the topic that is fetched from next.
         """
         self.token = token
         self.state = PositionState.FETCHING
@@ -108,9 +113,9 @@ class PartitionPosition:
             self.mark_processed()
 
     def await_reset(self, token: int, timestamp: int, *, lost: bool = False) -> None:
-        """Lose the position; the one that ListOffsets gives for ``timestamp`` takes its place.
+        """Give the position up, until ListOffsets has answered for ``timestamp``.
 
-        One that was asked for is of whichever topic is there then; ``lost``, of the one that has lost it.
+        The new position belongs to whichever topic has the name then; if ``lost``, to the same topic as the former one.
         """
         self.token = token
         if not lost:
@@ -121,16 +126,16 @@ class PartitionPosition:
         self.retry_at = 0.0
 
     def hand_out(self, position: int, leader_epoch: int | None) -> None:
-        """Everything below ``position`` is in the user's hands. Subscription.hand_out calls it, and nobody else."""
+        """Note that the application holds everything below ``position``. Only Subscription.hand_out may call this."""
         self.held, self.held_id = True, self.topic_id
         self.position = position
         if leader_epoch is not None:
             self.leader_epoch, self.epoch_is_read = leader_epoch, True
 
     def skip_to(self, position: int, leader_epoch: int | None) -> None:
-        """Pass offsets that hold no record for the user (control records, aborted ones, compacted ones).
+        """Skip offsets without a record for the application: control records, aborted ones, compacted ones.
 
-        Where the user holds nothing, there is nothing to wait for and the committable position moves along.
+        If the application holds nothing, the committable position moves along.
         """
         self.position = position
         if leader_epoch is not None:
@@ -139,7 +144,7 @@ class PartitionPosition:
             self.mark_processed()
 
     def learn(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> None:
-        """A broker said where the log stands; negative is what it did not say."""
+        """Take in what a broker said about the log; a negative number is one that it did not give."""
         if high_watermark >= 0:
             self.high_watermark = high_watermark
         if last_stable_offset >= 0:
@@ -148,32 +153,32 @@ class PartitionPosition:
             self.log_start_offset = log_start_offset
 
     def mark_processed(self) -> None:
-        """The user asked for more: what he held counts as processed."""
+        """Count what the application holds as processed: it has come back for more, or committed it."""
         self.held = False
         self.processed_position = self.position
         self.processed_epoch = self.leader_epoch
         self.released_id = self.topic_id
 
     def of_topic(self, topic_id: UUID | None) -> None:
-        """The position is found to be one of this topic. What is released with it is, too."""
+        """Note that the position belongs to this topic, and so does what is processed if nothing is held."""
         if self.released_id is None and not self.held:
             self.released_id = topic_id
         self.topic_id = topic_id
 
     def committable(self) -> OffsetAndMetadata | None:
-        """What auto-commit may store: what earlier calls handed out. None without a position."""
+        """What auto-commit may store: the offset behind what is processed. None without a position."""
         if not self.has_position:
             return None
         return OffsetAndMetadata(self.processed_position, "", self.processed_epoch, topic_id=self.released_id)
 
     def consumed(self) -> OffsetAndMetadata | None:
-        """What commit() without arguments stores: all that was handed out. None without a position."""
+        """What commit() without arguments stores: the offset behind what was handed out. None without a position."""
         if not self.has_position:
             return None
         return OffsetAndMetadata(self.position, "", self.leader_epoch, topic_id=self.topic_id)
 
     def lag(self, read_committed: bool) -> int | None:
-        """How many offsets lie before the end that this isolation level can see; None before the first fetch."""
+        """How many offsets lie between the position and the end that this isolation level sees; None if not known."""
         end = self.last_stable_offset if read_committed else self.high_watermark
         if end is None or not self.has_position:
             return None

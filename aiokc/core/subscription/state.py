@@ -1,4 +1,4 @@
-"""What the consumer reads: the subscription, and the one and only record of what is assigned to it."""
+"""The subscription and the assignment of a consumer: the only place that says which partitions are assigned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING: Stored = MappingProxyType({})
 
 
 class Mode(Enum):
-    """How the assignment comes about; changing it takes an unsubscribe() in between."""
+    """How the assignment comes about. To change it, the application has to call unsubscribe() in between."""
 
     NONE = "nothing"
     TOPICS = "topics"
@@ -27,27 +27,27 @@ class Mode(Enum):
 
 
 class Subscription:
-    """The subscription and the assignment, in the order in which partitions are served.
+    """The subscription, and the assignment in the order in which partitions are served.
 
     Only this object says what is assigned. ``assignment_id`` grows with every change of the assigned set. ``topics``
-    are those subscribed to: by name, or because ``pattern`` matched them in the newest picture of the cluster.
+    are those subscribed to: by name, or because ``pattern`` matches them in the newest snapshot of the cluster.
     """
 
     def __init__(self) -> None:
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: TopicPattern | None = None
-        self.is_matched = False  # whether ``topics`` are what the pattern matches, and not what it may match of before
+        self.is_matched = False  # if not, ``topics`` are those subscribed to before that the pattern may match
         self.assignment_id = 0
         self._assigned: dict[TopicPartition, PartitionPosition] = {}
         self._tokens = count(1)
         self._held: set[TopicPartition] = set()
         self._taken: set[TopicPartition] = set()
-        self._former_ids: dict[TopicPartition, UUID | None] = {}  # of topics that are gone, and whose records he holds
+        self._former_ids: dict[TopicPartition, UUID | None] = {}  # of recreated topics with records held
         self._left: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_consumed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._left_held: set[TopicPartition] = set()
-        # So that nobody has to look at all partitions to find the few that something happened to:
+        # So that the planner need not look at all partitions to find the few that something happened to:
         self._touched: dict[TopicPartition, None] = {}
         self.touches = 0
         self._waiting = PendingPositions()
@@ -55,17 +55,17 @@ class Subscription:
     # What is wanted
 
     def subscribe(self, topics: Iterable[str]) -> bool:
-        """Want these topics instead of the former ones; return whether that is a change.
+        """Subscribe to these topics instead of the former ones; return whether that is a change.
 
-        What is assigned stays so until the group (or, without one, the metadata) gives a new assignment.
+        The assignment stays until the group (or, without one, the metadata) gives a new one.
         """
         self._enter(Mode.TOPICS)
         return self._want(topics)
 
     def subscribe_pattern(self, pattern: TopicPattern) -> bool:
-        """Want the topics that match; return whether that is a change.
+        """Subscribe to the topics that match; return whether that is a change.
 
-        Until ``matched`` says which, these are those of the former ones that match.
+        Until ``matched`` says which topics these are, they are those of the former ones whose names match.
         """
         self._enter(Mode.PATTERN)
         if pattern == self.pattern:
@@ -75,7 +75,7 @@ class Subscription:
         return True
 
     def matched(self, topics: Iterable[str]) -> bool:
-        """These are the topics that match the pattern now; return whether that is news: the first time, or a change."""
+        """Set the topics that match the pattern now; return whether these are the first ones, or others than before."""
         is_first, self.is_matched = not self.is_matched, True
         return self._want(topics) or is_first
 
@@ -83,21 +83,24 @@ class Subscription:
         wanted = frozenset(topics)
         changed = wanted != self.topics
         self.topics = wanted
-        self.block([tp for tp in self._assigned if tp.topic not in wanted])  # whoever still owns them
+        self.block([tp for tp in self._assigned if tp.topic not in wanted])  # also if the group still assigns them
         return changed
 
     @property
     def by_topics(self) -> bool:
-        """Whether topics are subscribed to, by name or by pattern: then the user has no say in the partitions."""
+        """Whether the application subscribed to topics, by name or pattern, and so does not choose the partitions."""
         return self.mode in (Mode.TOPICS, Mode.PATTERN)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Read exactly these partitions, without a group's say; return whether that is a change."""
+        """Assign exactly these partitions, as the application asks; return whether that is a change."""
         self._enter(Mode.PARTITIONS)
         return self._leave_for(partitions)
 
     def unsubscribe(self) -> None:
-        """Want nothing and hold nothing. What the user had he may still commit, until ``forget`` or another wish."""
+        """Give up subscription and assignment.
+
+        The application may still commit what was handed out to it, until ``forget`` or another subscription.
+        """
         consumed, taken = self.consumed(), set(self._taken)
         self._left_held |= {tp for tp in self._held if self._assigned[tp].held}
         self.mode = Mode.NONE
@@ -107,7 +110,7 @@ class Subscription:
         self._left_consumed, self._taken = consumed, taken
 
     def end(self) -> None:
-        """Want nothing and hold nothing, for good: nobody commits any more, so nothing is kept for that."""
+        """Give up subscription and assignment for good. Nothing is kept for commits, because none follow."""
         self.mode = Mode.NONE
         self.topics = frozenset()
         self.pattern, self.is_matched = None, False
@@ -118,7 +121,7 @@ class Subscription:
         self.touches += 1
 
     def _leave_for(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Replace the assignment by the user's own wish: what may be committed of it stays so."""
+        """Replace the assignment as the application asks. What auto-commit may store of the former one is kept."""
         committable = self.committable()
         changed = self.replace(partitions)
         self._left = {tp: offset for tp, offset in committable.items() if tp not in self._assigned}
@@ -150,16 +153,16 @@ class Subscription:
         return found
 
     def find(self, tp: TopicPartition) -> PartitionPosition | None:
-        """Return the partition if it is assigned."""
+        """Return the state of ``tp`` if it is assigned, else None."""
         return self._assigned.get(tp)
 
     def get(self, tp: TopicPartition, token: int) -> PartitionPosition | None:
-        """Return the partition if it is still the claim that ``token`` names; else the answer at hand is stale."""
+        """Return the state of ``tp`` if ``token`` is current; else None: what was asked under ``token`` is stale."""
         found = self._assigned.get(tp)
         return found if found is not None and found.token == token else None
 
     def replace(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Hold exactly these; those held before keep position, token and pause. Return whether that is a change."""
+        """Assign exactly these; those that were assigned before stay as they are. Return whether that is a change."""
         wanted = dict.fromkeys(partitions)
         if wanted.keys() == self._assigned.keys():
             return False
@@ -179,31 +182,31 @@ class Subscription:
         return True
 
     def block(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing more of these, and fetch nothing: they are about to be revoked."""
+        """Fetch and hand out nothing of these any more: they are about to be revoked."""
         for tp in partitions:
             if tp in self._assigned:
                 self._assigned[tp].blocked = True
                 self.touch(tp)
 
     def unblock(self, partitions: Iterable[TopicPartition]) -> None:
-        """Serve these again: the assignment that they are part of is complete."""
+        """Fetch and hand out these again: the assignment that they are part of is complete."""
         for tp in partitions:
             if tp in self._assigned:
                 self._assigned[tp].blocked = False
                 self.touch(tp)
 
     def pause(self, tp: TopicPartition, paused: bool) -> None:
-        """Hand out and fetch nothing of ``tp`` (or serve it again)."""
+        """Fetch and hand out nothing of ``tp`` (or, not ``paused``, do so again)."""
         self[tp].paused = paused
         self.touch(tp)
 
     def touch(self, tp: TopicPartition) -> None:
-        """Something happened to ``tp`` that may change whether, where or from which offset it is fetched."""
+        """Note that it may have changed whether, from which broker or from which offset ``tp`` is to be fetched."""
         self._touched[tp] = None
         self.touches += 1
 
     def take_touched(self) -> list[TopicPartition]:
-        """Return the partitions that something happened to since the last call, given up ones among them."""
+        """Return the partitions that were touched since the last call, revoked ones among them."""
         if not self._touched:
             return []
         touched, self._touched = self._touched, {}
@@ -214,7 +217,7 @@ class Subscription:
         return bool(self._touched)
 
     def move_to_end(self, tp: TopicPartition) -> None:
-        """Serve ``tp`` after all others: it had its turn, or an error, and must not starve them."""
+        """Serve ``tp`` after all others: it was served, or has an error, and must not starve them."""
         if tp in self._assigned:
             self._assigned[tp] = self._assigned.pop(tp)
 
@@ -229,10 +232,10 @@ class Subscription:
         topic_id: UUID | None = None,
         checked_epoch: int | None = None,
     ) -> None:
-        """Stand at ``offset``; whatever was asked or buffered for another position is stale from here on.
+        """Set the position to ``offset``. What was asked or buffered for the former position is stale from now on.
 
-        ``topic_id``: the topic that this is an offset of, where known. Of one that is created anew, it means nothing.
-        ``checked_epoch``: it comes from the leader of that epoch, which need not be asked again.
+        ``topic_id``: the topic that ``offset`` belongs to, if it is known; in a recreated topic the offset means
+        nothing. ``checked_epoch``: the offset came from the leader of that epoch, which need not validate it.
         """
         self[tp].locate(next(self._tokens), offset, leader_epoch, topic_id)
         self._assigned[tp].checked_epoch = checked_epoch
@@ -240,20 +243,20 @@ class Subscription:
         self.touch(tp)
 
     def await_validation(self, tp: TopicPartition) -> None:
-        """Hand out and fetch nothing of ``tp`` until its leader's log is known to hold what was read (KIP-320)."""
+        """Fetch and hand out nothing of ``tp`` until its leader's log is known to hold what was read (KIP-320)."""
         self[tp].state = PositionState.AWAIT_VALIDATION
         self._waiting.put(tp, PositionState.AWAIT_VALIDATION)
         self.touch(tp)
 
     def validated(self, tp: TopicPartition, checked_epoch: int | None) -> None:
-        """The log of the leader of that epoch holds what was read of ``tp``: go on."""
+        """Go on with ``tp``: the log of the leader of that epoch holds what was read."""
         position = self[tp]
         position.state, position.checked_epoch, position.retry_at = PositionState.FETCHING, checked_epoch, 0.0
         self._waiting.remove(tp)
         self.touch(tp)
 
     def read_from(self, tp: TopicPartition, replica: int | None, until: float = 0.0) -> None:
-        """Fetch ``tp`` from this replica until then, or (None) from its leader again (KIP-392)."""
+        """Fetch ``tp`` from this replica until ``until``, or (None) from its leader again (KIP-392)."""
         position = self[tp]
         position.read_replica, position.read_replica_until = replica, until
         self.touch(tp)
@@ -261,23 +264,23 @@ class Subscription:
             self._waiting.alarm(until, (tp,))
 
     def read_until(self, tp: TopicPartition, offset: int) -> None:
-        """Want nothing of ``tp`` from ``offset`` on."""
+        """Fetch ``tp`` up to ``offset``, exclusive."""
         self[tp].until = offset
         self.touch(tp)
 
     def await_reset(self, tp: TopicPartition, timestamp: int, *, lost: bool = False) -> None:
-        """Find the position of ``tp`` by timestamp (EARLIEST, LATEST, or ms since the epoch).
+        """Have the position of ``tp`` looked up by timestamp (EARLIEST, LATEST, or ms since the epoch).
 
-        ``lost``: its log does not hold it any more, which is worth a warning.
+        ``lost``: the log does not hold the former position any more, which is worth a warning.
         """
         self[tp].await_reset(next(self._tokens), timestamp, lost=lost)
         self._waiting.put(tp, PositionState.AWAIT_RESET)
         self.touch(tp)
 
     def begin_anew(self, tp: TopicPartition, timestamp: int) -> None:
-        """Its topic was deleted and created again: find the position in the new one, by timestamp.
+        """Have the position of ``tp`` looked up by timestamp in its recreated topic.
 
-        Records of the old one that the user holds count as taken from him: nothing can be committed for them.
+        Records of the old topic that the application holds count as taken from it: nothing can be committed for them.
         """
         position = self[tp]
         if position.held:
@@ -289,7 +292,7 @@ class Subscription:
         self.await_reset(tp, timestamp, lost=True)
 
     def in_state(self, state: PositionState, now: float, most: int | None = None) -> dict[TopicPartition, int]:
-        """The partitions in ``state``, not FETCHING, that may be worked on now, with their tokens; ``most`` of them."""
+        """Up to ``most`` partitions in ``state`` (not FETCHING) that may be worked on now, with their tokens."""
         self.next_retry(now)
         found: dict[TopicPartition, int] = {}
         for tp in self._waiting.of(state):
@@ -302,15 +305,15 @@ class Subscription:
 
     @property
     def is_locating(self) -> bool:
-        """Whether there are partitions on their way to a position that can be fetched from."""
+        """Whether any partition still needs a position that it can be fetched from."""
         return bool(self._waiting)
 
     def next_retry(self, now: float) -> float | None:
-        """When to look again at the first partition that has to be left alone until then."""
+        """The time of the next alarm (None: there is none); touches the partitions whose alarm has come by ``now``."""
         for tp in self._waiting.due(now):
             position = self._assigned.get(tp)
             if position is not None and (position.retry_at or position.read_replica is not None):
-                self.touch(tp)  # else the answer that it was left alone for has come
+                self.touch(tp)  # otherwise the response that it was left alone for has come
         return self._waiting.next_alarm
 
     def retry_later(self, partitions: Iterable[TopicPartition], at: float) -> None:
@@ -324,15 +327,15 @@ class Subscription:
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(tp for tp, p in self._assigned.items() if p.paused)
 
-    # What the user holds
+    # What the application holds
 
     @property
     def taken_from_user(self) -> frozenset[TopicPartition]:
-        """The partitions that were given up while the user held records of them: those will be delivered again."""
+        """The partitions that were given up while the application held records of them: those are delivered again."""
         return frozenset(self._taken)
 
     def given_up(self, assignment_tokens: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
-        """Those of ``assignment_tokens`` that do not hold any more, even where the partition has come back since."""
+        """The partitions whose assignment token is no longer this one, even if the partition has come back since."""
         return frozenset(
             tp
             for tp, assignment_token in assignment_tokens.items()
@@ -340,7 +343,7 @@ class Subscription:
         )
 
     def hand_out(self, tp: TopicPartition, position: int, leader_epoch: int | None) -> None:
-        """Everything of ``tp`` below ``position`` is in the user's hands from here on; all others are served first."""
+        """Note that the application holds everything of ``tp`` below ``position``; serve all others first now."""
         held = self[tp]
         held.hand_out(position, leader_epoch)
         self._held.add(tp)
@@ -348,7 +351,7 @@ class Subscription:
         self._assigned[tp] = held
 
     def mark_processed(self) -> None:
-        """The user came back for more: all that he holds counts as processed."""
+        """Count all that the application holds as processed, because it has come back for more."""
         self._taken.clear()
         self._former_ids.clear()
         self._left_held.clear()
@@ -357,18 +360,21 @@ class Subscription:
         self._held.clear()
 
     def topic_id(self, tp: TopicPartition) -> UUID | None:
-        """The topic that the user means by ``tp`` as long as he holds records of it; None where that is not known."""
+        """The id of the topic that the application means by ``tp``: that of the records it holds, if it holds any.
+
+        None if the id is not known.
+        """
         position = self._assigned.get(tp)
         if position is None or tp in self._former_ids:
             return self._former_ids.get(tp)
         return position.held_id if position.held else position.topic_id
 
     def holds_records(self, partitions: Collection[TopicPartition] | None = None) -> bool:
-        """Whether the user holds records (of these partitions) which he has not come back from."""
+        """Whether the application holds records (of these partitions): handed out and not processed yet."""
         return any(self._assigned[tp].held for tp in self._held if partitions is None or tp in partitions)
 
     def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """A commit of ``offsets`` succeeded: what lies below them is processed, whoever still holds it."""
+        """Note that a commit of ``offsets`` succeeded: what lies below them is processed, even if it was held."""
         for tp, offset in offsets.items():
             self._left.pop(tp, None)
             left = self._left_consumed.get(tp)
@@ -385,15 +391,15 @@ class Subscription:
                 position.released_id = position.topic_id
 
     def committable(self, stored: Stored = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What auto-commit may store: what *earlier* calls handed out, never what the user holds now.
+        """What auto-commit may store: what *earlier* calls handed out, never what the application holds now.
 
-        That includes what he has left by assign() or unsubscribe(), until it is committed or ``forget``. Partitions
-        whose offset is in ``stored`` already are left out.
+        That includes partitions that it left by assign() or unsubscribe(), until they are committed, or ``forget`` is
+        called for them. Partitions whose offset is in ``stored`` already are left out.
         """
         return dict(self.uncommitted(stored))
 
     def uncommitted(self, stored: Stored) -> Iterator[tuple[TopicPartition, OffsetAndMetadata]]:
-        """Yield what ``committable`` returns: to know that there is something, it need not all be looked at."""
+        """Yield what ``committable`` returns: the first item tells that there is something to commit."""
         for tp, offset in self._left.items():
             if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
                 yield tp, offset
@@ -403,7 +409,7 @@ class Subscription:
                 yield tp, now
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """The group has taken these over: nothing that was left of them may be committed any more."""
+        """Keep nothing more to commit of these partitions, which the application left: the group has them now."""
         for tp in partitions:
             self._left.pop(tp, None)
             self._left_consumed.pop(tp, None)
@@ -411,9 +417,10 @@ class Subscription:
         self._left_held.difference_update(partitions)
 
     def consumed(self, *, but_held: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What commit() without arguments stores: all that was handed out (``but_held``: that the user came back from).
+        """What commit() without arguments stores: all that was handed out (``but_held``: without what is held).
 
-        After unsubscribe() that is of what he left by it, as long as it is his: until the group has taken it over.
+        After unsubscribe(), that is what was handed out of the partitions left by it, until the group has taken them
+        over (``forget``).
         """
         if self.mode is Mode.NONE:
             return dict(self._left_consumed)
