@@ -10,8 +10,7 @@ import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import BrokerError
-from aiokc.testing.kafka import local_kafka
-from aiokc.testing.kafka import LocalKafka, LocalKafkaError, run_tool
+from aiokc.testing.kafka import LocalKafka, LocalKafkaError, local_kafka, run_tool
 from aiokc.testing.kafka.admin import describe
 from aiokc.testing.kafka.jars import OLD_VERSIONS
 from aiokc.testing.kafka.process import ReservedPort
