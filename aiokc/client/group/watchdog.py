@@ -37,7 +37,7 @@ _BY_THE_THREAD: Final = 0  # the number of the thread's heartbeats: no heartbeat
 class Watchdog:
     """Watches the loop that calls ``start``, until ``stop``. ``back`` is called on that loop when an answer has come.
 
-    The loop calls everything but ``_run``, which the thread runs.
+    The thread runs ``_run`` and what that calls; all other methods belong to the loop.
     """
 
     def __init__(
