@@ -56,7 +56,7 @@ class PositionResets:
         return True
 
     def truncated(self, tp: TopicPartition, position: PartitionPosition, ending: Ending | None) -> None:
-        """The leader's log diverges from what was read before the position: at ``ending``; None: it is not known where."""
+        """Before the position, at ``ending`` (None: not known where), the log diverges from what was read."""
         offset = position.position
         timestamp = self._reset.timestamp(self._clock())
         if timestamp is None:
