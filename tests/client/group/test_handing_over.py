@@ -133,7 +133,7 @@ def test_a_loss_during_the_last_commit_of_a_revocation_is_heard_of_at_once() -> 
 
 
 def test_what_commit_soon_was_called_for_before_a_revocation_is_stored_before_it_ends() -> None:
-    """The first of two commits is still under way when the group rebalances. Once the member joins, it may not commit."""
+    """The first of two commits is under way when the group rebalances. Once the member joins, it may not commit."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
