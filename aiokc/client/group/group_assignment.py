@@ -1,4 +1,4 @@
-"""The AssignmentSource of a consumer with a group_id: joins the member and the application's commits into one."""
+"""The AssignmentSource of a consumer with a group_id: the group member together with the application's commits."""
 
 from __future__ import annotations
 

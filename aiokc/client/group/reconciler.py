@@ -103,9 +103,8 @@ class Reconciler:
                 self._is_at_work = False
                 await self._added.wait()
             self._is_at_work = True
-            await self._carry_out(
-                self._queue.popleft(), revocation_done
-            )  # and refer to its listener no longer than that
+            # No variable here keeps the change, so that nothing refers to its listener after this call.
+            await self._carry_out(self._queue.popleft(), revocation_done)
 
     async def _carry_out(self, queued: _Queued, revocation_done: Callable[[RevocationDone], None]) -> None:
         match queued.change:
@@ -161,9 +160,8 @@ class Reconciler:
                 self._tell_assignor(change)
             except AssignmentFailed as error:
                 self._listener.keep("on_assignment()", error)
-        # These are not only ``change.added``. An earlier assignment may have had partitions of a topic to which the
-        # application was not subscribed at that moment, and which were left out here; they may have stayed this
-        # member's until the application subscribed to that topic again.
+        # These may be more than ``change.added``. This method leaves out partitions of a topic to which the application
+        # is not subscribed at the moment. They may stay this member's until the application subscribes to it again.
         added = [tp for tp in change.partitions if tp.topic in subscription.topics and tp not in self._announced]
         subscription.replace([*subscription.assigned, *added])
         for tp in change.starts.keys() & set(added):

@@ -1,4 +1,4 @@
-"""commit() and commit_soon(): which offsets they store, and whether the consumer still owns the partitions."""
+"""The application's commit() and commit_soon(): which offsets they store, and whether the partitions may be gone."""
 
 from __future__ import annotations
 

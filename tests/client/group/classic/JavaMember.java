@@ -59,7 +59,7 @@ public class JavaMember {
                 try {
                     consumer.commitSync();
                 } catch (CommitFailedException | RebalanceInProgressException moved) {
-                    // whoever has the partitions now reads these again
+                    // the member that has the partitions now reads these again
                 }
             }
         }
