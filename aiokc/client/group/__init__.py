@@ -1,1 +1,1 @@
-"""A consumer's membership in its group; and what stands in for it without a group."""
+"""A consumer's membership in its group, and what decides its assignment when it has no group."""

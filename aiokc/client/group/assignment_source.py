@@ -1,4 +1,4 @@
-"""What decides which partitions a consumer reads: a group, or (without one) the metadata. The same calls serve both."""
+"""The interface to what decides a subscribed consumer's partitions: its group, or without a group the metadata."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..aio.supervisor import Driver
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What health() and metrics() tell of it. Without a group: nothing has happened, and nothing failed."""
+    """What health() and metrics() report of an AssignmentSource; the defaults are for a consumer without a group."""
 
     error: KafkaError | None = None
     last_error: KafkaError | None = None
@@ -24,57 +24,57 @@ class SourceReport:
 
 
 class AssignmentSource(Protocol):
-    """Decides about the assignment of one consumer, and hears what its user does."""
+    """Decides about the assignment of one consumer, and is told of the application's calls."""
 
     @property
     def asked_to_join(self) -> asyncio.Event | None:
-        """Set when the first request to join a group is on its way; None where there is none to join."""
+        """Set when the first request to join the group has gone out; None without a group."""
         ...
 
     @property
     def drivers(self) -> list[Driver]:
-        """What has to run in the background."""
+        """The coroutine functions that the consumer has to run in the background."""
         ...
 
     @property
     def has_assigned(self) -> bool:
-        """Whether all that is subscribed to has been assigned, as far as it is there, and the listener is done."""
+        """Whether everything subscribed to that exists has been assigned, and the listener is done."""
         ...
 
     def subscription_changed(self) -> None:
-        """The user has changed what he wants to read. To be called before anything else can happen."""
+        """The application has changed its subscription. To be called in the same tick of the event loop."""
         ...
 
     def polling_begins(self) -> None:
-        """The user waits for records from here on. To be called after Subscription.release()."""
+        """The application waits for records from here on. To be called after Subscription.mark_processed()."""
         ...
 
     def polling_ends(self) -> None:
-        """The user is at work again."""
+        """The application does not wait for records any more: it is at work with them."""
         ...
 
     def polled(self) -> None:
-        """The user asked for records, and holds none. To be called after Subscription.release()."""
+        """The application asked for records, and holds none. To be called after Subscription.mark_processed()."""
         ...
 
     def raise_error(self) -> None:
-        """Raise what only the user can repair."""
+        """Raise the error, if there is one, that only the application can repair."""
         ...
 
     def run_callbacks(self) -> None:
-        """Run the callbacks of commits that are due. What one raises is raised, and the rest is for the next call."""
+        """Run the due callbacks of commits. What a callback raises is raised; the next call runs those after it."""
         ...
 
     async def leave(self, timeout: float, leave_group: bool | None) -> None:
-        """Finish what is under way, hand over all partitions, tell the listener. Ends within ``timeout`` seconds."""
+        """Finish what is under way, give up all partitions, call the listener. Ends within ``timeout`` seconds."""
         ...
 
     def close(self) -> None:
-        """Nothing is decided any more: what still waits is told that it has failed."""
+        """Report the commits that still wait as failed. To be called once nothing runs in the background any more."""
         ...
 
     def loop_is_closed(self) -> None:
-        """Nothing runs any more that could end what runs in threads. Any thread may call this."""
+        """The event loop is closed: end the threads, which no task can end any more. Any thread may call this."""
         ...
 
     def report(self) -> SourceReport: ...

@@ -1,4 +1,4 @@
-"""Performs what the machine of a group membership decides, and tells it what came of that."""
+"""Drives the membership machine: sends its requests, keeps its clock, feeds it events, and performs its effects."""
 
 from __future__ import annotations
 
@@ -46,25 +46,26 @@ from .watchdog import Watchdog
 
 logger = logging.getLogger("aiokc.group")
 
-#: How long who stops waits for the answer to its LeaveGroup. Sent, it does its work without; and a coordinator that has
-#: to be found and connected to first, and is well, is found in less.
+#: How long a stopping consumer waits for the answer to its LeaveGroup, in seconds. Once the request is sent, it works
+#: whether the consumer waits or not. If the coordinator must be found and connected to first, a healthy one takes less.
 GOODBYE_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True)
 class _UnderWay:
-    """An exchange that nothing has ended yet: what comes of it is told to the machine."""
+    """The exchange that is under way, and the scope that cancels it. An exchange that was not cancelled has its result
+    fed to the machine."""
 
     exchange: Exchange
     scope: anyio.CancelScope
 
 
 class MembershipDriver:
-    """Runs the machine of one protocol: its clock, its requests, the changes of the assignment, the watchdog.
+    """Runs the machine of one group protocol: its clock, its requests, the changes of the assignment, the watchdog.
 
-    What only the user can repair is put into ``error``, and ``failed`` called; it stands there until another attempt
-    has led to an assignment. ``moved`` is notified of every event, and ``asked_to_join`` set when the first JoinGroup
-    has gone out, or there is nothing to join for.
+    An error that only the application can repair is put into ``error``, and ``failed`` is called. The error stays
+    there until another attempt has led to an assignment. ``moved`` is notified of every event. ``asked_to_join`` is set
+    when the first JoinGroup has gone out, or at once if nothing is subscribed to.
     """
 
     def __init__(
@@ -101,18 +102,18 @@ class MembershipDriver:
         self._failed = failed
         self._tasks: TaskGroup | None = None
         self._under_way: _UnderWay | None = None
-        self._goodbyes = 0  # on their way
-        self._goodbye_at = -math.inf  # when the last one has set out
-        self._is_conversing = False  # the task of the last one goes on with the next
+        self._goodbyes = 0  # LeaveGroups under way
+        self._goodbye_at = -math.inf  # when the last LeaveGroup was begun
+        self._is_conversing = False  # a task is feeding its exchange's result, and goes on with the next exchange
 
     async def run(self) -> None:
-        """Keep the membership until cancelled. Nothing that can be repaired is raised."""
+        """Keep the membership until cancelled. No error that a retry or the application can repair is raised."""
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(self._changes.run, self.feed)
                 while self._subscription.pattern is not None and self._metadata.cluster.version == 0:
-                    await self._metadata.changed.wait()  # names are known without; what a pattern matches is not
+                    await self._metadata.changed.wait()  # the first metadata say which topics the pattern matches
                 self._polls.last = asyncio.get_running_loop().time()
                 self._protocol.start(self._joining)
                 self._watchdog.start(self.hear)
@@ -124,17 +125,20 @@ class MembershipDriver:
             self._tasks = None
             self._watchdog.stop()
             self._protocol.close()
-            self.moved.notify()  # `left` may wait for what will not happen any more
+            self.moved.notify()  # left() may be waiting for an event that will not come any more
 
     def loop_is_closed(self) -> None:
-        """End the thread, which else would wait for ever, with all that it refers to. Any thread may call this."""
+        """End the watchdog thread. Any thread may call this.
+
+        Without this the thread would wait for ever, and keep alive all that it refers to.
+        """
         self._watchdog.stop()
 
     async def left(self) -> None:
-        """Return when the machine has left its group, and the coordinator was told, or nothing will come of that.
+        """Return when the machine has left its group and its LeaveGroup was answered, has failed, or takes too long.
 
-        Who has failed, or was not polled, has said goodbye before: that may still be on its way. Its answer is not
-        waited for longer than GOODBYE_SECONDS: nothing depends on that.
+        A member that has failed, or that was not polled in time, has sent its LeaveGroup before; that may still be
+        under way. This waits for an answer for GOODBYE_SECONDS at most, since nothing depends on it.
         """
         while self._tasks is not None and (not self.machine.has_left or self._goodbyes):
             patience = self._goodbye_at + GOODBYE_SECONDS - asyncio.get_running_loop().time()
@@ -143,7 +147,7 @@ class MembershipDriver:
             await self.moved.wait(patience if self._goodbyes else None)
 
     async def _keep_time(self) -> None:
-        """Tell the machine what it has not asked for: that its time has come, and what is new in the metadata."""
+        """Feed the machine the events that answer no request: a Tick at its deadline, and news in the metadata."""
         loop = asyncio.get_running_loop()
         known = self._metadata.cluster
         while True:
@@ -160,16 +164,16 @@ class MembershipDriver:
                 await asyncio.sleep(0)
 
     def hear(self) -> None:
-        """Let the machine know what the watchdog has heard, if it has."""
+        """Feed the machine what the watchdog thread has heard, if it has heard anything."""
         if self._watchdog.has_heard:
             self.feed()
 
     def feed(self, *events: Event) -> None:
-        """Let the machine know of ``events``, and perform what it makes of them."""
+        """Feed ``events`` to the machine, and perform the effects that it returns."""
         if self._tasks is None:
-            return  # not running: run() will ask for all that it needs to know
-        # Between the two calls of the watchdog it speaks for nobody. What it has heard while the loop was blocked is
-        # older than anything that the loop finds out now.
+            return  # not running: run() begins with the subscription as it is then
+        # Between retract() and watch() the watchdog thread sends nothing. What it has heard while the loop was blocked
+        # is older than anything that the loop finds out now, so the machine gets it first.
         now = asyncio.get_running_loop().time()
         effects: list[Effect] = []
         for event in (*self._watchdog.retract(), *events):
@@ -177,11 +181,12 @@ class MembershipDriver:
             if isinstance(event, Alive):
                 self.retry_report.is_alive()
             effects += self.machine.on(event, now)
-            # Who waits for records polls all the time, and was only kept from it. That has to be said here, whoever
-            # feeds, since this happens: the loop is blocked; the thread claims that the member is out, sends its
-            # LeaveGroup and waits for the answer; the loop is back, and a Tick retracts the claim; the answer comes,
-            # and the thread calls hear(), which finds that nothing was heard. Nobody else would tell of a poll until
-            # the user, who waits for records, is back from that.
+            # An application that waits for records polls all the time; only the blocked loop kept it from that. So a
+            # Polled follows at once, and it has to follow here, whatever event was fed, because of this race:
+            # 1. The loop is blocked. The thread records Unpolled, sends a LeaveGroup and waits for the answer.
+            # 2. The loop is back, and a Tick takes the Unpolled over by retract().
+            # 3. The answer comes. The thread calls hear(), which finds that nothing was heard.
+            # After that nothing would feed a Polled until the application comes back from its wait for records.
             if isinstance(event, Unpolled) and self._polls.waiting and self.machine.needs_poll:
                 effects += self.machine.on(Polled(), now)
         self._watchdog.watch(self.machine.plan, self._lookup.route())
@@ -193,7 +198,7 @@ class MembershipDriver:
             self.error = None
             self.retry_report.is_over()
         self._protocol.moved()
-        if self.machine.deadline < self._wakes_at:  # most events only put it off
+        if self.machine.deadline < self._wakes_at:  # most events only put the deadline off
             self._sooner.notify()
         self.moved.notify()
 
@@ -226,18 +231,21 @@ class MembershipDriver:
                 self._failed()
 
     def _begin(self, exchange: Exchange, tasks: TaskGroup) -> None:
-        """End the exchange under way, because its answer would be stale, and begin this one."""
+        """End the exchange under way, because its answer would be stale, and begin ``exchange``."""
         self._end_exchange()
         self._under_way = _UnderWay(exchange, anyio.CancelScope())
         if not self._is_conversing:
             tasks.start_soon(self._converse, self._under_way)
 
     def _joining(self) -> None:
-        """Get ready what is needed once the group is complete, while the coordinator waits for others to join."""
+        """A JoinGroup has gone out: prepare for heartbeats while the coordinator waits for other members to join.
+
+        That is the watchdog thread, and the connection that heartbeats use.
+        """
         self.asked_to_join.set()
         if self._tasks is not None:
             self._watchdog.prepare()
-            if self.machine.member.generation_id < 0:  # else it is there, for heartbeats
+            if self.machine.member.generation_id < 0:  # a member of a generation has that connection already
                 self._tasks.start_soon(self._lookup.connect, self._request_timeout)
 
     def _end_exchange(self) -> None:
@@ -245,9 +253,9 @@ class MembershipDriver:
             self._under_way.scope.cancel()
 
     async def _converse(self, under_way: _UnderWay | None) -> None:
-        """Tell the machine what came of an exchange, unless it was ended; go on with the one that this leads to.
+        """Perform an exchange, feed its result unless it was cancelled, and go on with the exchange that follows.
 
-        A task for each would be a tenth of what a member costs at the moment in which all members get their answers.
+        A task for each exchange would be a tenth of a member's cost at the moment when all members get their answers.
         """
         loop = asyncio.get_running_loop()
         while under_way is not None:
@@ -263,8 +271,8 @@ class MembershipDriver:
                 under_way = self._fed(event)
 
     def _fed(self, event: Event) -> _UnderWay | None:
-        """Feed ``event``, and return the exchange that this has begun, if it has: without a task of its own."""
-        before = self._under_way  # one that was begun while the answer was on its way up to here
+        """Feed ``event``, and return the exchange that this has begun, if any. That has no task: the caller goes on."""
+        before = self._under_way  # an exchange that was begun after the answer came, and before this line
         self._is_conversing = True
         try:
             self.feed(event)
@@ -273,7 +281,7 @@ class MembershipDriver:
         return None if self._under_way is before else self._under_way
 
     async def _tell(self, request: SendHeartbeat | SendLeave) -> None:
-        """Tell the machine what came of a request that nothing ends."""
+        """Send a request that nothing cancels, and feed its result to the machine."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         event = await self._protocol.perform(request)

@@ -1,4 +1,4 @@
-"""The AssignmentSource of a consumer with a group_id: the group assigns, and takes the consumer's commits."""
+"""The AssignmentSource of a consumer with a group_id: the group member together with the application's commits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .user_commits import UserCommits
 
 
 class GroupAssignment:
-    """A member of a group, or (after assign()) a consumer that only commits to one.
+    """A consumer that is a member of a group, or (after assign()) only commits to one.
 
     ``changed`` is notified when there are callbacks to run. ``holds_for_good``: see UserCommits.
     """
@@ -53,7 +53,7 @@ class GroupAssignment:
         return self.coordinator.has_assigned
 
     async def leave(self, timeout: float, leave_group: bool | None) -> None:
-        """First the commits under way, with half of the time; then the last commit and the group, with what is left."""
+        """Give half of the time to the commits under way, and what is left to the last commit and leaving the group."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         await self.commits.unwaited.settled(loop.time() + timeout / 2)

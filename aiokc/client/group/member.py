@@ -1,4 +1,4 @@
-"""A consumer's place in its group, as the rest of the client sees it: the user's wishes, and commits as the member."""
+"""The group member, as the rest of the client sees it: subscribing, polling, committing as the member, and leaving."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .reconciler import Reconciler
 
 logger = logging.getLogger("aiokc.group")
 
-# What an OffsetCommit can say about the membership of who sent it.
+# Errors in the answer to an OffsetCommit that say something about the membership of the consumer that sent it.
 _ABOUT_THE_MEMBER: Final = frozenset(
     {
         ErrorCode.REBALANCE_IN_PROGRESS,
@@ -48,11 +48,12 @@ _ABOUT_THE_MEMBER: Final = frozenset(
 
 
 class Coordinator:
-    """A consumer's place in its group, and its offsets there.
+    """A consumer's membership in its group, and its offsets there.
 
-    ``run`` joins the group and keeps the membership for ever; what only the user can repair is put into ``error``,
-    and ``changed`` is notified of that and of every change of the assignment; ``moved`` of every event. A consumer
-    whose partitions were assigned by hand is in no group: for it this only commits and looks up offsets.
+    ``run`` joins the group and keeps the membership until it is cancelled. An error that only the application can
+    repair is put into ``error``. ``changed`` is notified of such an error and of every change of the assignment,
+    ``moved`` of every event. A consumer whose partitions the application has assigned by hand is in no group: for it
+    this class only commits and looks up offsets.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Coordinator:
         )
         self._machine = self._protocol.machine
         self._error_told = False
-        self._handed_out_to = self._machine.last_member  # who this member was when the user's last poll returned
+        self._handed_out_to = self._machine.last_member  # the member when the application's last poll returned
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
             self._auto_commit = _auto_commit_of(
@@ -117,24 +118,25 @@ class Coordinator:
         self.counters = self._driver.counters
 
     async def run(self) -> None:
-        """Keep the membership until cancelled. Nothing that can be repaired is raised."""
+        """Keep the membership until cancelled. No error that a retry or the application can repair is raised."""
         async with anyio.create_task_group() as tasks:
             if self._auto_commit is not None:
                 tasks.start_soon(self._auto_commit.run)
             await self._driver.run()
-            tasks.cancel_scope.cancel()  # it has ended, which it never should: so does this, and the supervisor tells
+            # The driver has ended, which it never should. So this ends too, and the supervisor reports it.
+            tasks.cancel_scope.cancel()
 
     def loop_is_closed(self) -> None:
-        """Nothing runs any more that could end ``run``."""
+        """End the watchdog thread: on a closed event loop nothing runs any more that could end ``run``."""
         self._driver.loop_is_closed()
 
     @property
     def error(self) -> KafkaError | None:
-        """What only the user can repair: the membership has ended by it, and not begun anew since."""
+        """The error that has ended the membership, until it begins anew. Only the application can repair it."""
         return self._driver.error
 
     def raise_error(self) -> None:
-        """Raise what has ended the membership. What the user asks for after that is another attempt to join.
+        """Raise the error that has ended the membership. The application's next poll is another attempt to join.
 
         That helps where the coordinator refuses today what it will grant tomorrow: a permission, a place in the group.
         """
@@ -144,12 +146,12 @@ class Coordinator:
 
     @property
     def has_assigned(self) -> bool:
-        """Whether this member is in a generation that has assigned, and nothing of that is left to be carried out."""
+        """Whether this member's generation has its assignment, and the reconciler has carried all of it out."""
         return self.generation >= 0 and not self._machine.is_settling and self._changes.are_done
 
     @property
     def generation(self) -> int:
-        """The generation of the group that this member belongs to; -1 in none."""
+        """The generation of the group that this member belongs to; -1 when it belongs to none."""
         return self._machine.member.generation_id
 
     @property
@@ -158,30 +160,31 @@ class Coordinator:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """On whose behalf offsets of what the user holds may be committed.
+        """The member in whose name a transaction may commit offsets of the records that the application holds.
 
-        Of a transaction, coordinators take the offsets of somebody without a name whatever members the group has. So
-        who is outside keeps the name of his last generation, under which he is refused; and a member that has lost
-        what its user holds and has joined again since speaks, about that, as who it was when he got it.
+        A coordinator accepts transactional offsets without a member's name, whatever members the group has. So a
+        consumer that is outside the group keeps the name of its last generation, under which the coordinator refuses
+        it. And a member that has lost partitions whose records the application still holds, and has joined again
+        since, still gives the name that it had when it handed these records out.
         """
         member = self._machine.last_member
         if self._subscription.taken_from_user:
             member = self._handed_out_to
-        if self._subscription.mode is Mode.PARTITIONS:  # the group has no say in them
+        if self._subscription.mode is Mode.PARTITIONS:  # assigned by hand: the group does not decide about them
             member = self._machine.member
             member = member if self.generation >= 0 else MemberToken(group_instance_id=member.group_instance_id)
         return GroupMetadata(self._protocol.group_id, member.generation_id, member.member_id, member.group_instance_id)
 
     @property
     def last_error(self) -> KafkaError | None:
-        """What goes wrong at the moment, and is tried again."""
+        """The error that is being retried at the moment: of the coordinator's lookup, the membership or auto-commit."""
         failed_commit = self._auto_commit.error if self._auto_commit is not None else None
         return self.offsets.lookup.error or self._driver.retry_report.error or failed_commit
 
-    # The user
+    # The application's calls
 
     def polling_begins(self) -> None:
-        """The user waits for records from here on. To be called after Subscription.release()."""
+        """The application waits for records from here on. To be called after Subscription.mark_processed()."""
         self._polls.waiting = True
         self.polled()
 
@@ -191,8 +194,8 @@ class Coordinator:
         self._handed_out_to = self._machine.last_member
 
     def polled(self) -> None:
-        """The user asked for records. To be called after Subscription.release()."""
-        self._driver.hear()  # before the clock says that all is well
+        """The application asked for records. To be called after Subscription.mark_processed()."""
+        self._driver.hear()  # first: the watchdog may have left the group because the last poll was too long ago
         self._polls.last = asyncio.get_running_loop().time()
         if self._machine.needs_poll or self._error_told:
             self._error_told = False
@@ -200,21 +203,21 @@ class Coordinator:
         self._changes.user_moved.notify()
 
     def subscription_changed(self) -> None:
-        """To be called whenever the user has changed what he subscribes to, before anything else can happen."""
+        """To be called whenever the application has changed its subscription, in the same tick of the event loop."""
         self._driver.feed(Subscribed(self._subscription.topics))
         if self._auto_commit is not None and not self._is_member:
-            self._auto_commit.hurry()  # for what assign() has left; a member commits what it leaves by itself
+            self._auto_commit.hurry()  # for partitions that assign() has given up; a revocation commits by itself
 
     def enforce_rebalance(self, reason: str) -> None:
-        """The group assigns anew, unless it is doing so already."""
+        """Make the group rebalance, unless it is rebalancing already."""
         self._driver.feed(Enforced(reason))
 
     async def commit(self, offsets: Offsets, *, timeout: float, retry: bool = True) -> None:
-        """All of ``offsets`` are stored. Raises as ``committer`` and GroupOffsets.commit do.
+        """Store all of ``offsets``. Raises as ``committer`` and GroupOffsets.commit do.
 
-        A cooperative member reads on while its group rebalances, so that its commits may come at any time: what is
-        refused because the group has just formed its next generation goes out in that one, as long as the partitions
-        have been this member's all the while.
+        A cooperative member reads on while its group rebalances, so it may commit at any time. A commit that the
+        coordinator refuses because the group has just formed its next generation is sent again in that generation, if
+        the partitions have been this member's all the time.
         """
         if not self._protocol.is_cooperative:
             return await self.commit_as(self.committer(), offsets, timeout=timeout, retry=retry)
@@ -223,7 +226,8 @@ class Coordinator:
         positions = self._positions(partitions)
         order: int | None = None
         while True:
-            slot = self.offsets.turns.take(order)  # behind those who did not wait, and without undoing theirs
+            # A second attempt goes behind the commits called for since. With its first order it does not undo theirs.
+            slot = self.offsets.turns.take(order)
             order = None if callable(offsets) else slot.order
             left = deadline - asyncio.get_running_loop().time()
             sender: MemberToken | None = None
@@ -231,7 +235,7 @@ class Coordinator:
                 sender = self.committer()
                 return await self.commit_as(sender, offsets, timeout=left, retry=retry, slot=slot)
             except (RebalanceInProgress, CommitFailed) as error:
-                slot.end()  # what is revoked in this rebalance is committed meanwhile
+                slot.end()  # so that the last commits of this rebalance's revocation can go out while this one waits
                 while self._machine.is_rebalancing:
                     if not await self.moved.wait(deadline - asyncio.get_running_loop().time()):
                         raise
@@ -243,20 +247,23 @@ class Coordinator:
                 slot.end()
 
     def _positions(self, partitions: Iterable[TopicPartition]) -> list[PartitionPosition | None]:
-        """What stays the same for as long as the partitions stay assigned."""
+        """The position objects of ``partitions``: they are the same for as long as the partitions stay assigned."""
         return [self._subscription.assigned.get(tp) for tp in partitions]
 
     @property
     def is_out(self) -> bool:
-        """Whether the user has yet to learn that he is outside his group: he does not poll, or is being told."""
+        """Whether the consumer is outside its group, and the application does not know it yet.
+
+        That is so until the application polls again, and in a call from inside its listener.
+        """
         return self._machine.needs_poll or (self.generation < 0 and self._listener.is_inside())
 
     def committer(self) -> MemberToken | None:
-        """Who a commit that is called for now comes from; None: from outside of the group.
+        """The member that sends a commit called for now; None for a consumer that commits from outside the group.
 
-        Raises CommitFailed, RebalanceInProgress, and what made the membership fail.
+        Raises CommitFailed, RebalanceInProgress, and the error that has ended the membership.
         """
-        self._driver.hear()  # before anything is sent for a membership that is over
+        self._driver.hear()  # first: the watchdog may know that the membership is over
         if self.error is not None:
             raise fresh(self.error)
         return self._machine.commit_token() if self._is_member else None
@@ -270,7 +277,10 @@ class Coordinator:
         retry: bool = True,
         slot: CommitSlot | None = None,
     ) -> None:
-        """All of ``offsets`` are stored, for ``member`` and for nobody who has come after it."""
+        """Store all of ``offsets`` in the name of ``member``; raise CommitFailed once it has been replaced.
+
+        ``member`` is None for a consumer that commits from outside the group.
+        """
         try:
             stored = await self.offsets.commit(
                 offsets,
@@ -296,21 +306,22 @@ class Coordinator:
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return what the group has committed for each of ``partitions``. Raises as GroupOffsets.fetch does."""
+        """Return the group's committed offset of each of ``partitions``. Raises as GroupOffsets.fetch does."""
         return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
-        """Commit for the last time (with enable_auto_commit), tell the listener, hand over the partitions, leave.
+        """Commit for the last time (with enable_auto_commit), call the listener, give up the partitions, leave.
 
-        Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group``: whether the group is told (KIP-1092);
-        None: by a dynamic member it is, by a static one not. The last commit may take all but what comes after it: the
-        listener, if there is one, and the LeaveGroup. Where there is nothing to commit, it takes no time.
+        Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group`` says whether to send a LeaveGroup
+        (KIP-1092); with None, a dynamic member sends one and a static member does not. The last commit may take all of
+        the time but a reserve for the listener, if there is one, and the LeaveGroup: half of ``timeout``, or without a
+        listener at most GOODBYE_SECONDS. If there is nothing to commit, it takes no time.
         """
         after = timeout / 2
         if self._listener.listener is None:
             after = min(after, GOODBYE_SECONDS)
         self._last_commits.within(timeout - after)
-        self._listener.end_within(timeout)  # with a rest for the LeaveGroup
+        self._listener.end_within(timeout)  # which leaves a quarter of the time for the LeaveGroup
         with anyio.move_on_after(timeout):
             if self._auto_commit is not None and not self._subscription.by_topics:
                 await self._auto_commit.hand_over(timeout - after)
@@ -319,11 +330,14 @@ class Coordinator:
 
     @property
     def _is_member(self) -> bool:
-        """Whether commits must name the member: also after unsubscribe(), until the group is left."""
+        """Whether commits must name the member: also after unsubscribe(), until the consumer has left the group."""
         return self._subscription.by_topics or self.generation >= 0
 
     def _check_member(self, member: MemberToken | None) -> None:
-        """A commit names the generation of its caller. Once that is over, its partitions may have new owners."""
+        """Raise CommitFailed if ``member`` is not this consumer's membership any more.
+
+        A commit names the generation in which it was called for. Once that is over, its partitions may have new owners.
+        """
         if member is not None and self._machine.commit_token() != member:
             raise CommitFailed(
                 ErrorCode.ILLEGAL_GENERATION,
@@ -332,19 +346,19 @@ class Coordinator:
             )
 
     def _is_gone(self, topic: str) -> bool:
-        """Whether the newest metadata were asked for it, and say that it does not exist."""
+        """Whether the newest metadata cover ``topic``, and say that it does not exist."""
         cluster = self._metadata.cluster
         return topic not in cluster.topics and (cluster.complete or topic in cluster.errors)
 
     def is_of_former_topic(self, tp: TopicPartition, offset: OffsetAndMetadata) -> bool:
-        """Whether the metadata know by now that the topic was deleted and created again since that was read."""
+        """Whether the metadata say by now that the topic was recreated after ``offset`` was read."""
         return is_of_another_topic(offset, self.topic_id(tp.topic))
 
     def _exists(self, topic: str) -> bool:
         return topic in self._metadata.cluster.topics
 
     def topic_id(self, topic: str) -> UUID | None:
-        """The id of the topic of that name in the newest metadata."""
+        """The id that the newest metadata give ``topic``; None if they give none."""
         return self._metadata.cluster.topic_id(topic)
 
 

@@ -1,4 +1,4 @@
-"""The seam between a membership and the protocol that it speaks: what a group protocol has to bring with it."""
+"""The interface between a membership and its group protocol: what each group protocol has to implement."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from ..cluster.pattern_topics import PatternTopics
 class GroupProtocol(Protocol):
     """One group protocol, spoken by one consumer with one group.
 
-    ``machine`` decides, ``perform`` does what it has decided, ``keepalive`` is what the watchdog's thread can say. All
-    else about a membership is the same in every protocol: its clock, the coordinator's lookup, the changes of the
-    assignment, commits, the watchdog. ``rest``: so many seconds after a request to join the watchdog has nothing to
-    look at. ``is_cooperative``: the member reads on while its group rebalances.
+    ``machine`` decides, ``perform`` carries out the requests it decided on, and ``keepalive`` makes the requests that
+    the watchdog thread can send. Everything else about a membership is the same in every protocol: its clock, the
+    coordinator's lookup, the changes of the assignment, commits, the watchdog. ``rest`` is for how many seconds after a
+    request to join the watchdog has nothing to do. ``is_cooperative`` says whether the member reads on while its group
+    rebalances.
     """
 
     @property
@@ -45,33 +46,36 @@ class GroupProtocol(Protocol):
         ...
 
     def close(self) -> None:
-        """Do nothing more. To be called once, after all that ``perform`` was called for has ended."""
+        """Free what the protocol holds. To be called once, after all calls of ``perform`` have ended."""
         ...
 
     async def perform(self, request: Request) -> Event:
-        """Send ``request``, or do it, and return what came of that. Nothing that Kafka can do is raised."""
+        """Send ``request``, or do its work, and return the result as an event. No error of Kafka's is raised."""
         ...
 
     def refused_commit(self, member: MemberToken, error_code: int) -> Event:
-        """Return what it means for the membership that a commit of ``member`` was refused so."""
+        """Return the event for the machine: the coordinator refused a commit of ``member`` with ``error_code``."""
         ...
 
     def assigned(self, change: Assign) -> None:
-        """Partitions are about to be read. Raises AssignmentFailed for what a user's assignor raises."""
+        """The member takes over the assignment ``change``: tell its assignor.
+
+        Raises AssignmentFailed for what an assignor of the application raises.
+        """
         ...
 
     def moved(self) -> None:
-        """The machine has taken in an event, and what it decided is under way."""
+        """The machine has taken in an event, and the driver has begun all of its effects."""
         ...
 
     def news(self) -> Event | None:
-        """Return what the machine has to know of new metadata, if anything."""
+        """Return the event that new metadata mean to the machine, if they mean anything to it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GroupParts:
-    """What a group protocol may build on, of one consumer. ``config`` has a group_id."""
+    """The parts of one consumer that its group protocol may use. ``config`` has a group_id."""
 
     config: ConsumerConfig
     group_id: str

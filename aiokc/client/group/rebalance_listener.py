@@ -1,4 +1,4 @@
-"""Telling the user which partitions come and go: each callback in time, and its errors where he can catch them."""
+"""RebalanceListener, and its calls: each has a deadline, and its errors are raised from the application's next call."""
 
 from __future__ import annotations
 
@@ -27,38 +27,39 @@ Told: TypeAlias = Awaitable[None] | None
 
 
 class RebalanceListener:
-    """Is told which partitions come and go. Derive from it; each method may be ``def`` or ``async def``.
+    """Is called when partitions are assigned, revoked or lost. Derive from it; methods may be ``def`` or ``async def``.
 
     Callbacks of one consumer run one after the other, in its background, beside the task that calls getmany(). They
     may call everything of the consumer except getmany(), getone(), the iterator and stop(), which raise UsageError.
-    An exception is raised from the consumer's next getmany(), getone() or step of the iterator, or from stop(), as
-    itself; what is assigned is the same as without it. A StopAsyncIteration, StopIteration, GeneratorExit, or
-    CancelledError that nobody has cancelled it with, would end in silence who it is raised to: it is the cause of a
-    UsageError.
+    An exception that a callback raises is raised, as itself, from the consumer's next getmany(), getone() or step of
+    the iterator, or from stop(); the assignment is the same as without it. A StopAsyncIteration, StopIteration or
+    GeneratorExit, or a CancelledError although nothing has cancelled the callback, would silently end the code that
+    it is raised to. So it is raised as the cause of a UsageError.
 
-    A callback that is not done in time is cancelled, and ListenerTimedOut raised in the same places. The time is what
-    is left of max_poll_interval_ms: since the user last asked for records, and since the change began; in stop(), three
-    quarters of what unwaited commits have left of its timeout, less what the last auto-commit takes. A ``def`` can't be
-    cancelled, and holds the whole event loop for as long as it runs.
+    A callback that is not done in time is cancelled, and ListenerTimedOut is raised in the same places. The time is
+    what is left of max_poll_interval_ms, both since the application last asked for records and since the change began.
+    In stop() it is three quarters of what unwaited commits have left of its timeout, less what the last auto-commit
+    takes. A ``def`` method can't be cancelled, and blocks the event loop for as long as it runs.
     """
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> Told:
-        """These go to others next, and are still this member's: the last chance to commit for them.
+        """``partitions`` go to other members next, and are still this member's: the last chance to commit for them.
 
-        Nothing more of them is returned, and the user is done with what he had. Called for what unsubscribe() and
-        stop() give up, too. In an eager rebalance it is called with all that was assigned, even if that is nothing.
+        The consumer returns no more records of them, and the application has processed those that it had. This is also
+        called for the partitions that unsubscribe() and stop() give up. In an eager rebalance it is called with the
+        whole assignment, even if that is empty.
         """
         return None
 
     def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> Told:
-        """These are new, and none of their records is returned before this is done: the place for seek().
+        """``partitions`` are new, and none of their records is returned before this is done: the place for seek().
 
-        Called at the end of each rebalance, even if nothing is new. What was kept is not among them.
+        Called at the end of each rebalance, even if no partition is new. Partitions that were kept are not among them.
         """
         return None
 
     def on_partitions_lost(self, partitions: frozenset[TopicPartition]) -> Told:
-        """These are gone already, and others may be reading them: a commit raises CommitFailed.
+        """``partitions`` are gone already, and other members may be reading them: a commit raises CommitFailed.
 
         Unlike in Java, on_partitions_revoked() is not called in its place.
         """
@@ -66,7 +67,7 @@ class RebalanceListener:
 
 
 class _Callback:
-    """One call of a listener. Tasks that it has started stay inside of it until it is over."""
+    """One call of a listener. Tasks that the callback has started count as inside it until it is over."""
 
     def __init__(self, owner: ListenerCalls) -> None:
         self.owner = owner
@@ -77,10 +78,11 @@ _callback: ContextVar[_Callback | None] = ContextVar("aiokc_rebalance_callback",
 
 
 class ListenerCalls:
-    """Calls the listener of one consumer, and keeps what went wrong for the user's next call.
+    """Calls the listener of one consumer, and keeps its errors for the application's next call.
 
-    ``listener`` is who is told from now on. It is held by the user's side (InUse) only, since it often refers to its
-    consumer: held from here, a consumer would never be forgotten. ``failed`` is called when there is an error to raise.
+    ``listener`` is the listener from now on. Only the application's side (InUse) holds a strong reference to it. A
+    listener often refers to its consumer, so a reference from here would keep the consumer from being collected.
+    ``failed`` is called when there is an error to raise.
     """
 
     def __init__(self, failed: Callable[[], None]) -> None:
@@ -88,7 +90,7 @@ class ListenerCalls:
         self._failed = failed
         self._errors: deque[Exception] = deque()
         self._scope: anyio.CancelScope | None = None
-        self._is_welcome = False  # whether the callback that is running is told of new partitions
+        self._is_welcome = False  # whether the running callback is on_partitions_assigned()
         self._latest = math.inf
         self._limit = "what was left of max_poll_interval_ms"
 
@@ -100,15 +102,15 @@ class ListenerCalls:
     def listener(self, listener: RebalanceListener | None) -> None:
         self._listener = None if listener is None else ref(listener)
 
-    # What the user's calls ask
+    # For the application's calls
 
     def is_inside(self) -> bool:
-        """Whether this very task is inside a callback of this consumer's listener."""
+        """Whether the current task runs inside a callback of this consumer's listener."""
         callback = _callback.get()
         return callback is not None and callback.running and callback.owner is self
 
     def refuse_inside(self, call: str) -> None:
-        """Raise UsageError for a ``call`` that would wait for the end of the callback that it is made from."""
+        """Raise UsageError if ``call`` is made from inside a callback: it would wait for the callback's own end."""
         if self.is_inside():
             raise UsageError(
                 f"{call} inside a rebalance listener would wait for the listener itself: let the callback return, and "
@@ -116,20 +118,21 @@ class ListenerCalls:
             )
 
     def raise_error(self) -> None:
-        """Raise what a callback raised, each once, the oldest first."""
+        """Raise the oldest error of a callback that was not raised yet; each is raised once."""
         if self._errors:
             raise self._errors.popleft()
 
     def raise_last_error(self) -> None:
-        """Raise the oldest of what is left, and nothing after it: for stop()."""
+        """Raise the oldest error that is left, and drop all others: for stop()."""
         errors, self._errors = self._errors, deque()
         if errors:
             raise errors[0]
 
     def end_within(self, timeout: float) -> None:
-        """Let all callbacks from now on end within three quarters of ``timeout`` seconds: the consumer stops.
+        """The consumer stops: end all callbacks from now on within three quarters of ``timeout`` seconds.
 
-        The one that is running has no more either; if it is about partitions that came, a quarter: they go again.
+        That also holds for the callback that is running. If that is on_partitions_assigned(), it gets only a quarter,
+        because its partitions are about to be revoked again.
         """
         now = asyncio.get_running_loop().time()
         self._latest = min(self._latest, now + timeout * 3 / 4)
@@ -193,7 +196,7 @@ class ListenerCalls:
             _callback.reset(before)
 
     def keep(self, name: str, error: Exception) -> None:
-        """``error`` of what ``name`` says is raised from the user's next call."""
+        """Log ``error``, which ``name`` has raised, and keep it for the application's next call."""
         logger.error("%s failed; the next call raises it: %r", name, error, exc_info=error)
         self._errors.append(error)
         self._failed()

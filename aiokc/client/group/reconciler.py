@@ -1,4 +1,4 @@
-"""Giving up partitions and taking over new ones: one change after the other, whatever the user holds."""
+"""Carries out the changes of the assignment (Revoke, Lost, Assign) one after the other, and calls the listener."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .rebalance_listener import ListenerCalls, RebalanceListener
 logger = logging.getLogger("aiokc.group")
 
 _SHOWN: Final = 20  # partitions that one log line names
-_MANY: Final = 1_000  # to take over more of them holds the loop for milliseconds: then others get their turn half way
+_MANY: Final = 1_000  # to take over more of them holds the loop for milliseconds: then other tasks run half way through
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Queued:
-    """A change that waits for its turn: since when, and whom its end of partitions is to be told to.
+    """A change that waits to be carried out: when it was added, and the listener that hears of a revocation or loss.
 
-    The listener is the one at that time: who unsubscribes and subscribes anew, with another one, means the old one to
-    hear of what he had.
+    That is the listener at the time when the change was added. If the application unsubscribes and subscribes anew with
+    another listener, the old one hears that the old partitions go.
     """
 
     change: Change
@@ -37,14 +37,15 @@ class _Queued:
 
 
 class Reconciler:
-    """Carries out Revoke, Lost and Assign in their order, and tells the user's listener of each.
+    """Carries out Revoke, Lost and Assign in their order, and calls the application's listener for each.
 
-    Whatever decides about the assignment, a group by any protocol or the metadata alone, decides by these three.
+    Whatever decides about the assignment (a group by any protocol, or the metadata alone) uses these three changes.
 
-    ``user_moved`` is to be notified when the user has come back from the records that he holds, or committed them;
-    ``changed`` is notified of every change of the assignment. A callback ends within ``max_poll_interval`` seconds:
-    of the user's last poll while he is not waiting for records, because the group does without him then; and of the
-    beginning of the change, because the group waits no longer for a member.
+    ``user_moved`` is to be notified when the application has come back from the records that it holds, or has
+    committed them. ``changed`` is notified of every change of the assignment. A callback ends within
+    ``max_poll_interval`` seconds of the beginning of the change, because the group waits no longer for a member. While
+    the application is not waiting for records, it also ends within that time of the last poll, because the member
+    leaves its group then.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Reconciler:
         commits: LastCommits | None = None,
         tell_assignor: Callable[[Assign], None] | None = None,
     ) -> None:
-        """``owner``: what decides about the assignment, for the log. ``commits``: where there is a group to tell."""
+        """``owner``: the log's name for what decides about the assignment. ``commits``: None without a group."""
         self.user_moved = Signal()
         self._owner = owner
         self._subscription = subscription
@@ -73,15 +74,15 @@ class Reconciler:
         self._added = Signal()
         self._is_at_work = False
         self._newest_release: Revoke | Lost | None = None
-        self._announced: set[TopicPartition] = set()  # assigned, and nobody was told yet that they go
-        self._told_now: frozenset[TopicPartition] = frozenset()  # the listener is being told that they have come
+        self._announced: set[TopicPartition] = set()  # assigned, and not yet reported as revoked or lost
+        self._told_now: frozenset[TopicPartition] = frozenset()  # what on_partitions_assigned() is being called with
 
     def add(self, change: Change) -> None:
-        """Carry this out after all others. A newer Revoke or Lost overrules the Revoke under way."""
+        """Carry ``change`` out after all others. A newer Revoke or Lost overrules the Revoke under way."""
         self._queue.append(_Queued(change, asyncio.get_running_loop().time(), self._listener.listener))
-        if isinstance(change, Lost):  # at once, whatever has to end before its turn
+        if isinstance(change, Lost):  # at once, even if an earlier change is still under way
             self._block(change)
-            if not self._subscription.by_topics:  # what the user has left by unsubscribe() others may commit by now
+            if not self._subscription.by_topics:  # after unsubscribe(): other members may commit for these by now
                 self._subscription.forget(change.partitions)
         if not isinstance(change, Assign):
             self._newest_release = change
@@ -92,19 +93,18 @@ class Reconciler:
 
     @property
     def are_done(self) -> bool:
-        """Whether no change is under way or waits for its turn."""
+        """Whether no change is under way, and none waits."""
         return not self._queue and not self._is_at_work
 
     async def run(self, revocation_done: Callable[[RevocationDone], None]) -> None:
-        """Carry out changes for ever. ``revocation_done`` is told what was given up, in the tick in which it is."""
+        """Carry out changes until cancelled. ``revocation_done`` is called in the tick that gives up the partitions."""
         while True:
             while not self._queue:
                 self._is_at_work = False
                 await self._added.wait()
             self._is_at_work = True
-            await self._carry_out(
-                self._queue.popleft(), revocation_done
-            )  # and refer to its listener no longer than that
+            # No variable here keeps the change, so that nothing refers to its listener after this call.
+            await self._carry_out(self._queue.popleft(), revocation_done)
 
     async def _carry_out(self, queued: _Queued, revocation_done: Callable[[RevocationDone], None]) -> None:
         match queued.change:
@@ -116,7 +116,7 @@ class Reconciler:
                 await self._assign(queued.change, queued)
 
     async def _revoke(self, change: Revoke, queued: _Queued, revocation_done: Callable[[RevocationDone], None]) -> None:
-        """First nothing more is handed out, then the user finishes what he holds, then that is committed, and told."""
+        """Stop handing out, wait until the application has processed what it holds, commit, call the listener, drop."""
         self._block(change)
         partitions = frozenset(change.partitions)
         while change.wait and self._is_newest(change) and self._holds_records(partitions):
@@ -124,43 +124,44 @@ class Reconciler:
         if self._is_newest(change) and self._commits is not None:
             await self._commits.finish(self._deadline(queued.since))
         if not self._is_newest(change):
-            return  # a newer release is in the queue: nothing may be committed any more, or there is no time left
+            return  # a newer Revoke or Lost is in the queue: there is no time left, or commits are not allowed any more
         going = self._announced & partitions
         if going or not partitions:
-            self._announced -= going  # so a loss that overtakes the callback is not told for them again
+            self._announced -= going  # so that a loss which overtakes the callback does not report them again
             await self._listener.revoked(queued.listener, going, self._deadline(queued.since))
         if not self._is_newest(change):
-            return  # what is queued gives up these partitions too, without a word to the listener
+            return  # the queued change gives up these partitions too, and does not call the listener for them
         self._drop(partitions)
         logger.info("%s: revoked %s", self._owner, _Shown(change.partitions))
         revocation_done(RevocationDone(change.step))
 
     async def _lose(self, change: Lost, queued: _Queued, revocation_done: Callable[[RevocationDone], None]) -> None:
-        """Others may be reading these by now: a commit would overwrite theirs."""
+        """Drop without a commit: other members may be reading these by now, and it would overwrite their commits."""
         going = self._announced.intersection(change.partitions)
         self._announced -= going
         self._drop(frozenset(change.partitions))
         logger.warning("%s: lost %s: %s", self._owner, _Shown(change.partitions), change.reason)
         if going:
-            now = asyncio.get_running_loop().time()  # nobody waits for this: the member is outside its group
+            now = asyncio.get_running_loop().time()  # no group waits for this callback: the member is outside its group
             await self._listener.lost(queued.listener, going, now + self._max_poll_interval)
         revocation_done(RevocationDone(change.step))
 
     async def _assign(self, change: Assign, queued: _Queued) -> None:
-        """What is held goes on as it is. What is added comes behind it, and is read when the listener is done.
+        """Add the new partitions behind those that are kept, and read them when the listener is done.
 
-        The positions of what is added are looked up meanwhile; a seek() of the listener wins over that.
+        The kept partitions are read on as they are. The positions of the new ones are looked up while the listener
+        runs; a seek() of the listener wins over that.
         """
         subscription = self._subscription
         if not subscription.by_topics or any(isinstance(later.change, Lost) for later in self._queue):
-            return  # overtaken, by the user or by a loss: the machine knows, and a release follows in the queue
+            return  # overtaken by unsubscribe() or by a Lost: the machine knows, and a Revoke or Lost is in the queue
         if self._tell_assignor is not None:
             try:
                 self._tell_assignor(change)
             except AssignmentFailed as error:
                 self._listener.keep("on_assignment()", error)
-        # Not only what is new to the machine: what was left out of an earlier assignment, because the user did not want
-        # its topic at that moment, may have stayed this member's until he wanted it again.
+        # These may be more than ``change.added``. This method leaves out partitions of a topic to which the application
+        # is not subscribed at the moment. They may stay this member's until the application subscribes to it again.
         added = [tp for tp in change.partitions if tp.topic in subscription.topics and tp not in self._announced]
         subscription.replace([*subscription.assigned, *added])
         for tp in change.starts.keys() & set(added):
@@ -183,7 +184,7 @@ class Reconciler:
         self._changed.notify()
 
     def serve_again(self) -> None:
-        """Serve what is assigned and was left out for a while, because the user did not want its topic then."""
+        """Hand out the assigned partitions again that were blocked while their topic was not subscribed to."""
         assigned, topics = self._subscription.assigned, self._subscription.topics
         told = self._announced - self._told_now
         self._subscription.unblock(
@@ -191,7 +192,10 @@ class Reconciler:
         )
 
     def _who_is_told(self, queued: _Queued) -> RebalanceListener | None:
-        """Whoever will hear that they go hears that they have come: another one may have subscribed anew since."""
+        """The listener for on_partitions_assigned(): the one that will hear of the revocation, if that is queued.
+
+        Since that was queued, the application may have subscribed anew with another listener.
+        """
         later = (later for later in self._queue if isinstance(later.change, Revoke))
         return next((revoked.listener for revoked in later), self._listener.listener)
 
@@ -203,16 +207,16 @@ class Reconciler:
         return self._newest_release is change
 
     def _holds_records(self, partitions: Collection[TopicPartition]) -> bool:
-        """Whether the user holds what the group has given him; not what he has assigned to himself since."""
+        """Whether the application holds records of ``partitions`` as the group's, not as assigned by hand since."""
         return self._subscription.by_topics and self._subscription.holds_records(partitions)
 
     def _block(self, change: Revoke | Lost) -> None:
-        if self._subscription.by_topics:  # what the user has assigned by hand since is not the group's to take
+        if self._subscription.by_topics:  # the group cannot take what the application has assigned by hand since
             self._subscription.block(change.partitions)
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
         subscription = self._subscription
-        if subscription.by_topics:  # else the user has unsubscribed, and what he assigned since is his
+        if subscription.by_topics:  # else the application has unsubscribed, and keeps what it has assigned since
             subscription.replace([tp for tp in subscription.assigned if tp not in partitions])
         subscription.forget(partitions)
         if self._commits is not None:
@@ -222,7 +226,7 @@ class Reconciler:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Partitions as a log line names them, if it is written at all."""
+    """Partitions as a log line names them. They are formatted only if the line is written."""
 
     partitions: Collection[TopicPartition]
 

@@ -1,4 +1,4 @@
-"""What a group member tries again and again: for health(), and for the log now and then."""
+"""The error that a group member is retrying: kept for health(), and logged now and then."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ...errors import BrokerError, KafkaError
 logger = logging.getLogger("aiokc.group")
 
 _WARNING_INTERVAL: Final = 30.0
-# What is said, for a moment, whenever a group moves to another coordinator.
+# Errors that brokers answer for a moment whenever a group moves to another coordinator.
 _OF_A_MOVE: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
 
 
 class RetryReport:
-    """``error`` is the newest one, from when it is told until it is over."""
+    """``error`` is the newest error that is being retried; None once that is over."""
 
     def __init__(self, group_id: str) -> None:
         self.error: KafkaError | None = None
@@ -30,9 +30,10 @@ class RetryReport:
         self._warnings = RateLimit(_WARNING_INTERVAL)
 
     def tell(self, complain: Complain) -> None:
-        """Log it, unless the same request has failed within the last 30 s.
+        """Keep the error, and log it, unless an error of the same kind of request was logged in the last 30 s.
 
-        That the coordinator moves is no warning at first; it is one where that has not come to an end after 30 s.
+        An error of a moving coordinator is logged as a warning only if the move is not over after 30 s; before that, as
+        INFO.
         """
         self._newest, self.error = complain, complain.error
         error, sent = complain.error, complain.of
@@ -47,12 +48,12 @@ class RetryReport:
         logger.log(level, "group %r: %s%s%s", self._group_id, what, error, and_more(held_back))
 
     def is_alive(self) -> None:
-        """A heartbeat was answered. About a JoinGroup or a SyncGroup that says nothing."""
+        """A heartbeat was answered: heartbeats do not fail any more. It says nothing about a JoinGroup or SyncGroup."""
         if self._newest is not None and isinstance(self._newest.of, SendHeartbeat):
             self.is_over()
 
     def is_over(self) -> None:
-        """There is an assignment, or nothing is wanted of the group any more."""
+        """The member has its assignment, or wants nothing of the group any more: nothing is retried."""
         if self._newest is not None:
             self._newest = self.error = None
             self._warnings.forget("move")

@@ -1,4 +1,4 @@
-"""The user's commits: which offsets they mean, whether the partitions are still his, and when his callbacks run."""
+"""The application's commit() and commit_soon(): which offsets they store, and whether the partitions may be gone."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ Committable: TypeAlias = (
 
 
 class UserCommits:
-    """Commits in the order of their calls. ``unwaited`` has those that nobody waits for.
+    """The application's commits, in the order of its calls. ``unwaited`` has those of commit_soon().
 
-    ``holds_for_good`` says whether whoever calls is the listener of a consumer that stops. The user does not come back
-    from what he holds then: only he knows whether it is processed, and "all that was returned" leaves it out.
+    ``holds_for_good`` says whether the caller is the listener of a consumer that stops. The application does not come
+    back from the records that it holds then. Only it knows whether they are processed, so a commit of "all that was
+    returned" leaves them out.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class UserCommits:
         )
 
     async def commit(self, what: Committable, *, timeout: float) -> None:
-        """It is stored, and every commit_soon() before is reported: whether this one succeeds or not."""
+        """Store ``what``, and report every earlier commit_soon(), also if this commit fails."""
         wanted = self._offsets(what)
         deadline = asyncio.get_running_loop().time() + timeout
         try:
@@ -64,7 +65,7 @@ class UserCommits:
         self.unwaited.run_callbacks()
 
     def commit_soon(self, what: Committable, on_done: OnCommitted | None) -> None:
-        """It is sent after all commits before, once. Errors of Kafka's are the callback's, or the log's."""
+        """Send ``what`` once, after all earlier commits. Errors of Kafka's go to ``on_done``, or else to the log."""
         wanted = self._offsets(what)
         if on_done is not None and not callable(on_done):
             raise ConfigError(f"on_done must be a function of (offsets, error), or None, not {type(on_done).__name__}")
@@ -73,7 +74,7 @@ class UserCommits:
         self.unwaited.run_callbacks()
         try:
             mine = self._mine(what, wanted)
-            member = self.coordinator.committer() if mine else None  # as commit(): nothing is stored by anybody
+            member = self.coordinator.committer() if mine else None  # as in commit(): nothing is sent, by no member
         except KafkaError as error:
             return self.unwaited.add(None, wanted or {}, on_done, failed=error)
         self.unwaited.add(member, mine, on_done)
@@ -83,7 +84,8 @@ class UserCommits:
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The offsets to store. Raises CommitFailed for partitions that the group has taken since they were read.
 
-        Also raises what made the membership fail: where all is lost, "nothing to commit" would look like success.
+        Also raises the error that has ended the membership: when everything is lost, to commit nothing would look like
+        success.
         """
         if self.coordinator.error is not None:
             raise fresh(self.coordinator.error)
@@ -100,16 +102,16 @@ class UserCommits:
             return wanted
         mine = self._but_former_topics(subscription.consumed(but_held=self._holds_for_good()))
         if not mine and by_group and self.coordinator.is_out:
-            self.coordinator.committer()  # raises: there is nothing left to commit because everything is lost
+            self.coordinator.committer()  # raises where there is nothing to commit because everything is lost
         return mine
 
     def _still_mine(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> Callable[[], dict[TopicPartition, OffsetAndMetadata]]:
-        """What of "all that was returned" can still be stored when the commit's turn has come.
+        """Return a function that says, once the commit's slot has come, which of ``offsets`` can still be stored.
 
-        Partitions that have gone meanwhile are no error where the user had come back from their records before: that
-        was the moment at which they could go.
+        ``offsets`` are "all that was returned". It is no error if some partitions were revoked meanwhile, provided that
+        the application had come back from their records before: from then on they could be revoked.
         """
         assigned = self.subscription.assigned
         held = {tp: assigned.get(tp) for tp in offsets}
@@ -125,8 +127,8 @@ class UserCommits:
     def _but_former_topics(
         self, offsets: dict[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Leave out what is of topics that were created again. Raises CommitFailed where the user holds records of it:
-        to return would say that these are stored."""
+        """Leave out the offsets of topics that were recreated since. Raises CommitFailed if the application holds
+        records of such a topic: to return would say that their offsets are stored."""
         subscription = self.subscription
         former = {tp for tp, offset in offsets.items() if self.coordinator.is_of_former_topic(tp, offset)}
         if not former:
@@ -135,11 +137,11 @@ class UserCommits:
         return {tp: offset for tp, offset in offsets.items() if tp not in former}
 
     def _offsets(self, what: Committable) -> dict[TopicPartition, OffsetAndMetadata] | None:
-        """Return what is to be stored, each offset with the topic that it is one of. Raises ConfigError for what is no
-        offset.
+        """Return the offsets that ``what`` names, each with its topic's id; None stands for all that was returned.
 
-        One that the user has made up is of the topic whose records he holds, or that he reads, at the moment of his
-        call, whatever comes after it. Of a partition that is not assigned, nothing is known but the name.
+        An offset that the application has made up belongs to the topic whose records it holds, or which it reads, at
+        the moment of the call. For a partition that is not assigned, only the topic's name is known. Raises ConfigError
+        for what is no offset.
         """
         if what is None:
             return None

@@ -1,8 +1,8 @@
-"""A thread that speaks for a group member while its event loop is blocked: heartbeats, and at last a LeaveGroup.
+"""The watchdog thread: sends heartbeats for a member while its event loop is blocked, and at last a LeaveGroup.
 
-It waits for an Event, and as long as the loop gives signs of life it does nothing else. The loop hands it a Vigil,
-which never changes, by one assignment; it hands the loop what the coordinator answered. Whatever follows from an answer
-is decided by the loop when it is back: the thread only falls silent where there is nobody to speak for any more.
+The thread waits for a threading.Event, and as long as the loop gives signs of life it does nothing else. The loop hands
+it an immutable HeartbeatPlan by one assignment; the thread hands the loop the coordinator's answers. The loop decides
+what follows from an answer when it runs again. The thread itself only stops sending, once the member is out.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ logger = logging.getLogger("aiokc.group")
 
 _LEAST_PATIENCE: Final = 1.0  # seconds for one exchange, however short the interval between heartbeats is
 _WARNING_INTERVAL: Final = 30.0
-# asyncio's and uvloop's clocks are the machine's monotonic one. Where a loop's is off by more, it is a simulation's,
-# whose time stands still while its callbacks run: it is never late.
+# The clocks of asyncio and uvloop are the machine's monotonic clock. A loop whose clock is off by more than this is a
+# simulation. Its time stands still while its callbacks run, so it is never late.
 _SAME_CLOCK_SECONDS: Final = 1.0
-_BY_THE_THREAD: Final = 0  # the number of its heartbeats: none of the loop's own has it
+_BY_THE_THREAD: Final = 0  # the number of the thread's heartbeats: no heartbeat of the loop has it
 
 
 class Watchdog:
-    """Watches the loop that calls ``start``, until ``stop``; ``back`` is called there once something was heard.
+    """Watches the loop that calls ``start``, until ``stop``. ``back`` is called on that loop when an answer has come.
 
-    Everything but ``_run`` and what it calls belongs to the loop.
+    The thread runs ``_run`` and what that calls; all other methods belong to the loop.
     """
 
     def __init__(
         self, keepalive: Keepalive, polls: PollClock, options: ConnectionOptions, patience: float, rest: float = 0.0
     ) -> None:
-        """``rest``: for so many seconds from ``prepare`` on there is nothing to be looked at, whatever Vigil comes."""
+        """``rest``: for so many seconds after ``prepare`` the thread has nothing to do, whatever HeartbeatPlan comes.
+
+        ``patience``: the most that one exchange with the coordinator may take, in seconds.
+        """
         self._keepalive = keepalive
         self._group_id = keepalive.group_id
         self._polls = polls
@@ -55,13 +58,13 @@ class Watchdog:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._may_rest_until = -math.inf
-        self._rests_until = math.inf  # when the thread looks at its watch again, by itself
+        self._rests_until = math.inf  # when the thread looks at ``_watch`` again without being woken
         self._stopped = False
         self._watch: tuple[HeartbeatPlan, Route] | None = None
         self._heard: deque[Event] = deque()
         self._lock = threading.Lock()
         self._seen = Seen(time.monotonic())
-        # of the thread
+        # For the thread alone
         self._done: HeartbeatPlan | None = None
         self._connection: BlockingConnection | None = None
         self._connected_by: Route | None = None
@@ -70,19 +73,19 @@ class Watchdog:
     # Called by the loop
 
     def start(self, back: Callable[[], None]) -> None:
-        """Be ready to watch the running loop. The thread comes with ``prepare``, or with the first Vigil."""
+        """Be ready to watch the running loop. ``prepare`` starts the thread, or the first HeartbeatPlan does."""
         self._loop = asyncio.get_running_loop()
         self._back = back
 
     def prepare(self) -> None:
-        """A Vigil is about to come: have the thread, so that it need not be started then, nor woken."""
+        """Start the thread before the first HeartbeatPlan comes, so that this need not start or wake it."""
         self._may_rest_until = time.monotonic() + self._rest
         if self._thread is None and self._loop is not None and not self._stopped and self._is_of_this_world(self._loop):
             self._thread = threading.Thread(target=self._run, name="aiokc watchdog", daemon=True)
             self._thread.start()
 
     def watch(self, plan: HeartbeatPlan | None, route: Route | None) -> None:
-        """Speak for this member from here on (None: for nobody), if the loop should be late."""
+        """From here on, if the loop is late, send heartbeats for the member of ``plan`` (None: send nothing)."""
         self._seen.loop_alive = time.monotonic()
         if self._loop is None or self._stopped:
             return
@@ -101,7 +104,10 @@ class Watchdog:
         return bool(self._heard)
 
     def retract(self) -> list[Event]:
-        """Let the thread speak for nobody, and return what it has heard. To be called before anything changes."""
+        """Stop the thread from sending, and return the events it has heard. To be called before the machine moves on.
+
+        ``watch`` lets the thread send again.
+        """
         heard: list[Event] = []
         with self._lock:
             self._watch = None
@@ -110,7 +116,7 @@ class Watchdog:
         return heard
 
     def stop(self) -> None:
-        """End the thread: at once, or where it waits for a broker, when that answers or the wait is over."""
+        """End the thread: at once, or if it waits for a broker, when that answers or the wait times out."""
         self._stopped = True
         self._watch = None
         self._wake.set()
@@ -129,7 +135,8 @@ class Watchdog:
             while not self._stopped:
                 watch = self._watch
                 self._rests_until = rest = self._step(watch)
-                # Who is watched may have changed in this step: then the loop has looked at _rests_until too early.
+                # If the loop has replaced the plan during this step, it compared with the old _rests_until, and did
+                # not wake the thread. So the thread looks again before it waits.
                 if self._watch is watch:
                     self._wake.wait(None if rest == math.inf else max(0.0, rest - time.monotonic()))
                     self._wake.clear()
@@ -141,7 +148,7 @@ class Watchdog:
             self._disconnect()
 
     def _step(self, watch: tuple[HeartbeatPlan, Route] | None) -> float:
-        """Do what is due, and return when to look again."""
+        """Do what is due, and return when to look again (monotonic seconds)."""
         if watch is None or watch[0] is self._done:
             self._disconnect()
             return self._may_rest_until if self._may_rest_until > time.monotonic() else math.inf
@@ -171,11 +178,12 @@ class Watchdog:
         timeout = min(self._patience, max(_LEAST_PATIENCE, plan.interval))
         try:
             connection = self._connect(route, timeout)
-            # Connecting takes time. In it the loop may have come back, found the group rebalancing and begun to join:
-            # then this vigil is over, and its generation must not be heard of again. What still can happen is that
-            # the loop comes back between this line and the next: then the heartbeat may reach the coordinator after
-            # the JoinGroup, which goes over another connection. It names its generation, so that it is a sign of life
-            # of the same member or is refused; and the loop drops the answer, since it is for an older token.
+            # Connecting takes time. Meanwhile the loop may have come back, found the group rebalancing and begun to
+            # join. Then this heartbeat plan is over, and no heartbeat of its generation may be sent any more. The loop
+            # can still come back between this line and the next. Then the heartbeat may reach the coordinator after
+            # the JoinGroup, which goes over another connection. The heartbeat names its generation, so it is a sign of
+            # life of the same member or is refused; and the loop drops the answer, since it is for an older
+            # MemberToken.
             if self._watch is not watch:
                 return
             question = self._keepalive.heartbeat(sent)
@@ -192,10 +200,10 @@ class Watchdog:
 
     def _leave(self, watch: tuple[HeartbeatPlan, Route]) -> None:
         plan, route = watch
-        # A LeaveGroup names no generation. If the loop came back right now, joined again under the same member id, and
-        # this were sent then, the coordinator would throw out a member that lives. So the claim comes first: either
-        # the loop has retracted the vigil by now, and nothing is sent; or it will hear that the member is out before
-        # it does anything else.
+        # A LeaveGroup names no generation. If the loop came back right now and joined again under the same member id,
+        # and the LeaveGroup were sent after that, the coordinator would remove a live member. So the thread records
+        # Unpolled before it sends: either the loop has called retract() by now, and the thread sends nothing; or the
+        # loop will hear that the member is out before it does anything else.
         with self._lock:
             if self._watch is not watch:
                 return

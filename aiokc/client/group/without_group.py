@@ -1,4 +1,4 @@
-"""Without a group, a subscription to topics means all of their partitions, those to come included."""
+"""The AssignmentSource without a group: a subscription means all partitions of its topics, also those to come."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _NOBODY = MemberToken()
 
 
 class AllPartitions:
-    """The AssignmentSource that keeps the assignment equal to what the metadata say.
+    """Keeps the assignment equal to the partitions that the metadata name for the subscription.
 
-    Partitions that are there when a topic or a pattern is first looked at start where auto_offset_reset says. One that
-    appears later starts at its beginning: with "latest", the records written before this client heard of it would be
-    skipped. (So does a topic that was deleted and created again, which the fetcher knows by its id.)
+    Partitions that exist when this first looks at a topic or a pattern start where auto_offset_reset says. A partition
+    that appears later starts at its beginning: with "latest", the consumer would skip the records written before it
+    heard of the partition. (A recreated topic also starts at its beginning; the fetcher recognises it by its id.)
 
-    A topic that a broker says not to know keeps its partitions: a broker that has just started may not have heard of
-    it yet, and taking them away would mean reading them again from the beginning a moment later. One that matched a
-    pattern is believed to be deleted after ``retry_backoff_max_ms``, if it is still missing then.
+    A topic that a broker reports as unknown keeps its partitions. A broker that has just started may not have heard of
+    the topic yet, and to revoke its partitions would mean to read them again from the beginning a moment later. A topic
+    that matched a pattern counts as deleted if it is still missing after ``retry_backoff_max_ms``.
 
-    The listener hears of what comes and goes as in a group; nothing is committed, so nothing waits for the user.
+    The listener is called as in a group. Nothing is committed, so a revocation does not wait for the application.
     """
 
     asked_to_join: asyncio.Event | None = None
@@ -65,8 +65,8 @@ class AllPartitions:
         self._patience = config.retry_backoff_max_ms / 1e3
         self._seen: set[str] = set()
         self._seen_pattern: TopicPattern | None = None
-        self._vanished: dict[str, float] = {}  # topics that matched, and since when they are missing
-        self._given: frozenset[TopicPartition] = frozenset()  # what is assigned once all changes are carried out
+        self._vanished: dict[str, float] = {}  # topics that matched the pattern: since when they are missing
+        self._given: frozenset[TopicPartition] = frozenset()  # the assignment once all changes are carried out
         self._going: frozenset[TopicPartition] = frozenset()  # what is being revoked
         self._steps = count(1)
         self._step = 0  # of the newest Revoke
@@ -74,14 +74,14 @@ class AllPartitions:
         metadata.changed.followed_by(self._wake)
         self._running = False
         self._leaving = False
-        self._followed_at = -1  # how often it had been woken when it last looked
+        self._followed_at = -1  # how often ``_wake`` had been notified before the last look at the metadata
 
     @property
     def drivers(self) -> list[Driver]:
         return [self._run]
 
     async def _run(self) -> None:
-        """Follow the metadata until ``leave``, and then do nothing more: only a driver that has failed ends."""
+        """Follow the metadata until ``leave``. Then sleep: the supervisor takes a driver that returns for failed."""
         self._running, has_left = True, False
         try:
             async with anyio.create_task_group() as tasks:
@@ -104,7 +104,7 @@ class AllPartitions:
 
     @property
     def has_assigned(self) -> bool:
-        """Whether the assignment is what the metadata say of all that is subscribed to, and the listener is done."""
+        """Whether the assignment is what the metadata say about the whole subscription, and the listener is done."""
         cluster, subscription = self._metadata.cluster, self._subscription
         if self._followed_at != self._wake.notified or self._going or not self._changes.are_done:
             return False
@@ -113,24 +113,26 @@ class AllPartitions:
         return all(topic in cluster.topics or topic in cluster.errors for topic in subscription.topics)
 
     def subscription_changed(self) -> None:
-        """What unsubscribe() has given up is revoked at once: the listener of now is told, whoever subscribes next."""
+        """Follow a changed subscription. What unsubscribe() gave up is revoked at once, to call the present listener:
+        the application may subscribe again with another one.
+        """
         if not self._subscription.by_topics:
             self._seen.clear()
             self._revoke(self._given)
         self._wake.notify()
 
     async def leave(self, timeout: float, leave_group: bool | None) -> None:
-        """Tell the listener that everything goes, and hold nothing any more. Ends within ``timeout`` seconds."""
+        """Revoke everything, which calls the listener. Ends within ``timeout`` seconds."""
         self._leaving = True
         self._listener.end_within(timeout)
         self._wake.notify()
         while self._running:
             await self._wake.wait()
 
-    # What is assigned
+    # The assignment
 
     def _follow(self) -> None:
-        """Take the next step towards what the metadata say: first what goes, and when that has gone what comes."""
+        """Take the next step towards what the metadata say: revoke partitions first, and add others after that."""
         if self._going or not self._subscription.by_topics:
             return
         wanted = [] if self._leaving else self._wanted()
@@ -145,7 +147,7 @@ class AllPartitions:
         if not going:
             return
         self._given -= going
-        self._going |= going  # a Revoke holds all that the one under way does: it takes its place
+        self._going |= going  # the new Revoke replaces the one under way, so it names those partitions too
         self._step = next(self._steps)
         self._changes.add(Revoke(self._step, tuple(self._going), wait=False))
 
@@ -180,17 +182,17 @@ class AllPartitions:
         return cluster.partitions_of(subscription.topics) + sorted(tp for tp in self._given if tp.topic in kept)
 
     def _is_late(self, topic: str) -> bool:
-        """Whether the user has read what he subscribes to before this topic, or its partition, appeared."""
+        """Whether ``topic`` or its new partition appeared after the consumer had first looked at the subscription."""
         pattern = self._subscription.pattern
         return topic in self._seen or (pattern is not None and pattern is self._seen_pattern)
 
     def _see(self) -> None:
-        """From here on, what appears in these topics, or matches this pattern, is new."""
+        """From here on, a partition that appears in these topics, or a topic that matches this pattern, is new."""
         cluster, subscription = self._metadata.cluster, self._subscription
         self._seen |= {topic for topic in subscription.topics if topic in cluster.topics or topic in cluster.errors}
         self._seen_pattern = subscription.pattern if subscription.is_matched else None
 
-    # What makes no difference without a group
+    # Calls that make no difference without a group
 
     def polling_begins(self) -> None: ...
 

@@ -1,1 +1,1 @@
-"""Commits and committed offsets: waited for, not waited for, automatic, and in order."""
+"""Committing offsets (waited for, not waited for, and automatic), in order, and reading committed offsets."""

@@ -1,4 +1,4 @@
-"""Commits that nobody waits for: sent in the order of their calls, tried once, reported to callbacks (commitAsync)."""
+"""Commits that the caller does not wait for (commitAsync in Java): sent in call order, once, reported to callbacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger("aiokc.group")
 
 _WARNING_INTERVAL: Final = 30.0
 
-#: ``on_done(offsets, error)``: these are stored if ``error`` is None.
+#: ``on_done(offsets, error)``: ``offsets`` are stored if ``error`` is None.
 OnCommitted: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], object]
 
 
@@ -41,7 +41,8 @@ class _Call:
 
 @dataclass(slots=True)
 class _Pending:
-    """One OffsetCommit to come, for one call or several. Without a turn it is over, with ``failed`` or well."""
+    """One OffsetCommit to come, for one call or several. Without a slot nothing is sent: it is only reported, as failed
+    (``failed``) or as done."""
 
     number: int
     member: MemberToken | None
@@ -53,10 +54,10 @@ class _Pending:
 
 
 class AsyncCommits:
-    """Sends what is added. ``reported`` is notified where callbacks have become due; ``run_callbacks`` runs those.
+    """Sends what is added. ``reported`` is notified when callbacks have become due; ``run_callbacks`` runs them.
 
-    Calls that wait for their turn together, with no other commit between them, share one OffsetCommit, and its end:
-    so whoever commits faster than the coordinator answers does not pile up requests.
+    Calls that wait for their slot together, with no other commit between them, share one OffsetCommit and its result.
+    So an application that commits faster than the coordinator answers does not pile up requests.
     """
 
     def __init__(self, group_id: str, turns: CommitOrder, commit_as: CommitAs, timeout: float) -> None:
@@ -79,7 +80,7 @@ class AsyncCommits:
         on_done: OnCommitted | None,
         failed: KafkaError | None = None,
     ) -> None:
-        """Commit ``offsets`` after all commits that were called for before; none, or ``failed``: only report it."""
+        """Commit ``offsets`` after all earlier commits. If there are none, or with ``failed``, only report that."""
         is_over = failed is not None or not offsets
         pending = None if is_over else self._shared(member)
         if pending is None:
@@ -91,7 +92,7 @@ class AsyncCommits:
         if on_done is not None:
             pending.calls.append(_Call(offsets, on_done))
         if is_over and self._queue[0] is pending:
-            self._finish(failed)  # nothing is under way: what follows in the caller finds it reported
+            self._finish(failed)  # nothing is before it: report it now, before this call returns
         self._moved.notify()
 
     def _shared(self, member: MemberToken | None) -> _Pending | None:
@@ -101,7 +102,7 @@ class AsyncCommits:
         return last
 
     async def run(self) -> None:
-        """Commit for ever."""
+        """Commit until cancelled."""
         while True:
             while not self._queue:
                 await self._moved.wait()
@@ -114,7 +115,7 @@ class AsyncCommits:
             return pending.offsets
 
         try:
-            await slot.wait()  # those before have deadlines of their own
+            await slot.wait()  # without a deadline: the commits before this one have their own
             await self._commit_as(pending.member, begin, timeout=self._timeout, retry=False, slot=slot)
         except KafkaError as error:
             return error
@@ -123,7 +124,7 @@ class AsyncCommits:
     def _finish(self, error: KafkaError | None) -> None:
         pending = self._queue.popleft()
         for call in pending.calls:
-            call.error = None if error is None else fresh(error)  # one for each: a callback may raise it
+            call.error = None if error is None else fresh(error)  # one error for each callback, which may raise it
         self._due += pending.calls
         if error is not None and not pending.calls:
             self._warn(error)
@@ -137,7 +138,7 @@ class AsyncCommits:
             logger.warning("group %r: commit_soon failed: %s%s", self._group_id, error, and_more(held_back))
 
     async def settled(self, deadline: float) -> bool:
-        """Wait until all that was added before this call is reported, until ``deadline``; return whether it is."""
+        """Wait until all that was added before this call is reported, or until ``deadline``; return whether it is."""
         loop = asyncio.get_running_loop()
         newest = self._number
         while self._queue and self._queue[0].number <= newest:
@@ -146,7 +147,7 @@ class AsyncCommits:
         return True
 
     def close(self) -> None:
-        """Report everything that is still to be sent as not done."""
+        """Report every commit that is under way, or still to be sent, as not done."""
         while self._queue:
             pending = self._queue[0]
             sent = "the answer was not waited for" if pending.begun else "it was not sent"
@@ -157,9 +158,9 @@ class AsyncCommits:
                 self._finish(RequestTimedOut(f"stopped before the commit was done: {sent}"))
 
     def run_callbacks(self) -> None:
-        """Run those that are due, in the order of the calls. What one raises is raised; the rest stays due."""
+        """Run the due callbacks in the order of their calls. What a callback raises is raised; the rest stay due."""
         if self._calling:
-            return  # a callback has called for a commit: it is reported after this one
+            return  # called from within a callback, by another commit: that commit's callback runs after this one
         self._calling = True
         try:
             while self._due:

@@ -1,4 +1,4 @@
-"""Committing now and then what the user is done with."""
+"""Auto-commit: every auto_commit_interval_ms it commits the offsets that the application has processed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ logger = logging.getLogger("aiokc.group")
 
 _SHORTEST_INTERVAL: Final = 0.01
 _WARNING_INTERVAL: Final = 30.0
-# For so long, in seconds, a member that leaves while its group gets an assignment waits for that: no commit is taken
-# meanwhile. If it leads the group, there will be none.
+# How long, in seconds, a member that leaves while its group is being assigned waits for the assignment: the coordinator
+# accepts no commit meanwhile. If this member leads the group, there will be no assignment.
 _ASSIGNING: Final = 2.0
 _NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
-#: Whether an offset is known to be one of a topic that was deleted, and created again by the same name.
+#: Whether an offset is known to belong to a former topic: its name's topic was recreated since.
 IsOfFormerTopic: TypeAlias = Callable[[TopicPartition, OffsetAndMetadata], bool]
 
 
@@ -36,11 +36,11 @@ class Commit(Protocol):
 
 
 class AutoCommit:
-    """Commits, every ``interval`` seconds, what earlier calls returned and what is not stored yet.
+    """Commits, every ``interval`` seconds, the offsets of processed records that are not stored yet.
 
-    A failure is logged and tried again soon; it is nobody's error, because the next commit makes up for it. ``error``
-    is that of the last attempt. ``exists`` says whether the newest metadata know a topic; what ``is_of_former_topic``
-    says that of is left out.
+    A failure is logged and retried soon. It is raised from no call, because the next commit makes up for it. ``error``
+    is the error of the last attempt. ``exists`` says whether the newest metadata know a topic. Offsets for which
+    ``is_of_former_topic`` is true are left out.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class AutoCommit:
         self._wake = Signal()
 
     def hurry(self) -> None:
-        """Let the next commit not wait for the interval."""
+        """Make the next commit at once, without waiting for the interval."""
         self._hurried = True
         self._wake.notify()
 
     async def run(self) -> None:
-        """Commit for ever."""
+        """Commit until cancelled."""
         pause = self._interval
         while True:
             if not self._hurried:
@@ -88,10 +88,10 @@ class AutoCommit:
                 self._backoff.reset()
 
     async def hand_over(self, timeout: float) -> None:
-        """Commit for the last time before partitions go, trying for ``timeout`` seconds.
+        """Commit for the last time before partitions are given up, retrying for ``timeout`` seconds at most.
 
-        A topic that is gone takes no offsets any more, and a group does not wait for a member that asks again: it is
-        left out once the coordinator and the metadata agree about that.
+        The coordinator accepts no offsets of a deleted topic, and the group does not wait for a member that retries. So
+        such a topic is left out once both the coordinator and the metadata say that it does not exist.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -108,11 +108,12 @@ class AutoCommit:
         self._backoff.reset()
 
     async def _flush(self, timeout: float, but_not: Collection[str] = _NO_TOPICS) -> KafkaError | None:
-        """Commit now what is not stored yet, once; return what went wrong."""
+        """Commit what is not stored yet, in one attempt; return the error, or None."""
         if not any(self._wanted(but_not)):
             return None
         try:
-            # Asked for in its turn: the user's own commit() may be under way, and what he holds now be stored by then.
+            # The offsets are taken when the slot has come: the application's own commit() may be under way, and may
+            # have stored by then what the application holds now.
             await self._commit(AsOfItsSlot(partial(self._not_stored, but_not)), timeout=timeout, retry=False)
         except KafkaError as error:
             now = asyncio.get_running_loop().time()
@@ -137,10 +138,10 @@ class AutoCommit:
                 yield tp, offset
 
     def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """The group has these by now, whoever committed them."""
+        """The group has stored ``offsets``, by a commit of this class or of the application."""
         self._stored.update((tp, (offset.offset, offset.topic_id)) for tp, offset in offsets.items())
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Others may commit for these from here on."""
+        """Other members may commit for ``partitions`` from here on: forget what was stored for them."""
         for tp in partitions:
             self._stored.pop(tp, None)

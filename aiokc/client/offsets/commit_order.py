@@ -1,4 +1,4 @@
-"""Whose turn it is: one at a time, in the order in which they asked."""
+"""The order of commits: each takes a slot when it is called for, and is sent when all slots before have ended."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _Queue: TypeAlias = deque[asyncio.Future[None]]
 
 
 class CommitOrder:
-    """A queue. Unlike a lock's, a place in it can be taken without waiting, by code that is no coroutine."""
+    """A queue of commits. Unlike with asyncio.Lock, a plain function can take a place in it, without waiting."""
 
     def __init__(self) -> None:
         self._queue: _Queue = deque()
         self._orders = count(1)
 
     def take(self, order: int | None = None) -> CommitSlot:
-        """Take the place behind all others. Whoever does must end() it, or nobody's turn ever comes.
+        """Take the slot behind all others. The caller must end() it, or no later slot ever comes.
 
-        ``order`` is that of an earlier turn, where this one is for the same thing once more.
+        ``order``: for a second attempt at the same commit, the order of its first slot.
         """
         return CommitSlot(self._queue, self._orders, order)
 
 
 class CommitSlot:
-    """A place in the queue of Turns. ``order`` grows with each one that is asked for: the newest has the highest."""
+    """A place in the queue of a CommitOrder. ``order`` grows with each slot: the newest has the highest."""
 
     def __init__(self, queue: _Queue, orders: Iterator[int], order: int | None) -> None:
         self.order = next(orders) if order is None else order
@@ -39,22 +39,22 @@ class CommitSlot:
 
     @property
     def is_last(self) -> bool:
-        """Whether nobody has asked since."""
+        """Whether no slot was taken after this one."""
         return bool(self._queue) and self._queue[-1] is self._come
 
     async def wait(self, deadline: float | None = None) -> None:
-        """Return when it has come. Raises TimeoutError at ``deadline`` (in the time of the loop)."""
+        """Return when all slots before have ended. Raises TimeoutError at ``deadline`` (in the time of the loop)."""
         if self._come.done():
             return
         async with asyncio.timeout_at(deadline):
             await asyncio.shield(self._come)
 
     def order_now(self) -> int:
-        """Return one that is higher than that of every turn which was asked for by now."""
+        """Return a new order, higher than that of every slot taken by now."""
         return next(self._orders)
 
     def end(self) -> None:
-        """Let the next one have its turn, whether this one has come or not. A second call does nothing."""
+        """Leave the queue, whether this slot has come or not, so that the next can come. A second call does nothing."""
         if self._come in self._queue:
             self._queue.remove(self._come)
             self._call_first()

@@ -1,4 +1,4 @@
-"""The offsets of one group: storing them and reading them back, with retries until a deadline."""
+"""Commits and fetches a group's offsets by OffsetCommit and OffsetFetch requests, with retries until a deadline."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from .commit_order import CommitOrder, CommitSlot
 
 prepare(OffsetFetchRequest, OffsetCommitRequest)
 
-# More partitions than this are asked about, or committed, by several requests, one after the other: neither to write
-# one nor to read its answer holds the loop for long.
+# The most partitions in one OffsetFetch or OffsetCommit; more of them take several requests, one after the other. So
+# neither writing a request nor reading its answer holds the loop for long.
 _AT_ONCE: Final = 1_000
 
 T = TypeVar("T")
@@ -46,7 +46,10 @@ FindTopicId: TypeAlias = Callable[[str], UUID | None]
 
 @dataclass(frozen=True, slots=True)
 class AsOfItsSlot:
-    """Tells the newest offsets when the turn of the commit has come: newer ones than calls for behind it have named."""
+    """Offsets that are asked for only when the commit's slot has come.
+
+    They may be newer than those of commits that were called for later and named their offsets then.
+    """
 
     tell: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
 
@@ -56,27 +59,31 @@ class AsOfItsSlot:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """The offset that was committed last: in which order that was asked for, and told."""
+    """The offset of a partition that was committed last.
+
+    asked  the order of the commit's slot: when the commit was called for
+    told   the order at which the commit's offsets were known (later than ``asked`` only with AsOfItsSlot)
+    """
 
     asked: int
     told: int
     offset: OffsetAndMetadata
 
 
-#: What to commit, or what tells it as late as possible.
+#: The offsets to commit, or a function that is asked for them as late as possible.
 Offsets: TypeAlias = (
     Mapping[TopicPartition, OffsetAndMetadata] | Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
 )
 
-# After these the coordinator is looked up anew.
+# After these errors the coordinator is looked up anew.
 _NOT_THE_COORDINATOR: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT}
 )
-# After these the topic may have moved, or be another one of the same name.
+# After these errors the metadata are asked for anew: the topic may have been deleted or recreated.
 TOPIC_NOT_KNOWN: Final = frozenset(
     {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
 )
-# The group has gone on without the member whose offsets these are.
+# After these errors the group has gone on without the member that sent the commit.
 _OUTSIDE_THE_GROUP: Final = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,
@@ -100,7 +107,7 @@ def _not_known_to_be_gone(topic: str) -> bool:
 
 
 class GroupOffsets:
-    """Commits and reads the offsets of ``group_id``, on behalf of one of its members or of none."""
+    """Commits and fetches the offsets of ``group_id``, in the name of one of its members or of none."""
 
     def __init__(
         self,
@@ -132,22 +139,23 @@ class GroupOffsets:
         before_each_attempt: Callable[[], None] | None = None,
         slot: CommitSlot | None = None,
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """All of ``offsets`` are stored, and returned. Commits go out in the order of their calls, one at a time.
+        """Store all of ``offsets``, and return them. Commits go out in the order of their calls, one at a time.
 
-        So an older commit that has to be repeated never overtakes, and undoes, a newer one (but for what lies in a
-        connection that was given up: the broker may read that whenever it gets there). A ``slot`` that was taken
-        earlier stands for the time of the call: of what was stored for a later one since, nothing is sent or returned.
-        A function is asked for the offsets when the turn has come: what it says is never older than what was stored.
+        So a retry of an older commit never overtakes and undoes a newer one (but for a request that is still in a
+        connection which was given up: the broker may read that at any time). A ``slot`` that was taken earlier stands
+        for the time of the call. An offset is neither sent nor returned if a later call has stored one for its
+        partition since. If ``offsets`` is a function, it is called when the slot has come, so its offsets are never
+        older than those stored.
 
-        Each offset is stored for the topic that it is one of. Where ``current_id`` gives another id for its name, by
-        the time of whichever attempt, the topic was deleted and created again: that raises CommitFailed, once the rest
-        is stored.
+        Each offset is stored for the topic it belongs to. If ``current_id``, at any attempt, gives another id for that
+        topic's name, the topic was recreated: that raises CommitFailed, once all other offsets are stored.
 
-        What can be retried is, until ``timeout`` (then RequestTimedOut tells the last reason), or not at all without
-        ``retry``. Where all that is left to store is of topics that the coordinator does not know, and ``is_gone`` says
-        that nobody does, that is raised after retry_backoff_max_ms: brokers hear of a new topic one by one. Raises
-        CommitFailed, MemberFenced, AuthorizationFailed, BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever
-        ``before_each_attempt`` raises. After an error, some of the offsets may be stored.
+        Retriable errors are retried until ``timeout`` seconds are over (then RequestTimedOut names the last error), or
+        not at all without ``retry``. If all offsets left to store are of topics that the coordinator does not know,
+        and ``is_gone`` says that they do not exist, the coordinator's error is raised after retry_backoff_max_ms; not
+        before, because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
+        BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``before_each_attempt`` raises. After an error, some of
+        the offsets may be stored.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -184,10 +192,11 @@ class GroupOffsets:
         return wanted
 
     def _is_over(self, tp: TopicPartition, offset: OffsetAndMetadata, order: int) -> bool:
-        """Whether what is stored is newer than a commit that was called for in that order.
+        """Whether the stored offset of ``tp`` is newer than ``offset``, whose commit was called for at ``order``.
 
-        That is so where it was called for later. Or it was told in a later turn (AsOfItsSlot), and is further: then the
-        user had come further, too. What he still holds is in no auto-commit, but may be in the commit that waits.
+        That is so if the commit that stored it was called for later. It is also so if that commit's offsets were taken
+        later (AsOfItsSlot) and are higher: then the application had come further by then. They need not be higher: an
+        auto-commit leaves out the records that the application still holds, and ``offset`` may include these.
         """
         stored = self._stored.get(tp)
         if stored is None or is_of_another_topic(stored.offset, offset.topic_id):
@@ -202,11 +211,11 @@ class GroupOffsets:
         timeout: float,
         topic_ids: FindTopicId = _no_topic_id,
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return what is committed for each of ``partitions``; None where nothing is.
+        """Return the committed offset of each of ``partitions``; None for a partition that has none.
 
-        An offset that an open transaction is about to replace, or that only a newer member epoch may see, is waited
-        for: it is not "nothing". ``member`` is asked before each attempt, and matters to KIP-848 groups alone.
-        Raises RequestTimedOut after ``timeout`` with the last reason, AuthorizationFailed, BrokerError.
+        An offset that an open transaction is about to replace, or that only a newer member epoch may see, does not
+        count as none: this waits for it. ``member`` is called before each attempt, and matters to KIP-848 groups alone.
+        Raises RequestTimedOut after ``timeout`` seconds, with the last error; AuthorizationFailed; BrokerError.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -232,7 +241,7 @@ class GroupOffsets:
         member: MemberToken | None,
         timeout: float,
     ) -> dict[TopicPartition, int]:
-        """Return the error code of each partition. Either all of ``offsets`` have the ids of their topics, or none."""
+        """Return the error code of each partition. Either all of ``offsets`` have a topic id, or none has."""
         is_by_id = all(offset.topic_id is not None for offset in offsets.values())
         with self.commits.attempt(asyncio.get_running_loop().time):
             node_id, response = await self.lookup.ask(
@@ -269,7 +278,7 @@ class GroupOffsets:
         return {tp: found.offset for tp, found in fetched.items()}
 
     def _apply(self, node_id: int, codes: Iterable[int]) -> None:
-        """Act on what codes say about this client's picture of the cluster."""
+        """Forget the coordinator, or ask for metadata, if ``codes`` say that what this client knows is out of date."""
         found = set(codes)
         if found & _NOT_THE_COORDINATOR:
             self.lookup.forget(node_id)
@@ -299,7 +308,7 @@ class GroupOffsets:
         )
 
     def _worst(self, codes: Mapping[TopicPartition, int]) -> BrokerError:
-        """The error to act on: one that can't be retried, if there is such a one; it names its partitions."""
+        """The error to act on, with its partitions: one that is not retriable, if there is any."""
         code = min(codes.values(), key=lambda code: broker_error(code).retriable)
         names = _names([tp for tp in codes if codes[tp] == code])
         return broker_error(code, f"group {self._group_id!r}, {names}")
@@ -329,7 +338,7 @@ class GroupOffsets:
         retry: bool = True,
         is_hopeless: Callable[[KafkaError], bool] = lambda error: False,
     ) -> T:
-        """Return what ``attempt(seconds)`` returns, trying until ``deadline`` whatever can be retried."""
+        """Return what ``attempt(seconds)`` returns; retry retriable errors until ``deadline``."""
         loop = asyncio.get_running_loop()
         config = self._config
         backoff = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, self._random)
@@ -343,7 +352,7 @@ class GroupOffsets:
                 if not retry or not (error.retriable or stale) or is_hopeless(error):
                     raise
                 if last is None or left > patience or not isinstance(error, RequestTimedOut):
-                    last = error  # and not that the last attempt of all was cut short
+                    last = error  # but not the timeout of a last attempt that ``deadline`` cut short
             await asyncio.sleep(min(backoff.next(), max(0.0, deadline - loop.time())))
         reason = f"; the last attempt: {last}" if last is not None else ""
         raise RequestTimedOut(f"{what}: not done after {loop.time() - start:.3g} s{reason}") from last
@@ -355,14 +364,14 @@ def _known_ids(partitions: Iterable[TopicPartition], find_id: FindTopicId) -> To
 
 
 def _max_version(is_by_id: bool) -> int | None:
-    """Topics whose id is not known can only be spoken of in versions that name them."""
+    """Versions from TOPIC_IDS on name topics by id alone: a topic without a known id needs an older version."""
     return None if is_by_id else TOPIC_IDS - 1
 
 
 def _portion(
     remaining: Mapping[TopicPartition, OffsetAndMetadata], current_id: FindTopicId
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What the next OffsetCommit stores: nothing of a former topic, and none but those with ids if there are any."""
+    """What the next OffsetCommit stores: no offset of a former topic, and offsets with ids before those without."""
     ids: dict[str, UUID | None] = {}
     by_id: dict[TopicPartition, OffsetAndMetadata] = {}
     by_name: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -373,7 +382,8 @@ def _portion(
             by_name[tp] = offset
         elif not is_of_another_topic(offset, ids[tp.topic]):
             by_id[tp] = offset
-            # Where the topic is not there at the moment, offsets of several former ones may be left.
+            # If the metadata have no such topic at the moment, offsets of several former topics of this name may be
+            # left: one request takes those of one topic.
             ids[tp.topic] = offset.topic_id
         if len(by_id) == _AT_ONCE:
             break

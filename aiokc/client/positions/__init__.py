@@ -1,1 +1,1 @@
-"""Positions: where to start, whether the log still agrees, and what to do when it does not."""
+"""Positions of assigned partitions: finding the first one, validating it with a new leader, and resetting it."""

@@ -1,4 +1,4 @@
-"""Finding where to read on: the committed offset, or what auto_offset_reset says."""
+"""Finds a position for each assigned partition without one: its committed offset, or an offset by timestamp."""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ from ..cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.offsets")
 
-#: Returns what the group has committed for some partitions (None where nothing); None: there is no group.
+#: Returns the group's committed offset of each partition (None for a partition that has none).
 FetchCommitted = Callable[[Iterable[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]]
 
 _COMPLAINT_SECONDS = 30.0
 
-# So many positions are set in one step.
+# How many positions are set before other tasks get to run.
 _SET_AT_ONCE = 250
 
-#: Partitions without a position, and the token of each one's claim.
+#: Partitions without a position, each with its token.
 PositionTokens = dict[TopicPartition, int]
 
 
 class PositionFinder:
     """Gives every assigned partition a position.
 
-    An answer counts only for the claim that asked (its token): a seek, or another assignment, always wins over it.
-    ``found`` is notified when positions were found, and when there is an error for the user's next call to raise.
+    An answer counts only for the token under which it was asked for, so a later seek or assignment always wins over it.
+    ``found`` is notified when positions were found, and when there is an error for the application's next call.
+    ``wake`` is to be notified when there may be partitions without a position. ``fetch_committed`` is None without a
+    group.
     """
 
     def __init__(
@@ -72,9 +74,10 @@ class PositionFinder:
         self._absent: frozenset[TopicPartition] = frozenset()
 
     async def run(self) -> None:
-        """Look up positions for ever; what fails is tried again after a growing pause.
+        """Look up positions until cancelled; retry a failed lookup after a growing pause.
 
-        Two loops: a coordinator that does not answer must not keep a seek_to_beginning() waiting.
+        Committed offsets and offsets by timestamp are looked up in two loops, so that a coordinator which does not
+        answer does not delay a seek_to_beginning().
         """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._find_committed)
@@ -109,7 +112,7 @@ class PositionFinder:
             if done % _SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if self._subscription.get(tp, token) is None:
-                continue  # sought, or assigned anew, while the answer was on its way
+                continue  # a seek, or a new assignment, while the answer was on its way
             offset = committed.get(tp)
             if offset is not None:
                 self._subscription.seek(tp, offset.offset, offset.leader_epoch, topic_id=offset.topic_id)
@@ -120,15 +123,15 @@ class PositionFinder:
             else:
                 missing.append(tp)
         self.found.notify()
-        self.wake.notify()  # the other loop: some are to be looked up by timestamp now
+        self.wake.notify()  # for the other loop: some partitions are to be looked up by timestamp now
         if missing:
             raise NoOffsetForPartition(missing)
 
     def _is_made_anew(self, tp: TopicPartition) -> bool:
-        """Whether the group's topic was deleted and created again under the eyes of this consumer.
+        """Whether the topic was recreated while this consumer followed it: earlier metadata gave it another id.
 
-        What is in the new one was written since, and nobody has read it: it is read from its beginning, as where a
-        partition was not given up in between.
+        All records of the new topic were written since, and the group has read none of them. So the partition is read
+        from the beginning, just as if it had not been revoked in between.
         """
         topic_id = self._metadata.cluster.topic_id(tp.topic)
         former = self._metadata.cluster.former.get(tp.topic)
@@ -140,9 +143,9 @@ class PositionFinder:
     # Offsets by timestamp
 
     async def _find_by_timestamp(self, tasks: TaskGroup) -> None:
-        """Ask each leader by itself: a broker that is silent, or a partition that has no leader, delays no other.
+        """Ask each leader in a task of its own: a silent broker, or a partition without a leader, delays no other.
 
-        Thousands of partitions are asked for by several requests (AT_ONCE).
+        Thousands of partitions take several requests (AT_ONCE).
         """
         loop = asyncio.get_running_loop()
         leaderless = self._backoff()  # a topic that does not exist may never have one
@@ -167,9 +170,9 @@ class PositionFinder:
                 await asyncio.sleep(0)
 
     def _complain_of_absent(self, partitions: Iterable[TopicPartition], now: float) -> None:
-        """Say so where a partition was assigned by hand that its topic does not have: that may be a slip.
+        """Warn about a partition that was assigned by hand and that its topic does not have: that may be a slip.
 
-        Not the first time: the metadata may be older than the partition.
+        The first time it is not logged: the metadata may be older than the partition.
         """
         topics = {} if self._subscription.by_topics else self._metadata.cluster.topics
         seen, self._absent = (
@@ -185,16 +188,16 @@ class PositionFinder:
     async def _look_up_timestamps(
         self, node_id: int, asked: Mapping[TopicPartition, int], tokens: PositionTokens
     ) -> None:
-        cluster = self._metadata.cluster  # as of now: the answer is not of a topic that is made after this
+        cluster = self._metadata.cluster  # as of now: the answer cannot be about a topic that is created later
         answer = await self._lister.ask(node_id, asked, timeout=self._request_timeout)
         subscription, found, says = self._subscription, answer.found, logger.isEnabledFor(logging.INFO)
         for done, (tp, token) in enumerate(tokens.items(), start=1):
             if done % _SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if tp not in found or (position := subscription.get(tp, token)) is None:
-                continue  # sought, or assigned anew: the later call wins
+                continue  # a seek, or a new assignment: it wins over the answer
             offset = found[tp]
-            if offset is None:  # nothing is that young (KIP-1106)
+            if offset is None:  # no record is as new as the timestamp (KIP-1106)
                 subscription.await_reset(tp, LATEST, lost=position.lost)
                 continue
             if says or position.lost:
@@ -214,7 +217,7 @@ class PositionFinder:
         self.wake.notify()
 
     def _log(self, tp: TopicPartition, offset: int, timestamp: int) -> None:
-        """Say from where to where: nobody asked for a reset of what its log had lost."""
+        """Log both offsets of a reset: as a warning if the log had lost the old one, since no caller asked for that."""
         position = self._subscription[tp]
         how = _names.get(timestamp, f"the first record of {timestamp} or later")
         if position.position < 0:
@@ -226,7 +229,7 @@ class PositionFinder:
     # Both
 
     async def _next(self, now: float) -> None:
-        """Wait until somebody needs a position, or the time for another attempt has come."""
+        """Wait until a partition needs a position, or the time for another attempt has come."""
         retry = self._subscription.next_retry(now)
         await self.wake.wait(None if retry is None else retry - now)
 
@@ -241,10 +244,10 @@ class PositionFinder:
             self.found.notify()
 
     def take_error(self, *, of_blocked: bool) -> KafkaError | None:
-        """Return, once, why there is no position; None where the user has sought since, in all that it is about.
+        """Return, once, the error that leaves partitions without a position; None if a seek has given them one since.
 
-        That an offset is missing is no error yet for a partition that is blocked (not ``of_blocked``): the listener is
-        being told of it, and may seek.
+        Without ``of_blocked``, a missing offset is no error yet for a blocked partition: the listener is being called
+        for it, and may seek.
         """
         if self._error is None:
             return None

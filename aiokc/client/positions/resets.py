@@ -1,4 +1,4 @@
-"""What becomes of a position that its log does not hold: out of range, truncated, or of a topic that is gone."""
+"""Resets a position that the log does not hold any more: out of range, truncated away, or of a recreated topic."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ logger = logging.getLogger("aiokc.offsets")
 
 
 class PositionResets:
-    """Resets such a position as ``reset`` says; where that says "none", the user gets an error, and seeks.
+    """Resets such a position as ``reset`` says; if that says "none", the application gets an error, and has to seek.
 
-    Every reset is a warning that names both offsets: here, or (PositionFinder) once the other one is known.
+    Every reset is logged as a warning that names both offsets: here, or by PositionFinder once the new one is known.
     ``clock`` gives seconds since the epoch.
     """
 
@@ -33,9 +33,10 @@ class PositionResets:
         self._clock = clock
 
     def out_of_range(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
-        """The log of this broker does not hold the offset that was asked for; return whether that counts already.
+        """The log of broker ``node_id`` does not hold the offset asked for. Return False for another Fetch, but later.
 
-        Where there are records before it, those come first, and the same question is asked again later.
+        It is False if fetched records before that offset are still to be handed out: those come first. It is also False
+        after a reset, while the new position is looked up.
         """
         tp, offset = answer.target.tp, answer.target.offset
         if offset != position.position:
@@ -55,7 +56,7 @@ class PositionResets:
         return True
 
     def truncated(self, tp: TopicPartition, position: PartitionPosition, ending: Ending | None) -> None:
-        """Another log than the one that was read begins before the position, at ``ending`` (None: not known)."""
+        """Before the position, at ``ending`` (None: not known where), the log diverges from what was read."""
         offset = position.position
         timestamp = self._reset.timestamp(self._clock())
         if timestamp is None:
@@ -77,9 +78,10 @@ class PositionResets:
             )
 
     def recreated(self, tp: TopicPartition, token: int) -> None:
-        """The topic was deleted and created again: a position in the old log means nothing in the new one (KIP-516).
+        """The topic was recreated: a position in the old log means nothing in the new one (KIP-516).
 
-        Any reset goes to the beginning: "latest" would skip what was written before this client heard of it.
+        Every reset goes to the beginning: "latest" would skip the records written before this client heard of the new
+        topic.
         """
         position = self._subscription.get(tp, token)
         if position is None:
@@ -100,7 +102,7 @@ class PositionResets:
 
 
 def _found(position: PartitionPosition, node_id: int) -> str:
-    """What is known of the log, from answers before; the refusal itself does not say."""
+    """What earlier answers said about the log; the OFFSET_OUT_OF_RANGE answer itself does not say."""
     start, end = position.log_start_offset, position.high_watermark
     if start is None or end is None:
         return f"so says broker {node_id}"

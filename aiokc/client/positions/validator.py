@@ -1,4 +1,4 @@
-"""Asking new leaders whether their logs hold what was read from the old ones (KIP-320, OffsetForLeaderEpoch)."""
+"""Validates positions: asks a new leader whether its log holds what was read before (OffsetForLeaderEpoch, KIP-320)."""
 
 from __future__ import annotations
 
@@ -41,9 +41,13 @@ _CONSUMER: Final = -1  # replica_id: not a broker that replicates
 
 
 class _Asked(NamedTuple):
-    """The claim, the offset up to which its records are at hand, their last epoch, and the leader's epoch.
+    """What was asked about one partition.
 
-    ``is_read``: a record of that epoch was read; else they may all be older.
+    token         the partition's token
+    offset        the offset up to which its records were fetched
+    epoch         the leader epoch of the last of them
+    leader_epoch  the epoch of the leader that was asked
+    is_read       whether a record of ``epoch`` was read; if not, all records may be of older epochs
     """
 
     token: int
@@ -53,12 +57,12 @@ class _Asked(NamedTuple):
     is_read: bool
 
 
-#: Called with a claim whose position lies behind the point up to which the log is what was read; None: not known.
+#: Called for a position after the point from which on the log is not what was read (None: that point is not known).
 Truncated = Callable[[TopicPartition, PartitionPosition, "Ending | None"], None]
 
 
 class Ending(NamedTuple):
-    """Where the log of now stops being what was read, its epoch before that, and the leader's own epoch."""
+    """Where the leader's log stops being what was read, the log's epoch before that, and the leader's own epoch."""
 
     offset: int
     epoch: int
@@ -66,9 +70,9 @@ class Ending(NamedTuple):
 
 
 class PositionValidator:
-    """Takes up partitions in AWAIT_VALIDATION: they go on, or ``truncated`` is told that they can't.
+    """Validates partitions in AWAIT_VALIDATION: they go on, or ``truncated`` is called.
 
-    What was fetched ahead of the user is validated first; where only that is gone, it is dropped and fetched again.
+    First it validates what was fetched ahead of the application. If only that is gone, it is dropped and fetched again.
     ``wake`` is to be notified when there may be such partitions; ``done`` is notified when some of them go on.
     """
 
@@ -93,11 +97,11 @@ class PositionValidator:
         self._backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
         self._backoffs: dict[int, Backoff] = {}
         self._leaderless = self._backoff()
-        self._behind: dict[TopicPartition, tuple[int, float]] = {}  # claims, and since when the metadata are older
+        self._behind: dict[TopicPartition, tuple[int, float]] = {}  # token, and since when the metadata are older
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
 
     async def run(self) -> None:
-        """Validate for ever, each leader by itself."""
+        """Validate until cancelled, with a task for each leader that is asked."""
         async with anyio.create_task_group() as tasks:
             while True:
                 now = asyncio.get_running_loop().time()
@@ -114,7 +118,7 @@ class PositionValidator:
             offset, epoch, is_read = self._buffer.frontier(tp, subscription[tp])
             leader_epoch = cluster.leader_epoch(tp)
             if epoch is None or leader_epoch < 0:
-                self._go_on([tp], leader_epoch)  # there is nothing to compare
+                self._go_on([tp], leader_epoch)  # there is no epoch to compare
             elif epoch <= leader_epoch or not self._may_be_old(tp, token, now):
                 asked[tp] = _Asked(token, offset, epoch, leader_epoch, is_read)
             else:
@@ -130,10 +134,11 @@ class PositionValidator:
             self._leaderless.reset()
 
     def _may_be_old(self, tp: TopicPartition, token: int, now: float) -> bool:
-        """Whether the metadata, which know only of leaders before the one that wrote what was read, may be out of date.
+        """Whether the metadata, whose leader epoch is older than that of what was read, may still be out of date.
 
-        A broker that was deposed, and has not heard of it, would call all that came after it unknown: no reset may come
-        of that. Where no newer leader is heard of for so long, there is none: the log was restored, say.
+        A deposed leader that does not know of it yet would call every later epoch unknown, and that must not lead to a
+        reset. If the metadata name no newer leader within request_timeout_ms, there is none: the log was restored from
+        a backup, for example.
         """
         known, since = self._behind.get(tp, (token, now))
         self._behind[tp] = token, since if known == token else now
@@ -166,7 +171,7 @@ class PositionValidator:
                     del left[tp]
                     self._compare(tp, one, end)
                 elif end.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                    del left[tp]  # brokers up to 2.2 answer only their like
+                    del left[tp]  # brokers up to 2.2 answer only other brokers
                     self._go_on([tp], one.leader_epoch)
                 elif end.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                     del left[tp]
@@ -182,17 +187,17 @@ class PositionValidator:
     def _compare(self, tp: TopicPartition, asked: _Asked, end: EpochEndOffset) -> None:
         position = self._subscription[tp]
         is_unknown = _UNDEFINED in (end.leader_epoch, end.end_offset)
-        # ListOffsets names the epoch of the leader that it asked. Where that one wrote nothing before the next one was
-        # elected, no log knows of its epoch, and none has lost anything.
+        # ListOffsets names the epoch of the leader that it asked. If that leader wrote nothing before the next one was
+        # elected, no log knows its epoch, and no log has lost anything.
         is_same = end.leader_epoch == asked.epoch or not asked.is_read
         if not is_unknown and is_same and end.end_offset >= asked.offset:
             return self._go_on([tp], asked.leader_epoch)
         if asked.offset > position.position:
-            # What was fetched ahead is gone; whether the position is as well, the next question tells.
+            # What was fetched ahead is gone. The next request asks whether the position is gone too.
             logger.info("%s: what was fetched ahead, up to offset %d, is not in the log any more", tp, asked.offset)
             self._buffer.drop(tp)
             return self._subscription.retry_later([tp], 0.0)
-        # A lower epoch that ends behind the position only says that the logs part somewhere before it.
+        # A lower epoch that ends after the position only says that the logs diverge somewhere before it.
         is_known = not is_unknown and end.end_offset < position.position
         ending = Ending(end.end_offset, end.leader_epoch, asked.leader_epoch) if is_known else None
         self._subscription.validated(tp, None)
@@ -200,7 +205,7 @@ class PositionValidator:
         self.done.notify()
 
     def _waits(self, tp: TopicPartition, asked: _Asked) -> PartitionPosition | None:
-        """The partition, if it is still the one that was asked about, and waits for the answer."""
+        """The partition, if its token is still the one that was asked about, and it waits for the answer."""
         position = self._subscription.get(tp, asked.token)
         return position if position is not None and position.state is PositionState.AWAIT_VALIDATION else None
 

@@ -1,4 +1,4 @@
-"""One member of a group without a Consumer around it: the test plays the user, and the fetcher."""
+"""GroupMember: a group member without a Consumer around it. The test plays the application and the fetcher."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WITHIN = 20.0
 
 
 class _Recorder(Signal):
-    """Notes every assignment in ``history`` before anybody can wait for it."""
+    """Notes every assignment in ``history`` before any task that waits for it can see it."""
 
     def __init__(self, subscription: Subscription) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class _Recorder(Signal):
 
 
 class GroupMember:
-    """A running Coordinator. Leaving the context ends it as a crash does: without a word to the group."""
+    """A running Coordinator. Leaving the context ends it as a crash does: without a LeaveGroup."""
 
     def __init__(self, bootstrap: str, group_id: str, *topics: str, **options: Any) -> None:
         self.config = ConsumerConfig(
@@ -90,7 +90,7 @@ class GroupMember:
                 pass  # some tests want it so
 
     async def crash(self) -> None:
-        """End at once."""
+        """End at once, without a LeaveGroup."""
         if self._task is not None:
             task, self._task = self._task, None
             task.cancel()
@@ -102,7 +102,7 @@ class GroupMember:
     async def leave(self, timeout: float = WITHIN) -> None:
         await self.coordinator.leave(timeout)
 
-    # The user
+    # The application
 
     def subscribe(self, *topics: str) -> None:
         self.subscription.subscribe(topics)
@@ -121,12 +121,12 @@ class GroupMember:
         self.coordinator.subscription_changed()
 
     def poll(self) -> None:
-        """Come back for more, and wait for it from here on."""
+        """Come back from the records held, and wait for more from here on."""
         self.subscription.mark_processed()
         self.coordinator.polling_begins()
 
     def take(self, tp: TopicPartition, until: int) -> None:
-        """Get records up to offset ``until`` of a partition, and go away with them."""
+        """Receive the records below offset ``until`` of a partition, and stop waiting for more."""
         self.coordinator.polling_ends()
         position = self.subscription[tp]
         if position.state is not PositionState.FETCHING:
@@ -149,12 +149,12 @@ class GroupMember:
         return frozenset(self.subscription.assigned)
 
     async def assigned(self, count: int) -> frozenset[TopicPartition]:
-        """Return the assignment as soon as it has so many partitions."""
+        """Return the assignment as soon as it has this many partitions."""
         await self.until(lambda: len(self.assignment) == count)
         return self.assignment
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when ``condition`` holds; looked at with each change of the assignment or the error."""
+        """Return when ``condition`` holds. It is checked at each change of the assignment or the error."""
         async with asyncio.timeout(WITHIN):
             while not condition():
                 await self.changed.wait()
@@ -166,7 +166,7 @@ class GroupMember:
 
 
 async def settled(*members: GroupMember, counts: Iterable[int]) -> None:
-    """Return when the members have these numbers of partitions, in whatever order they come to know of it."""
+    """Return when the members have these numbers of partitions, in whatever order they hear of them."""
     wanted = list(counts)
     woken = Signal()
     for member in members:

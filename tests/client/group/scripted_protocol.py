@@ -1,4 +1,4 @@
-"""A third group protocol, of a few lines: it assigns what the test says, and asks for more when that is assigned."""
+"""ScriptedProtocol: a GroupProtocol that assigns what the test says, to test what is the same in every protocol."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NextPlease(Exchange):
 
 
 class ScriptedMachine:
-    """Asks for an assignment, takes it over, asks for the next one."""
+    """Asks for an assignment, takes it over, then asks for the next one."""
 
     deadline = math.inf
     member = last_member = ME
@@ -104,7 +104,7 @@ class ScriptedMachine:
 
 
 class ScriptedProtocol:
-    """The GroupProtocol of a test: ``assign`` says what comes next; ``performed`` is what was sent."""
+    """The GroupProtocol of a test: ``assign`` gives the next assignment; ``performed`` lists the requests sent."""
 
     group_id = "scripted"
     rest = 0.0

@@ -1,4 +1,4 @@
-"""Which topics a member asks about: those of the whole group while it leads it, and only its own ones else."""
+"""Which topics a member follows in the metadata: the whole group's while it leads the group, else only its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def followed(consumer: Consumer) -> frozenset[str] | set[str] | None:
 
 
 def test_a_former_leader_does_not_follow_the_topics_of_others() -> None:
-    """Each refresh of the metadata would name them, for as long as the consumer lives."""
+    """If it did, each refresh of the metadata would name them for as long as the consumer lives."""
 
     async def story(cluster: Cluster) -> None:
         hears, other_hears = Noting(), Noting()

@@ -1,4 +1,4 @@
-"""The threads of the loop are the user's: a membership goes on while `asyncio.to_thread` keeps all of them busy."""
+"""A membership goes on while the application keeps all of the loop's threads busy with `asyncio.to_thread`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @contextmanager
 def full_pool() -> Iterator[None]:
-    """The loop has one thread, and the user's work holds it for as long as this lasts."""
+    """The loop has one thread, and the application keeps it busy for as long as this context lasts."""
     loop = asyncio.get_running_loop()
     pool, over = ThreadPoolExecutor(1), threading.Event()
     loop.set_default_executor(pool)

@@ -1,4 +1,4 @@
-"""Who a consumer is to a transactional producer: nobody who has lost what he read may commit it under a valid name."""
+"""group_metadata() for transactional producers: after a loss, its name is not valid for committing what was read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_before_it_has_joined_it_is_nobody(cluster: Cluster) -> None:
 
 
 async def test_who_does_not_poll_is_out_under_its_last_name(cluster: Cluster) -> None:
-    """Coordinators take the offsets of a transaction from a consumer without a name: that would fence nobody."""
+    """A coordinator accepts a transaction's offsets from a consumer without a name, which would fence no consumer."""
     listener = Noting()
     async with listening(cluster, "t", listener=listener, max_poll_interval_ms=250) as consumer:
         await consumer.getmany(max_records=1)
@@ -44,7 +44,8 @@ async def test_who_does_not_poll_is_out_under_its_last_name(cluster: Cluster) ->
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 async def test_who_has_joined_again_speaks_for_a_lost_batch_as_who_got_it(cluster: Cluster, strategy: str) -> None:
-    """It joins again beside the user, who still holds what others read by now; with his next poll he is the new one."""
+    """The member joins again while the application still holds records that other members read by now. Until its next
+    poll, group_metadata() names the old member."""
     listener = Noting()
     async with listening(cluster, "t", listener=listener, partition_assignment_strategy=[strategy]) as consumer:
         await consumer.getmany(max_records=1)
@@ -59,7 +60,7 @@ async def test_who_has_joined_again_speaks_for_a_lost_batch_as_who_got_it(cluste
 
 
 async def test_a_batch_that_is_kept_goes_on_into_the_next_generation(cluster: Cluster) -> None:
-    """A cooperative member may commit what it keeps, so it must not be refused for the generation of its read."""
+    """A member may commit for partitions that it keeps: it must not give the generation in which it read them."""
     listener = Noting()
     cooperative = ["cooperative-sticky"]
     async with listening(cluster, "t", listener=listener, partition_assignment_strategy=cooperative) as consumer:

@@ -1,4 +1,4 @@
-"""The seam for group protocols: a consumer reads, revokes, commits and leaves by a protocol that is none of Kafka's."""
+"""The GroupProtocol interface: a consumer reads, revokes, commits and leaves by a protocol that is none of Kafka's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a member does before it gives partitions up, and how long others wait for it: for commits above all."""
+"""What a member does before it gives partitions up, the last commits above all, and how long the group waits for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def read(consumer: Consumer, *batches: int) -> None:
 
 
 def arrivals(cluster: Cluster) -> list[str]:
-    """What the group hears from here on, in the order of its arrival."""
+    """The OffsetCommit, JoinGroup and LeaveGroup requests from here on, by name, in the order of their arrival."""
     seen: list[str] = []
 
     def note(exchange: Exchange) -> None:
@@ -45,7 +45,7 @@ def arrivals(cluster: Cluster) -> list[str]:
 
 
 def test_a_topic_that_was_deleted_does_not_hold_up_its_group() -> None:
-    """Its offsets can't be stored any more. The others can, and all members wait for this one to join."""
+    """Its offsets can't be stored any more. Those of other topics can, and all members wait for this one to join."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
@@ -68,7 +68,7 @@ def test_a_topic_that_was_deleted_does_not_hold_up_its_group() -> None:
 
 
 def test_a_coordinator_that_does_not_know_a_topic_yet_is_asked_again() -> None:
-    """It has just started. The metadata know the topic, so its offsets are worth a second attempt."""
+    """The coordinator has just started. The metadata know the topic, so its offsets are worth a second attempt."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
@@ -85,7 +85,7 @@ def test_a_coordinator_that_does_not_know_a_topic_yet_is_asked_again() -> None:
 
 
 def test_stop_cuts_short_the_last_commit_of_a_revocation() -> None:
-    """A rebalance has begun, its last commit is not answered, and the user stops: what follows still has its time."""
+    """The last commit of a rebalance is not answered, and the application calls stop(): the listener still has time."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
@@ -109,7 +109,7 @@ def test_stop_cuts_short_the_last_commit_of_a_revocation() -> None:
 
 
 def test_a_loss_during_the_last_commit_of_a_revocation_is_heard_of_at_once() -> None:
-    """The user is not back in time: nothing of what was his may be waited for, or be handed out."""
+    """The application does not poll in time: the member must not wait for its commit, nor hand out its records."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
@@ -133,7 +133,7 @@ def test_a_loss_during_the_last_commit_of_a_revocation_is_heard_of_at_once() -> 
 
 
 def test_what_commit_soon_was_called_for_before_a_revocation_is_stored_before_it_ends() -> None:
-    """The first of two is still on the way when the group rebalances: once this member joins, it may not commit."""
+    """The first of two commits is under way when the group rebalances. Once the member joins, it may not commit."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
@@ -163,7 +163,7 @@ def test_what_commit_soon_was_called_for_before_a_revocation_is_stored_before_it
 
 @pytest.mark.parametrize(("waited", "held_up"), [(False, 1.0), (True, 3.0)], ids=["commit_soon", "commit"])
 def test_a_commit_that_nobody_answers_holds_up_a_revocation_for_its_own_time_only(waited: bool, held_up: float) -> None:
-    """That of commit_soon() is request_timeout_ms, of which 1 s is left. commit() has more; the revocation has not."""
+    """A commit_soon() has request_timeout_ms, of which 1 s is left. A commit() has more; the revocation has not."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
@@ -193,7 +193,7 @@ def test_a_commit_that_nobody_answers_holds_up_a_revocation_for_its_own_time_onl
 
 
 def test_the_last_commit_of_who_stops_while_its_group_assigns_is_stored() -> None:
-    """A cooperative member is told to wait for the end of the rebalance that it is in, and does so for a moment."""
+    """During the rebalance the coordinator refuses the commit. The member waits for the end of that for a moment."""
 
     async def story(cluster: Cluster) -> None:
         options = {**AUTO, "partition_assignment_strategy": ["cooperative-sticky"], "listener": Noting()}
@@ -222,7 +222,7 @@ def test_the_last_commit_of_who_stops_while_its_group_assigns_is_stored() -> Non
 
 
 def test_each_listener_hears_of_the_partitions_of_its_own_subscription_only() -> None:
-    """Another subscription, with another listener, while an assignment of the first one waits for its turn."""
+    """The application subscribes anew, with another listener, while an assignment of the old subscription is queued."""
 
     async def story(cluster: Cluster) -> None:
         gate = asyncio.Event()

@@ -22,7 +22,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 COOPERATIVE: dict[str, Any] = {"partition_assignment_strategy": ["cooperative-sticky"]}
 
 
-# What it may do
+# What a listener may do
 
 
 async def test_commit_of_all_that_was_returned_works_in_revoked() -> None:
@@ -38,7 +38,7 @@ async def test_commit_of_all_that_was_returned_works_in_revoked() -> None:
 
 @pytest.mark.parametrize("what", ["offsets", "batch", "all"])
 async def test_commits_work_in_revoked_after_unsubscribe(what: str) -> None:
-    """The assignment is empty by then; what the user had is still his until the callback is done."""
+    """The assignment is empty by then, but the application may still commit what it had until the callback is done."""
 
     async def commit(_: object) -> None:
         given: dict[str, Any] = {"offsets": {T0: 2}, "batch": batch, "all": None}
@@ -108,7 +108,7 @@ async def test_commit_works_in_assigned_and_fails_in_lost() -> None:
 
 
 async def test_a_commit_of_all_fails_in_lost_where_nothing_is_left_to_commit() -> None:
-    """The user had come back from what he read, so nothing is taken from him; but what he commits is not stored."""
+    """The application had processed what it read, so no held records are lost; but its offsets cannot be stored."""
 
     async def try_to_commit(_: object) -> None:
         with pytest.raises(CommitFailed):
@@ -127,7 +127,7 @@ async def test_a_commit_of_all_fails_in_lost_where_nothing_is_left_to_commit() -
 
 
 async def test_seek_in_assigned_wins_over_the_committed_offset() -> None:
-    """Also where that is already being looked up."""
+    """Also while the committed offset is already being looked up."""
 
     async def seek(partitions: frozenset[TopicPartition]) -> None:
         await asked.caught()
@@ -145,7 +145,7 @@ async def test_seek_in_assigned_wins_over_the_committed_offset() -> None:
 
 
 async def test_seek_in_assigned_is_all_that_is_needed_with_offsets_kept_elsewhere() -> None:
-    """With auto_offset_reset="none": that nothing is committed is no error before the listener had its say."""
+    """With auto_offset_reset="none": a missing committed offset is no error before the listener could seek."""
 
     async def seek(_: object) -> None:
         await asked.caught()
@@ -200,7 +200,7 @@ async def test_a_pause_is_over_when_the_partition_was_revoked_and_has_come_back(
 
 @pytest.mark.parametrize("what", ["assigned", "revoked"])
 async def test_the_subscription_can_be_changed_from_inside(what: str) -> None:
-    """What follows from it comes when the callback is done."""
+    """The changes that follow from it are carried out when the callback is done."""
 
     async def want_another(_: object) -> None:
         listener.on.clear()
@@ -236,7 +236,7 @@ async def test_a_plain_function_will_do_and_one_that_is_slow_is_named_in_the_log
     assert "Plain.on_partitions_assigned() held the event loop for 0." in caplog.text
 
 
-# What it may not do
+# What a listener may not do
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ async def test_a_plain_function_will_do_and_one_that_is_slow_is_named_in_the_log
 )
 @pytest.mark.parametrize("in_task", [False, True])
 async def test_what_would_wait_for_the_listener_itself_is_an_error(call: Callable[[Any], Any], in_task: bool) -> None:
-    """Also from a task that the callback waits for; but not from one that goes on after it."""
+    """Also in a task that the callback waits for, but not in a task that goes on after the callback."""
 
     async def ask(_: object) -> None:
         with pytest.raises(UsageError, match="inside a rebalance listener"):
@@ -280,7 +280,7 @@ async def test_a_task_that_the_listener_leaves_behind_may_read() -> None:
             assert await tasks[0] == b"0"
 
 
-# When it is called
+# When a listener is called
 
 
 async def test_no_record_is_returned_before_assigned_is_done() -> None:
@@ -326,7 +326,8 @@ async def test_kept_partitions_are_read_while_the_listener_hears_of_added_ones()
 
 @pytest.mark.parametrize("how", ["getmany", "commit", "commit batch"])
 async def test_a_revocation_waits_for_the_batch_in_hand_and_returns_nothing_more(how: str) -> None:
-    """Until the next getmany(), or a commit of that batch. Then it is told, and nothing is returned meanwhile."""
+    """It waits until the next getmany(), or a commit of that batch. Then the listener is called, and no call returns
+    records meanwhile."""
 
     async def slow(_: object) -> None:
         began.set()
@@ -354,12 +355,12 @@ async def test_a_revocation_waits_for_the_batch_in_hand_and_returns_nothing_more
                 await listener.until(lambda: listener.done >= 2)
 
 
-# Its errors
+# A listener's errors
 
 
 @pytest.mark.parametrize("what", ["assigned", "revoked", "lost"])
 async def test_an_exception_is_raised_as_itself_by_the_next_call_and_the_assignment_stays_right(what: str) -> None:
-    """KafkaConsumer.poll() wraps it in a KafkaException; here it is itself, once."""
+    """Java's KafkaConsumer.poll() wraps the exception in a KafkaException; here it is raised as itself, once."""
 
     async def fail(_: object) -> None:
         raise ZeroDivisionError(what)
@@ -386,7 +387,7 @@ async def test_an_exception_is_raised_as_itself_by_the_next_call_and_the_assignm
 
 
 async def test_no_record_comes_before_the_error_of_assigned() -> None:
-    """It may have failed to seek: what would be read is not what he wanted."""
+    """The callback may have failed to seek: then the consumer would read from a position that was not wanted."""
 
     async def fail(_: object) -> None:
         raise ZeroDivisionError
@@ -457,7 +458,7 @@ async def test_what_would_end_an_iteration_in_silence_is_an_error_of_the_callbac
 ) -> None:
     class Raising(RebalanceListener):
         def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> Awaitable[None] | None:
-            if is_async and not isinstance(raised, StopIteration):  # which a coroutine makes a RuntimeError of
+            if is_async and not isinstance(raised, StopIteration):  # a coroutine makes it a RuntimeError
                 return self.later()
             raise raised
 
@@ -475,7 +476,7 @@ async def test_what_would_end_an_iteration_in_silence_is_an_error_of_the_callbac
             assert consumer.health().running
 
 
-# Its time
+# A listener's time
 
 
 async def test_a_callback_that_takes_too_long_is_cancelled_and_the_next_call_raises_it() -> None:
@@ -494,7 +495,7 @@ async def test_a_callback_that_takes_too_long_is_cancelled_and_the_next_call_rai
 
 
 async def test_a_lock_shared_by_the_loop_and_the_listener_ends_with_the_time_of_the_callback() -> None:
-    """getmany() holds the lock and waits for records, which wait for the listener, which waits for the lock."""
+    """The reading task holds the lock and waits for records, which wait for the listener, which waits for the lock."""
 
     async def take_the_lock(_: object) -> None:
         async with lock:
@@ -528,7 +529,7 @@ async def test_stop_ends_in_its_time_whatever_the_listener_does(group: str | Non
         await consumer.start()
         await listener.heard("assigned")
         start = time.monotonic()
-        end = start + 0.5  # it swallows being cancelled for a while
+        end = start + 0.5  # it swallows its cancellations for a while
         with pytest.raises(ListenerTimedOut):
             await consumer.stop(timeout_ms=600)
         assert time.monotonic() - start < 5

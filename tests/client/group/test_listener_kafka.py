@@ -1,4 +1,4 @@
-"""The rebalance listener and patterns on a real Kafka: fed by, and beside, somebody else's client."""
+"""The rebalance listener and patterns on a real Kafka, with another client as producer and as member."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reading(kafka: LocalKafka, group: str, wanted: Any, listener: RebalanceListe
 
 
 class CommitFirst(Noting):
-    """Commits all that was returned before partitions go."""
+    """Commits all that was returned before partitions are revoked."""
 
     consumer: Consumer
 
@@ -53,7 +53,7 @@ class CommitFirst(Noting):
 async def test_a_commit_in_revoked_hands_over_exactly_what_was_read(
     kafka: LocalKafka, topic_name: str, strategy: str
 ) -> None:
-    """Members join and leave while records are read: each record comes once."""
+    """Members join and leave while records are read: each record is returned once."""
     kafka.create_topic(topic_name, 6)
     sent = [b"%d" % number for number in range(300)]
     produce(kafka.bootstrap, topic_name, sent[:150])
@@ -118,7 +118,7 @@ async def test_beside_a_member_of_another_client_both_are_told_the_same(kafka: L
 async def test_a_callback_that_blocks_the_loop_for_longer_than_the_session_costs_no_membership(
     kafka: LocalKafka, topic_name: str
 ) -> None:
-    """A ``def`` that is slow holds up its own process, not the group: the watchdog sends the heartbeats."""
+    """A slow ``def`` callback holds up its own process, not the group: the watchdog thread sends the heartbeats."""
 
     class Slow(Noting):
         def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:  # type: ignore[override]
@@ -141,7 +141,7 @@ async def test_topics_that_match_come_and_go(kafka: LocalKafka, topic_name: str)
     kafka.create_topic(first)
     kafka.create_topic(f"other-{topic_name}")
     listener = Noting()
-    pattern = re.compile(f"{re.escape(topic_name)}-.*|__.*")  # the second half: nothing of that is the user's
+    pattern = re.compile(f"{re.escape(topic_name)}-.*|__.*")  # the second half matches internal topics only
     async with (
         reading(kafka, topic_name, pattern, listener, metadata_max_age_ms=200) as consumer,
         Polling(consumer) as user,

@@ -1,6 +1,7 @@
-"""Groups whose members come, go, are forgotten and change their minds: what each listener hears is always consistent.
+"""Groups whose members join, leave, expire and resubscribe at random: each listener's calls are always consistent.
 
-`Noting` fails where a partition is assigned twice, or goes that had not come; the failure ends its user's loop.
+`Noting` fails if a partition is assigned twice, or is revoked or lost without having been assigned. The failure ends
+the polling task of its consumer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _STEPS = 14
 
 
 class Group:
-    """Members that are polled all the time, in a group on ``cluster``."""
+    """A group on ``cluster`` whose members are polled all the time."""
 
     def __init__(self, cluster: Cluster, random: Random, strategy: str) -> None:
         self._cluster = cluster
@@ -44,8 +45,8 @@ class Group:
             "t",
             listener=listener,
             partition_assignment_strategy=[self._strategy],
-            # Who unsubscribes while its first JoinGroup is under way knows no member id that could leave: the group
-            # waits for that one as long as for any silent member.
+            # A member that unsubscribes while its first JoinGroup is under way knows no member id to send a LeaveGroup
+            # for. So the group waits for it for the session timeout, as for any silent member.
             session_timeout_ms=2_000,
         )
         await stack.enter_async_context(consumer)

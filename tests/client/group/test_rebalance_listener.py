@@ -1,4 +1,4 @@
-"""The rebalance listener of a member of a group: which callbacks, with what, in which order, and who hears of them."""
+"""The rebalance listener of a group member: which callbacks, with what, in which order, and of which listener."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_member_is_told_what_it_gets_and_what_goes_when_it_stops() -> No
 
 
 async def test_eager_all_goes_before_a_member_joins_again_and_all_it_gets_is_new() -> None:
-    """Java's ConsumerCoordinator.onJoinPrepare and onJoinComplete; what is kept by chance is told as well."""
+    """As Java's ConsumerCoordinator.onJoinPrepare and onJoinComplete; a partition that comes back by chance is new."""
     one, two = Noting(), Noting()
     async with (
         Cluster(topics={"t": 6}) as cluster,
@@ -56,7 +56,7 @@ async def test_eager_all_goes_before_a_member_joins_again_and_all_it_gets_is_new
 
 
 async def test_cooperative_only_what_is_taken_away_goes_and_only_what_is_added_is_told() -> None:
-    """KIP-429: assigned is called at the end of each rebalance, revoked only where something goes."""
+    """KIP-429: "assigned" is called at the end of each rebalance, "revoked" only if a partition goes."""
     one, two = Noting(), Noting()
     async with (
         Cluster(topics={"t": 6}) as cluster,
@@ -77,7 +77,7 @@ async def test_cooperative_only_what_is_taken_away_goes_and_only_what_is_added_i
 
 
 async def test_a_member_without_partitions_is_told_of_each_rebalance_all_the_same() -> None:
-    """More members than partitions; as in Java, an eager one is told that nothing goes, before nothing comes."""
+    """More members than partitions. As in Java, an eager member's callbacks are called with empty sets."""
     one, two = Noting(), Noting()
     async with (
         Cluster(topics={"t": 1}) as cluster,
@@ -148,7 +148,7 @@ async def test_revoked_is_over_before_the_member_joins_again() -> None:
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 async def test_what_the_group_has_given_to_others_is_lost_and_not_revoked(strategy: str) -> None:
-    """UNKNOWN_MEMBER_ID. The default of on_partitions_lost does nothing: unlike Java's it does not revoke."""
+    """After UNKNOWN_MEMBER_ID. The default on_partitions_lost() does nothing: Java's calls onPartitionsRevoked()."""
     listener = Noting()
     async with (
         Cluster(topics={"t": 2}) as cluster,
@@ -163,7 +163,8 @@ async def test_what_the_group_has_given_to_others_is_lost_and_not_revoked(strate
 
 
 async def test_a_user_who_stops_polling_hears_of_the_loss_and_joins_again_with_his_next_poll() -> None:
-    """The member leaves, lost is told, the assignment is empty, a late commit fails, getmany() raises nothing."""
+    """The member leaves, on_partitions_lost() is called, the assignment is empty, a late commit fails, and getmany()
+    raises nothing."""
     listener = Noting()
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", b"0", b"1")
@@ -180,7 +181,7 @@ async def test_a_user_who_stops_polling_hears_of_the_loss_and_joins_again_with_h
 
 
 async def test_a_failed_member_loses_what_it_has() -> None:
-    """MemberFenced: another one has its place."""
+    """MemberFenced: another consumer has taken the place of this static member."""
     listener = Noting()
     async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t", group_instance_id="i") as member:
         member.listener.listener = listener
@@ -192,7 +193,7 @@ async def test_a_failed_member_loses_what_it_has() -> None:
 
 
 async def test_a_loss_that_overtakes_a_revocation_is_told_once() -> None:
-    """The group forgets the member while its callback still hands over: those partitions are not told again."""
+    """The group forgets the member during on_partitions_revoked(): those partitions are not reported again as lost."""
     began, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(_: object) -> None:
@@ -233,7 +234,7 @@ async def test_what_is_lost_is_gone_before_the_listener_hears_of_it() -> None:
         await listener.heard("assigned", "lost", "assigned")
 
 
-# Who is told
+# Which listener is called
 
 
 async def test_unsubscribe_tells_the_listener_what_goes_and_leaves_the_group_after_that() -> None:
@@ -254,7 +255,7 @@ async def test_unsubscribe_tells_the_listener_what_goes_and_leaves_the_group_aft
 
 
 async def test_a_new_subscription_replaces_the_listener() -> None:
-    """Java too: the listener of the last subscribe() hears of everything that follows; none is replaced by none."""
+    """As in Java: the listener of the last subscribe() gets all later calls. If it named none, there are no calls."""
     old, new = Noting(), RebalanceListenerOfAnything()
     async with Cluster(topics={"t": 2, "u": 1}) as cluster:
         async with listening(cluster, "t", listener=old) as consumer, Polling(consumer):
@@ -308,7 +309,7 @@ def test_a_listener_without_topics_is_an_error() -> None:
 
 
 class RebalanceListenerOfAnything(Noting):
-    """Does not mind that another one was told of the beginning."""
+    """Accepts a revocation of partitions whose assignment another listener heard of."""
 
     async def _note(self, what: str, partitions: frozenset[TopicPartition]) -> None:
         self.told.append((what, partitions))

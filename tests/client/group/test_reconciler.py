@@ -1,4 +1,4 @@
-"""Revoke, Lost and Assign in every order in which they can overtake each other, with a listener that is slow."""
+"""The Reconciler: Revoke, Lost and Assign in every order in which one can overtake another, with a slow listener."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ME = MemberToken(1, "m")
 
 
 class Member:
-    """The changes of one member; the test plays the machine, and the user who never polls."""
+    """The Reconciler of one member. The test plays the machine, and an application that never polls."""
 
     def __init__(self, listener: Noting, max_poll_interval: float = 60.0) -> None:
         self.subscription = Subscription()
@@ -72,7 +72,7 @@ async def member(listener: Noting, max_poll_interval: float = 60.0) -> AsyncIter
 
 
 class Gate:
-    """A callback that waits until the test lets it go."""
+    """A callback that waits until the test lets it go on."""
 
     def __init__(self) -> None:
         self.began, self.go_on = asyncio.Event(), asyncio.Event()
@@ -130,7 +130,7 @@ async def test_what_is_added_is_not_fetchable_until_the_listener_is_done() -> No
 
 
 async def test_a_topic_that_is_not_wanted_any_more_stays_blocked_after_its_callback() -> None:
-    """The user subscribes to something else while the listener hears of what he wanted before."""
+    """The application subscribes to another topic while the listener is called for the former one's partitions."""
     gate = Gate()
     listener = Noting(assigned=gate)
     async with member(listener) as it:
@@ -147,7 +147,7 @@ async def test_a_topic_that_is_not_wanted_any_more_stays_blocked_after_its_callb
 
 
 async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_rest_only() -> None:
-    """stop() during a cooperative revocation: the callback under way has told its part already."""
+    """stop() during a cooperative revocation: the callback under way has reported its partitions already."""
     gate = Gate()
     listener = Noting(revoked=gate)
     async with member(listener) as it:
@@ -163,7 +163,7 @@ async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_re
 
 
 async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:
-    """The group does without a member that is not polled for max_poll_interval_ms, whatever its listener does."""
+    """A member that is not polled for max_poll_interval_ms leaves its group, whatever its listener is doing."""
     gate = Gate()
     listener = Noting(assigned=gate)
     async with member(listener, max_poll_interval=60.0) as it:
@@ -175,7 +175,7 @@ async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:
         assert loop.time() - start < 15
         with pytest.raises(ListenerTimedOut, match=r"Noting.on_partitions_assigned\(\) for t-0 was cancelled"):
             it.calls.raise_error()
-        it.calls.raise_error()  # each once
+        it.calls.raise_error()  # raises nothing: each error is raised once
 
 
 async def test_who_waits_for_records_polls_all_the_time() -> None:
@@ -205,7 +205,8 @@ async def test_the_loss_of_who_stopped_polling_is_told_with_time_of_its_own() ->
 
 
 async def test_an_end_of_the_task_itself_is_no_error_of_the_listener() -> None:
-    """Even after a callback was cancelled for its time: only what it awaits for itself is its own."""
+    """Also not after an earlier callback was cancelled at its deadline. A CancelledError that a callback gets from what
+    it awaits is the callback's error."""
     gate = Gate()
     listener = Noting(assigned=gate)
     async with member(listener, max_poll_interval=0.05) as it:
@@ -228,12 +229,12 @@ async def test_an_end_of_the_task_itself_is_no_error_of_the_listener() -> None:
     for expected in (ListenerTimedOut, UsageError):
         with pytest.raises(expected):
             it.calls.raise_error()
-    it.calls.raise_error()  # of the third callback there is nothing to say: the task was ended
+    it.calls.raise_error()  # raises nothing: the third callback has no error, because the whole task was cancelled
 
 
 @pytest.mark.parametrize(("what", "share"), [("assigned", 1 / 4), ("revoked", 3 / 4)])
 async def test_stop_limits_the_callback_that_is_running(what: str, share: float) -> None:
-    """What came is about to go again: setting it up has less time than handing over what goes."""
+    """New partitions are about to be revoked again: on_partitions_assigned() gets less time than a revocation."""
     gate = Gate()
     listener = Noting(**{what: gate})
     async with member(listener) as it:

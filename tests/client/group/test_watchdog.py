@@ -1,4 +1,4 @@
-"""A member whose event loop is blocked, beside a cluster that lives in a thread of its own."""
+"""The watchdog thread of a member whose event loop is blocked. The cluster runs in a thread of its own."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from tests.unused_faults import may_be_unused
 from .group_member import GroupMember
 
 T0 = TopicPartition("t", 0)
-#: A loop that is blocked is spoken for 0.15 + 0.71 s after its last heartbeat, and then every 0.15 s.
+#: For a blocked loop the thread sends a heartbeat 0.15 + 0.71 s after the loop's last one, and then every 0.15 s.
 QUICK: dict[str, Any] = {"heartbeat_interval_ms": 150, "session_timeout_ms": 3_000}
 WITHIN = 20.0
 
 
 class Heard:
-    """What the brokers of a cluster are asked for, as seen from any thread."""
+    """The requests of a member that reach the brokers of a cluster, for any thread to look at."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.requests: list[Any] = []
@@ -58,7 +58,7 @@ class Heard:
         return sum(isinstance(request, kind) for request in self.requests)
 
     def block_until(self, condition: Callable[[], bool]) -> None:
-        """Hold whoever calls this, with all that its thread does, until ``condition`` holds."""
+        """Block the calling thread, and the event loop that runs in it, until ``condition`` holds."""
         with self._changed:
             assert self._changed.wait_for(condition, WITHIN), "the condition did not come"
 
@@ -87,7 +87,7 @@ async def member(cluster: Cluster, heard: Heard) -> AsyncIterator[GroupMember]:
 
 
 def blocked_for(seconds: float) -> None:
-    """What a handler should not do: hold the loop. Here that is the subject."""
+    """Block the loop, as a handler should not do. Here that is what the test is about."""
     time.sleep(seconds)
 
 
@@ -140,9 +140,9 @@ async def test_a_rebalance_that_begins_meanwhile_is_joined_when_the_loop_is_back
 ) -> None:
     joins = heard.count(JoinGroupRequest)
     rebalance = cluster.intercept(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS, times=0)
-    cluster._interceptions.insert(0, cluster._interceptions.pop())  # before those that only look
+    cluster._interceptions.insert(0, cluster._interceptions.pop())  # before the interceptions that only note requests
     rebalance.times = 3
-    heard.block_for(3)  # it goes on with its heartbeats: the group waits for it
+    heard.block_for(3)  # the thread goes on with its heartbeats: the group waits for this member
     assert rebalance.hits == 3
     assert heard.count(JoinGroupRequest) == joins
     await member.until(lambda: member.coordinator.generation == 2)
@@ -195,7 +195,7 @@ async def test_after_max_poll_interval_the_thread_leaves_and_the_next_poll_joins
         assert leave.members[0].member_id == left
         assert "event loop was blocked" in (leave.members[0].reason or "")
         beaten = heard.count(HeartbeatRequest)
-        blocked_for(0.5)  # the loop stays blocked: nobody is there to be spoken for
+        blocked_for(0.5)  # the loop stays blocked, but there is no member any more to send heartbeats for
         assert heard.count(HeartbeatRequest) == beaten
         await member.assigned(0)
         with pytest.raises(CommitFailed, match="max_poll_interval_ms=2000"):
@@ -229,9 +229,9 @@ async def test_who_only_waited_joins_again_though_the_loop_is_back_before_the_th
         member.poll()
         await member.assigned(2)
         driver = member.coordinator._driver
-        assert arrived.wait(WITHIN)  # holds the loop
+        assert arrived.wait(WITHIN)  # blocks the loop
         assert driver._watchdog.has_heard
-        driver.feed(Tick())  # the first thing that runs
+        driver.feed(Tick())  # the first thing that runs on the loop after that
         assert member.coordinator.generation == -1
         hold.release()
         await member.until(lambda: len(member.changed.history) == 4)
@@ -239,14 +239,14 @@ async def test_who_only_waited_joins_again_though_the_loop_is_back_before_the_th
 
 
 async def test_a_poll_that_comes_right_after_the_thread_has_left_finds_no_assignment(cluster: Cluster) -> None:
-    """The user was late by a hair: what the thread has done counts, before his clock says that all is well."""
+    """The application polls a moment too late: the thread's LeaveGroup counts, and the poll must not hide it."""
     heard = Heard(cluster)
     async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=2_000) as member:
         member.poll()
         await member.assigned(2)
         member.take(T0, 0)
         heard.block_until(lambda: heard.count(LeaveGroupRequest) > 0)
-        member.poll()  # the first thing that runs
+        member.poll()  # the first thing that runs on the loop after that
         assert member.coordinator.generation == -1
         await member.until(lambda: len(member.changed.history) == 4)
 
@@ -268,9 +268,9 @@ async def test_a_static_member_falls_silent_and_does_not_leave(cluster: Cluster)
 
 
 async def test_a_vigil_that_the_loop_has_retracted_is_not_claimed(cluster: Cluster, heard: Heard) -> None:
-    """The loop is back between the thread's look at its watch and its LeaveGroup: then there is none.
+    """The loop comes back after the thread has read its heartbeat plan and before it sends: then it sends nothing.
 
-    No other heartbeat is due while this test runs, be the machine as busy as it may.
+    No other heartbeat is due while this test runs, however busy the machine is.
     """
     unhurried = {"heartbeat_interval_ms": 100_000, "session_timeout_ms": 600_000}
     async with GroupMember(cluster.bootstrap, "g", "t", **unhurried) as member:
@@ -307,7 +307,7 @@ async def test_the_thread_lives_as_long_as_the_membership(cluster: Cluster) -> N
 async def test_while_others_are_waited_for_the_thread_is_there_and_the_assignment_does_not_wake_it(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fifty members of one loop would start and wake fifty threads in the moment in which all get their partitions."""
+    """Else fifty members of one loop would start and wake fifty threads at the moment when all get their partitions."""
     hold = Hold()
 
     async def hold_joined(exchange: Exchange) -> None:
@@ -335,7 +335,7 @@ async def test_while_others_are_waited_for_the_thread_is_there_and_the_assignmen
 def test_who_is_watched_since_the_thread_has_looked_is_looked_at_before_it_rests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The loop believes that the thread is about to look anyway, and does not wake it."""
+    """The loop does not wake the thread, because it believes that the thread is about to look anyway."""
     group = ClassicGroup(group_id="g", session_timeout_ms=1_000, rebalance_timeout_ms=1_000, assignors=())
     watchdog = Watchdog(
         ClassicKeepalive(group), PollClock(), ConnectionOptions(client_id="test", max_response_bytes=1_000), 1.0
@@ -391,7 +391,7 @@ def test_the_thread_ends_with_a_loop_that_is_closed_without_a_word() -> None:
 async def test_a_forked_child_has_no_watchdog(member: GroupMember) -> None:
     assert watchdogs()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the child only looks, and ends
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child only checks its threads, and ends
         child = os.fork()
     if child == 0:
         os._exit(len(watchdogs()))
@@ -423,7 +423,7 @@ async def test_a_failure_of_the_thread_is_told_and_disturbs_nobody(
     monkeypatch.setattr(Watchdog, "_beat", fail)
     thread = member.coordinator._driver._watchdog._thread
     assert thread is not None
-    thread.join(WITHIN)  # the loop is blocked: that is the subject
+    thread.join(WITHIN)  # blocks the loop: that is what the test is about
     assert not thread.is_alive()
     assert "the watchdog of the event loop has failed" in caplog.text
     await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)

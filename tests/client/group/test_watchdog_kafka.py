@@ -1,4 +1,4 @@
-"""Handlers that block the event loop, in a group of a real Kafka."""
+"""The watchdog thread on a real Kafka: members whose handlers block the event loop."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def topic(kafka: LocalKafka, topic_name: str) -> str:
 
 
 class Handling:
-    """A consumer with a loop and a thread of its own, whose ``handler`` blocks that loop with records in hand.
+    """A consumer with a loop and a thread of its own. Its ``handler`` blocks that loop while it holds records.
 
-    ``seen`` is what it knows of itself when the handler begins, when it is over, and when all has settled again.
+    ``seen`` has the consumer's state when the handler begins, when it ends, and when all has settled again.
     """
 
     def __init__(self, bootstrap: str, topic: str, handler: Callable[[], Any], **options: Any) -> None:
@@ -52,7 +52,7 @@ class Handling:
             await self._running
 
     async def until(self, event: threading.Event) -> None:
-        """Return when it is set; raise what went wrong in the thread before that."""
+        """Return when the event is set; raise the error if the thread fails before that."""
         waiting = asyncio.get_running_loop().create_task(asyncio.to_thread(event.wait, WITHIN))
         await asyncio.wait([waiting, self._running], return_when=asyncio.FIRST_COMPLETED)
         if self._running.done():
@@ -79,9 +79,9 @@ class Handling:
                 self.commit_failed = error
                 moved = consumer._runtime._moved
                 while consumer.assignment():
-                    await moved.wait(WITHIN)  # they are given up without a call of the user
+                    await moved.wait(WITHIN)  # they are given up without a call of the application
             self._look(consumer)
-            await consumer.getmany(timeout_ms=100)  # raises nothing for what has become of the group meanwhile
+            await consumer.getmany(timeout_ms=100)  # raises nothing, whatever happened to the membership meanwhile
             while len(consumer.assignment()) != 2:
                 await consumer.getmany(timeout_ms=100)
             self._look(consumer)
@@ -117,7 +117,7 @@ async def test_a_handler_that_blocks_the_loop_for_longer_than_the_session_costs_
 async def test_a_handler_that_blocks_the_loop_for_longer_than_max_poll_interval_loses_its_partitions(
     kafka: LocalKafka, topic: str
 ) -> None:
-    """The member leaves, long before its session ends; its late commit fails, and its next getmany() joins again."""
+    """The member leaves long before its session ends; its late commit fails, and its next getmany() joins again."""
     alone = threading.Event()
     options = {"session_timeout_ms": 45_000, "heartbeat_interval_ms": 500, "max_poll_interval_ms": 2_000}
     async with GroupMember(kafka.bootstrap, topic, topic) as other:

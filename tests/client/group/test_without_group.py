@@ -1,4 +1,4 @@
-"""All partitions of the subscribed topics, without a group, while topics come and go."""
+"""A consumer without a group reads all partitions of its subscribed topics, while topics are created and deleted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reading(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
 
 
 async def refreshed(consumer: Consumer, condition: Callable[[], bool]) -> None:
-    """Have the metadata refreshed, and return when the condition holds after that."""
+    """Refresh the metadata, and return when the condition holds after that."""
     metadata = consumer._runtime.cluster_client.metadata
     async with asyncio.timeout(10):
         while not condition():
@@ -56,7 +56,7 @@ async def test_a_broker_that_does_not_know_a_topic_for_a_moment_repeats_nothing(
 
 
 async def test_a_topic_that_is_created_again_is_read_from_its_beginning() -> None:
-    """Also with "latest", and also where the new log is already longer than the position in the old one."""
+    """Also with "latest", and also if the new log is already longer than the position in the old one."""
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"old")
         async with reading(cluster, "t", auto_offset_reset="latest") as consumer:

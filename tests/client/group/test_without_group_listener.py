@@ -1,4 +1,4 @@
-"""The rebalance listener of a consumer without a group: it hears of what comes and goes, as in a group."""
+"""The rebalance listener of a consumer without a group is called as in a group."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_topics_that_are_wanted_no_more_and_unsubscribe() -> None:
 
 
 async def test_a_topic_given_up_and_wanted_again_during_the_callback_is_not_read_from_its_beginning() -> None:
-    """It is not new: with "latest" it goes on at its end."""
+    """The topic is not new: with "latest" the consumer goes on at its end."""
 
     async def want_it_again(_: object) -> None:
         listener.on.clear()

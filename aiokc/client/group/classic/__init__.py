@@ -1,1 +1,1 @@
-"""What only members of the classic protocol do: its requests, and leading a group."""
+"""The classic group protocol's part of a membership: its requests, and leading a group."""

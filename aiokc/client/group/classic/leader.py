@@ -1,4 +1,4 @@
-"""What a member does while it leads its group: work out the assignment, and watch the topics that it is based on."""
+"""The work of the group leader: runs the assignor, and follows the topics of all members in the metadata."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from ...cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.group")
 
-# How long the leader waits for the metadata of topics that only other members read. They wait for the leader, with the
-# request timeout for a limit; if the metadata comes later, the counts have changed and the group rebalances again.
+# How long the leader waits for the metadata of topics that only other members read. The other members wait for the
+# leader, for their request timeout at most. If the metadata come later, the partition counts have changed, and the
+# group rebalances again.
 METADATA_SECONDS: Final = 5.0
-# Members and partitions together: with more of them than this an assignor is given a thread. The slowest of ours needs
+# With more members and partitions together than this, the assignor runs in a thread. The slowest of our assignors needs
 # about 20 us for each of them on a slow machine.
 _SMALL_GROUP: Final = 150
 
 
 class GroupLeader:
-    """The leader's part of a membership. It follows the topics of the whole group for as long as it leads."""
+    """The group leader's part of a membership: it works out assignments, and follows the topics of the whole group."""
 
     def __init__(self, group: ClassicGroup, metadata: Metadata) -> None:
         self.watched: frozenset[str] = frozenset()
@@ -36,16 +37,17 @@ class GroupLeader:
         self._interest = metadata.interest(may_create=True)
 
     def basis(self, topics: frozenset[str]) -> Mapping[str, object]:
-        """What an assignment of ``topics`` depends on: their partition counts; for a leader with a rack, their places.
+        """What an assignment of ``topics`` depends on: partition counts and, if this member has a rack, the replicas.
 
-        Not the racks themselves, as in Java: a broker that is away for a restart is no reason to rebalance.
+        Java compares the racks of the replicas; this does not, because a broker that is away for a restart is no reason
+        to rebalance.
         """
         cluster = self._metadata.cluster
         counts = cluster.partition_counts(topics)
         return counts if self._group.rack_id is None else {**counts, "": cluster.replicas(topics)}
 
     async def compute(self, task: ComputeAssignment) -> Event:
-        """Run the assignor on the newest metadata of all topics of the group: off the loop if that may take long."""
+        """Run the assignor on the newest metadata of all topics of the group; in a thread if it may take long."""
         self.watch(task.topics)
         await self._metadata_of(task.topics)
         cluster = self._metadata.cluster
@@ -55,16 +57,16 @@ class GroupLeader:
         basis = self.basis(task.topics)
         if self._thread is None and len(task.members) + sum(counts.values()) <= _SMALL_GROUP:
             return self._group.assign(task, counts, racks, basis)
-        # A thread of its own: the default ones are the user's, who may keep them busy for longer than a session lasts.
-        # A cancelled assignment goes on, and is told to nobody. The next one waits for its end: an assignor may be
-        # anybody's code, and nobody told him that it has to do two things at once.
+        # The assignor has a thread of its own: the application may keep the loop's default threads busy for longer than
+        # a session lasts. A cancelled assignment runs to its end, and its result is dropped. The next assignment waits
+        # for that end: an assignor may be the application's code, which need not be thread-safe.
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "aiokc assignor")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._group.assign, task, counts, racks, basis)
 
     def close(self) -> None:
-        """Assign nothing more. An assignor that is at work is not waited for: its thread ends with it."""
+        """Assign nothing more. Do not wait for an assignor that is running: its thread ends when it returns."""
         self._interest.close()
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
@@ -74,7 +76,7 @@ class GroupLeader:
         before = self._metadata.cluster.version
 
         def answered(cluster: Cluster) -> bool | None:
-            """All topics exist, or a new answer says of each that it does not."""
+            """All topics exist, or a new metadata answer says which do not."""
             missing = [topic for topic in topics if topic not in cluster.topics]
             asked = cluster.version > before and (cluster.complete or all(topic in cluster.errors for topic in missing))
             return not missing or asked or None
@@ -85,6 +87,6 @@ class GroupLeader:
             logger.warning("group %r: assigning what is known: %s", self._group.group_id, error)
 
     def watch(self, topics: frozenset[str]) -> None:
-        """Have the metadata follow what the group reads, for as long as this member leads it."""
+        """Have the metadata follow ``topics``, which the group reads, for as long as this member leads it."""
         self.watched = topics
         self._interest.set(topics)

@@ -1,4 +1,4 @@
-"""The classic group protocol of one consumer: its machine, its requests, and its work while it leads its group."""
+"""Implements GroupProtocol for the classic protocol: ties together its machine, its requests and the group leader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..protocol import GroupParts
 from .leader import METADATA_SECONDS, GroupLeader
 from .requests import ClassicRequests
 
-_NO_NODE = -1  # whichever has refused the commit: what sent it has told the lookup
+_NO_NODE = -1  # the broker that refused a commit does not matter here: GroupOffsets has told the coordinator's lookup
 
 
 class ClassicProtocol:
@@ -85,11 +85,11 @@ class ClassicProtocol:
         raise AssertionError(f"no request of the classic protocol: {request}")
 
     async def _join(self, effect: SendJoin) -> Event:
-        """Join; with a pattern, look for new topics first: each member that finds one later rebalances once more."""
+        """Join. With a pattern, first look for new topics: each member that found one later would rebalance again."""
         if self._pattern is not None and self._subscription.pattern is not None:
             await self._pattern.refresh(self._pattern_max_age, METADATA_SECONDS)
             if self._subscription.topics != effect.topics:
-                return NotNow(effect)  # to join in a moment, with what has been found
+                return NotNow(effect)  # join in a moment, with the topics found
         return await self._requests.join(effect)
 
     def refused_commit(self, member: MemberToken, error_code: int) -> Event:

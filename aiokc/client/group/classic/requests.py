@@ -1,4 +1,4 @@
-"""The requests of a classic group member: each sends one effect, and returns what came of it as an event."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: each method sends one request and returns the answer as an event."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ...cluster.coordinator_lookup import CoordinatorLookup
 logger = logging.getLogger("aiokc.group")
 prepare(JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
 
-# How much longer than the group may take to assemble the answer to a JoinGroup is waited for.
+# How much longer than the rebalance timeout a member waits for the answer to its JoinGroup, in seconds.
 _JOIN_LAPSE: Final = 5.0
 _MEMBER_ID_REQUIRED: Final = 4  # the version of JoinGroup whose first answer is only a member id (KIP-394)
 
 
 class ClassicRequests:
-    """Asks the coordinator of one group. Nothing that Kafka or the network can do is raised."""
+    """Sends a classic member's requests to its coordinator. Errors of Kafka and the network come back as events."""
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class ClassicRequests:
         self._timeout = request_timeout
 
     async def join(self, effect: SendJoin) -> Event:
-        """The coordinator parks a JoinGroup until all members have sent theirs, or the rebalance timeout is over."""
+        """Send a JoinGroup. The coordinator parks it until all members have joined or the rebalance timeout is over."""
         timeout = max(self._timeout, self._group.rebalance_timeout_ms / 1e3 + _JOIN_LAPSE)
 
         def build(version: int) -> JoinGroupRequest:
             request = self._group.join_request(effect, version)
             if effect.member.member_id or effect.member.group_instance_id is not None or version < _MEMBER_ID_REQUIRED:
-                asyncio.get_running_loop().call_soon(self.joining)  # soon: it is written in this tick
+                asyncio.get_running_loop().call_soon(self.joining)  # soon: the request is written in this tick
             return request
 
         try:
@@ -80,7 +80,7 @@ class ClassicRequests:
         return self._group.beaten(effect, response.error_code, node_id)
 
     async def leave(self, effect: SendLeave) -> Event:
-        """Whatever becomes of it, this member is gone; at worst the group notices after the session timeout."""
+        """Send a LeaveGroup. If it fails, the member is gone all the same: the session timeout tells the group."""
         build = partial(self._group.leave_request, effect)
         try:
             await self._lookup.ask(LeaveGroupRequest, build, timeout=self._timeout)
@@ -90,8 +90,10 @@ class ClassicRequests:
 
 
 async def _by_turns(decoding: Generator[object, None, Event]) -> Event:
-    """Decode turn by turn, a tenth of a millisecond for each member. No thread: heartbeats wait for what comes of it,
-    and the threads of the loop are the user's, who may have work for all of them for longer than a session lasts.
+    """Decode the JoinGroup answer in time slices: it takes a tenth of a millisecond for each member.
+
+    A thread would not do. Heartbeats wait for the result, and the application may keep all of the loop's threads busy
+    for longer than a session lasts.
     """
     loop = asyncio.get_running_loop()
     time_slice = TimeSlice()

@@ -15,8 +15,9 @@ import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * A member of a group by Apache Kafka's own consumer: JavaMember topic key=value... It tells, line by line, the values
- * that it got ("got ...") and the partitions that it holds ("holds topic-0 ..."), and leaves when its input ends.
+ * A group member that is Apache Kafka's own consumer. Usage: JavaMember topic key=value... It prints, line by line, the
+ * values that it read ("got ...") and the partitions that it holds ("holds topic-0 ..."), and leaves the group when its
+ * standard input ends.
  */
 public class JavaMember {
     public static void main(String[] arguments) throws Exception {
@@ -58,7 +59,7 @@ public class JavaMember {
                 try {
                     consumer.commitSync();
                 } catch (CommitFailedException | RebalanceInProgressException moved) {
-                    // whoever has the partitions now reads these again
+                    // the member that has the partitions now reads these again
                 }
             }
         }

@@ -1,4 +1,4 @@
-"""Members of groups in which several clients meet, all with the assignor that the test says."""
+"""Members for groups of different clients (aiokc, Java), all with the assignor that the test names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _JAVA: Final = {
 
 
 class Historian(Witness):
-    """A witness that remembers, of each member, all that it has held since ``forget``."""
+    """A witness that remembers all partitions that each member has held since ``forget``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,12 +39,12 @@ class Historian(Witness):
         super().saw(member, values, holding)
 
     def forget(self) -> None:
-        """Remember only what each member holds now."""
+        """From now on, remember only what each member holds at this moment, and later."""
         self.history = {member: [holding] for member, holding in self.holdings.items()}
 
 
 class OurMember(AsyncMember):
-    """aiokc."""
+    """A member that is an aiokc Consumer."""
 
     async def consume_async(self) -> None:
         async with aiokc.Consumer(
@@ -66,13 +66,13 @@ class OurMember(AsyncMember):
                 try:
                     await consumer.commit()
                 except (CommitFailed, RebalanceInProgress):
-                    # Only an eager member can meet this between two calls: a cooperative one waits.
+                    # Only an eager member can get this between two calls: a cooperative one waits for the rebalance.
                     if self.strategy == "cooperative-sticky":
                         raise
 
 
 class JavaMember(ForeignMember):
-    """Apache Kafka's own consumer, in a process of its own."""
+    """A member that is Apache Kafka's own consumer, in a process of its own."""
 
     _process: subprocess.Popen[str] | None = None
 

@@ -1,4 +1,4 @@
-"""Brokers on loopback with one group of one member: in good order, until the test says what to answer instead."""
+"""Brokers on loopback with one group of one member. They answer well, until the test scripts other answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOPIC_ID = UUID(int=7)
 
 
 class Silence:
-    """The request stays unanswered, and so does what follows on its connection."""
+    """The request stays unanswered, and so do those that follow on its connection."""
 
 
 class Park:
@@ -58,7 +58,7 @@ Answer: TypeAlias = ErrorCode | Response | Silence | Park | Cut
 
 @dataclass(frozen=True)
 class Asked:
-    """A request that arrived: at which node, over which of all connections, in which version."""
+    """A request that has arrived: at which node, over which connection, in which version."""
 
     node_id: int
     connection: int
@@ -71,8 +71,8 @@ class ScriptedGroup:
 
     def __init__(self, versions: dict[type[Request[Any]], tuple[int, int]]) -> None:
         self.coordinator = 1
-        self.hidden: set[int] = set()  # nodes that the metadata does not show
-        self.elsewhere: dict[int, int] = {}  # ports that the metadata shows in place of those of these nodes
+        self.hidden: set[int] = set()  # nodes that the metadata do not show
+        self.elsewhere: dict[int, int] = {}  # node to the port that the metadata show in place of its own
         self.bootstrap = ""
         self.asked: list[Asked] = []
         self.arrived = Signal()
@@ -86,19 +86,19 @@ class ScriptedGroup:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def instead(self, request_type: type[Request[Any]], *answers: Answer) -> None:
-        """Give these answers to the next requests of a kind, one to each."""
+        """Give these answers to the next requests of this kind, one answer to each."""
         self._instead[request_type].extend(answers)
 
     def as_usual(self, request_type: type[Request[Any]]) -> None:
-        """Forget the answers that were to be given instead."""
+        """Forget the answers of ``instead`` that were not given yet."""
         self._instead[request_type].clear()
 
     def of(self, request_type: type[R]) -> list[R]:
-        """The requests of a kind so far."""
+        """The requests of this kind so far."""
         return [asked.request for asked in self.asked if isinstance(asked.request, request_type)]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when ``condition`` holds; looked at with each request and each connection that ends."""
+        """Return when ``condition`` holds. It is checked at each request, and when a connection ends."""
         async with asyncio.timeout(20):
             while not condition():
                 await self.arrived.wait()
@@ -284,7 +284,7 @@ class ScriptedGroup:
 async def scripted_group(
     versions: dict[type[Request[Any]], tuple[int, int]] | None = None,
 ) -> AsyncIterator[ScriptedGroup]:
-    """Two brokers that listen until the block ends. ``versions``: what they offer, where that is not everything."""
+    """Two brokers that listen until the block ends. ``versions`` limits the request versions that they offer."""
     script = ScriptedGroup(versions or {})
     servers = []
     for node_id in (1, 2):
@@ -297,7 +297,9 @@ async def scripted_group(
         unused = {kind.__name__: len(answers) for kind, answers in script._instead.items() if answers}
         assert not unused, f"answers that were to be given instead, and that nothing has asked for: {unused}"
     finally:
-        await ticks(5)  # what was accepted last has not begun to be served, and is not closed if it never does
+        # The task for a connection that was accepted last may not run yet. Cancelled before it runs, it would not close
+        # the connection.
+        await ticks(5)
         for server in servers:
             server.close()
         for task in script._tasks:

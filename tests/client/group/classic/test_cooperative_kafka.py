@@ -1,4 +1,4 @@
-"""Cooperative rebalancing on a real broker: who keeps what, who waits for whom, and what goes on meanwhile."""
+"""Cooperative rebalancing on a real broker: which partitions members keep, and that they read and commit meanwhile."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_members_give_up_only_what_others_need_and_nothing_has_two_readers
         assert three.assignment == (halves[0] - one.assignment) | (halves[1] - two.assignment)
         for tp in one.assignment:
             assert one.subscription[tp] is positions[tp], "given up and taken back"
-        # One by one: nothing is ever taken back, and each member was told of the end of each partition once.
+        # Each member's partitions only become fewer: none is given up and taken back.
         assert [len(held) for held in one.changed.history] == [0, 6, 3, 2]
         assert [len(held) for held in two.changed.history] == [0, 3, 2]
         await two.leave()
@@ -92,7 +92,7 @@ async def test_members_give_up_only_what_others_need_and_nothing_has_two_readers
 
 
 async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka: LocalKafka, topic: str) -> None:
-    """Pause zero: the JoinGroup of the one is parked, because another member does not come; it reads on."""
+    """A member whose JoinGroup is parked, because another member does not join, reads on without a pause."""
     stop = asyncio.Event()
     read: Counter[TopicPartition] = Counter()
 
@@ -125,7 +125,7 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
             late.poll()
             await slow.assigned(3)
             async with asyncio.timeout(20.0):
-                while not (mine := consumer.assignment()):  # the one hears of its share after the other
+                while not (mine := consumer.assignment()):  # each member hears of its share in its own time
                     await consumer._runtime.changed.wait(0.1)
             slow.may_join.clear()
             late.subscribe(topic)
@@ -174,7 +174,7 @@ async def test_a_revocation_waits_for_the_records_in_hand_while_the_rest_is_read
         blocked = {tp for tp, position in one.subscription.assigned.items() if position.blocked}
         assert len(blocked) == 3
         assert two.assignment == frozenset()
-        one.poll()  # what it held is done
+        one.poll()  # it has processed what it held
         await settled(one, two, counts=(3, 3))
         assert two.assignment == blocked
 
@@ -182,7 +182,7 @@ async def test_a_revocation_waits_for_the_records_in_hand_while_the_rest_is_read
 async def test_one_rolling_bounce_migrates_a_group_from_range_to_cooperative_sticky(
     kafka: LocalKafka, topic: str
 ) -> None:
-    """With the default (both) members stay eager, as in Java; each that comes back without range cooperates."""
+    """With the default (both assignors) members stay eager, as in Java. Members restarted without range cooperate."""
 
     def member(*strategy: str) -> CooperativeMember:
         return CooperativeMember(kafka.bootstrap, topic, partition_assignment_strategy=strategy)
@@ -268,7 +268,7 @@ async def _poll_until(consumer: Consumer, condition: Callable[[], bool]) -> None
 
 @pytest.mark.parametrize("restarts", ["leader", "follower"])
 async def test_a_static_member_that_restarts_disturbs_nobody(kafka: LocalKafka, topic: str, restarts: str) -> None:
-    """KIP-345, and for the leader KIP-814: it learns that it leads, keeps the assignment, and watches the topics."""
+    """KIP-345, and for the leader KIP-814: it learns that it leads, keeps the assignment, and follows the topics."""
 
     def member(name: str, *topics: str) -> CooperativeMember:
         return CooperativeMember(kafka.bootstrap, topic, *topics, group_instance_id=name)

@@ -90,7 +90,7 @@ async def test_a_first_join_takes_two_connections_and_waits_for_no_metadata() ->
 async def test_the_connection_for_offsets_and_heartbeats_is_there_when_the_group_is_complete() -> None:
     async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
         others = Park()
-        script.instead(JoinGroupRequest, ErrorCode.NONE, others)  # the first one is only told its name
+        script.instead(JoinGroupRequest, ErrorCode.NONE, others)  # the first JoinGroup only gets its member id
         member.poll()
         await script.until(lambda: len(script.of(ApiVersionsRequest)) == 3)
         [join] = {asked.connection for asked in script.asked if isinstance(asked.request, JoinGroupRequest)}
@@ -175,7 +175,7 @@ async def test_an_unknown_member_loses_its_partitions_and_joins_without_a_name()
         script.instead(HeartbeatRequest, ErrorCode.UNKNOWN_MEMBER_ID)
         await member.until(lambda: member.changed.history == [frozenset(), {T0, T1}, frozenset(), {T0, T1}])
         assert [join.member_id for join in script.of(JoinGroupRequest)] == ["", "m-1", "", "m-1"]
-        assert script.of(OffsetCommitRequest) == []  # others may have read on from there
+        assert script.of(OffsetCommitRequest) == []  # another member may have read on from there
 
 
 async def test_a_commit_that_meets_a_rebalance_makes_the_member_join_again() -> None:
@@ -212,7 +212,7 @@ async def test_commits_in_a_rebalance_and_outside_the_group_are_never_sent() -> 
 
 
 async def test_a_commit_is_not_repeated_for_a_generation_that_is_over() -> None:
-    """The group does not wait for ever for a commit that is still being tried when its member is to join again."""
+    """The group does not wait for ever for a commit that is still being retried when its member is to join again."""
     async with (
         scripted_group() as script,
         GroupMember(script.bootstrap, "g", "t", enable_auto_commit=False) as member,
@@ -225,7 +225,7 @@ async def test_a_commit_is_not_repeated_for_a_generation_that_is_over() -> None:
             member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
         )
         await script.until(lambda: len(script.of(OffsetCommitRequest)) == 1)
-        member.coordinator._last_commits.within(0.01)  # and not request_timeout_ms, in which it would be tried again
+        member.coordinator._last_commits.within(0.01)  # not request_timeout_ms, within which it would be retried
         member.subscribe("t", "u")
         await member.until(lambda: len(member.changed.history) == 4)
         assert member.coordinator.generation == 2
@@ -252,7 +252,7 @@ async def test_a_failed_auto_commit_is_tried_again_and_told_once(caplog: pytest.
         member.take(T0, 7)
         member.poll()
         await script.until(lambda: script.committed == {T0: 7})
-        assert len(script.of(OffsetCommitRequest)) == sent + 1  # what is stored is not committed again
+        assert len(script.of(OffsetCommitRequest)) == sent + 1  # offsets that are stored are not committed again
 
 
 async def test_a_leader_that_shall_keep_the_assignment_sends_none() -> None:
@@ -280,7 +280,7 @@ async def test_a_leader_that_shall_keep_the_assignment_sends_none() -> None:
         assert script.of(SyncGroupRequest)[0].assignments == []
 
 
-# Fatal
+# Fatal errors
 
 
 async def test_a_group_that_may_not_be_used_is_named() -> None:
@@ -431,7 +431,7 @@ def test_leaving_ends_in_time_without_any_broker() -> None:
             loop = asyncio.get_running_loop()
             start = loop.time()
             await member.leave(5.0)
-            assert loop.time() - start < 2.0  # it was never a member: there is nobody to tell
+            assert loop.time() - start < 2.0  # it was never a member: there is no LeaveGroup to send
             assert member.coordinator.error is None
 
     on_a_virtual_clock(story)

@@ -1,4 +1,4 @@
-"""Group membership against a real Kafka."""
+"""Membership in a classic group on a real Kafka: joining, commits, rebalances, static members, refusals."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_member_can_share_a_group_with_another_client(kafka: LocalKafka,
             await soon(loop.run_in_executor(None, other.poll, 0.1))
         async with GroupMember(kafka.bootstrap, topic, topic) as ours:
             ours.poll()
-            while len(other.assignment()) != 3 or len(ours.assignment) != 3:  # the other one leads
+            while len(other.assignment()) != 3 or len(ours.assignment) != 3:  # the other member leads
                 await soon(loop.run_in_executor(None, other.poll, 0.1))
             assert numbers([*other.assignment(), *ours.assignment]) == [0, 1, 2, 3, 4, 5]
             await soon(loop.run_in_executor(None, other.close))
@@ -118,7 +118,7 @@ async def test_new_partitions_are_assigned_without_the_user(kafka: LocalKafka, t
         add_partitions(kafka.bootstrap, topic, 8)
         async with asyncio.timeout(10):
             while len(member.metadata.cluster.topics[topic].partitions) != 8:
-                member.metadata.request_update()  # metadata_max_age_ms would do it
+                member.metadata.request_update()  # as metadata_max_age_ms would after a while
                 await member.metadata.changed.wait()
         await member.assigned(8)
 
@@ -220,7 +220,7 @@ async def test_a_rebalance_waits_for_the_batch_in_hand_and_commits_it(kafka: Loc
         blocked = one.subscription[zero]
         beats = 0
         async with asyncio.timeout(10):
-            while beats < 25:  # more than two session timeouts; who sends no heartbeats is out by then
+            while beats < 25:  # for more than two session timeouts: a member without heartbeats is out by then
                 beats += await one.coordinator.moved.wait(1.0)
         assert blocked.blocked
         assert len(one.assignment) == 6
@@ -320,7 +320,7 @@ async def test_a_static_member_that_restarts_keeps_its_partitions_without_a_reba
             assert again.coordinator.generation == leader.coordinator.generation == generation
 
 
-# What only the user can repair
+# Errors that only the application can repair
 
 
 async def test_members_without_a_common_assignor_are_told_so(kafka: LocalKafka, topic: str) -> None:

@@ -1,4 +1,4 @@
-"""A coordinator in trouble for half a minute of virtual time: what is asked meanwhile is counted, nothing is lost."""
+"""A coordinator in trouble for half a minute of virtual time: members send few requests meanwhile, and lose nothing."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ GROUP_APIS: tuple[type[Request[Any]], ...] = (
     OffsetFetchRequest,
 )
 TROUBLE_SECONDS = 30.0
-#: Of one member, whatever it asks for, in each single second; a Fetch every 0.5 s is among them.
+#: The most requests of one member, of any kind, in each single second; a Fetch every 0.5 s is among them.
 MOST_REQUESTS_PER_SECOND = 19
-#: The same for its attempts to connect to each of the brokers; the first second has the short pauses.
+#: The most attempts to connect to each of the brokers per second; in the first second the pauses are short.
 MOST_CONNECTS = {"first second": 12, "later": 4}
 
 
 def of_the_group(fault: Callable[[], Fault]) -> Callable[[Cluster], None]:
     def begin(cluster: Cluster) -> None:
         for api in GROUP_APIS:
-            may_be_unused(cluster.intercept(api, fault()))  # which of them it gets to is the machine's to say
+            may_be_unused(cluster.intercept(api, fault()))  # which of them are sent is up to the machine
 
     return begin
 
@@ -51,7 +51,7 @@ def unknown(cluster: Cluster) -> None:
 
 
 def dead(cluster: Cluster) -> None:
-    """FindCoordinator goes on naming a broker that is down, as it does until the cluster has noticed."""
+    """FindCoordinator goes on naming a broker that is down, as it does until the cluster has noticed that."""
     node = cluster.coordinator("g")
     cluster.take_down(node)
     cluster.move_coordinator("g", to=node)
@@ -77,7 +77,7 @@ TROUBLES: dict[str, Callable[[Cluster], None]] = {
 
 
 class User:
-    """Reads, and commits after each batch, whether that succeeds or not. Whatever else is raised fails the test."""
+    """Reads, and commits after each batch; a commit may fail. Any other error fails the test."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.consumer = Consumer(
@@ -155,7 +155,7 @@ def test_half_a_minute_of_trouble_is_calm_and_costs_nothing(trouble: str, joined
                     cluster.bring_up(node)
             cluster.heal()
             healed = loop.time()
-            # A JoinGroup without an answer is as good as parked, which may last for max_poll_interval_ms.
+            # A member cannot tell a lost JoinGroup from a parked one, which may last for max_poll_interval_ms.
             patience = 310.0 if trouble == "it is silent" and not joined else 60.0
             written.append(b"last")
             await asyncio.sleep(0.1)
@@ -178,7 +178,7 @@ def test_half_a_minute_of_trouble_is_calm_and_costs_nothing(trouble: str, joined
 def test_a_connection_that_breaks_in_the_middle_of_joining(
     kind: type[Request[Any]], fault: Callable[[], Fault]
 ) -> None:
-    """Also where the coordinator has done what it was asked: then it has a member more than it knows names for."""
+    """Also if the coordinator has carried out the request: then it has a member that no consumer knows the id of."""
 
     async def story(cluster: Cluster) -> None:
         loop = loop_of_now()

@@ -1,4 +1,4 @@
-"""Groups of a real Kafka whose members, or whose coordinator, are killed while records flow: nothing is lost."""
+"""Groups on a real Kafka whose members or coordinator are killed while records flow: no record is lost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_static_member_that_is_killed_and_restarted_gets_its_partitions_
 
 
 class Reader:
-    """A consumer in this process that commits after each batch; whatever a call raises fails the test."""
+    """A consumer in this process that commits after each batch; any error that a call raises fails the test."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.read: set[tuple[int, int]] = set()

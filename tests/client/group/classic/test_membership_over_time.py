@@ -1,4 +1,4 @@
-"""What time does to a membership, with the default options: minutes go by, in virtual time."""
+"""Timeouts of a membership, with the default options: sessions, poll intervals and parked joins in virtual time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...virtually import Asked, virtually
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BOTH = frozenset({T0, T1})
-#: Parts of a second for the network and the pauses between attempts.
+#: Fractions of a second for the network and the pauses between attempts.
 A_LITTLE = 2.0
 
 
@@ -85,7 +85,7 @@ def test_a_heartbeat_that_is_never_answered_does_not_cost_the_membership(options
 
 @pytest.mark.parametrize("call", ["getmany", "getone", "__anext__"])
 def test_the_poll_interval_begins_when_a_wait_for_records_is_cancelled(call: str) -> None:
-    """Who waits is polling, for however long. Who gave up waiting is not."""
+    """An application that waits in a call is polling, for however long. Once it gives up waiting, it is not."""
 
     async def story(cluster: Cluster) -> None:
         loop, told = loop_of_now(), Told()
@@ -106,7 +106,7 @@ def test_the_poll_interval_begins_when_a_wait_for_records_is_cancelled(call: str
 
 
 def test_who_does_not_poll_for_max_poll_interval_leaves_and_comes_back_with_the_next_getmany() -> None:
-    """It is told of the loss, has no assignment, cannot commit any more, and getmany() raises nothing for it."""
+    """Its listener hears of the loss; it has no assignment and cannot commit any more; getmany() raises nothing."""
 
     async def story(cluster: Cluster) -> None:
         loop, told = loop_of_now(), Told()
@@ -140,7 +140,7 @@ def test_who_does_not_poll_for_max_poll_interval_leaves_and_comes_back_with_the_
 
 
 def test_a_late_commit_fails_also_where_the_last_poll_found_nothing() -> None:
-    """The batch before that one was never committed: a commit() that does not raise would say that it is stored."""
+    """The batch before that poll was never committed: a commit() that raises nothing would say that it is stored."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"one")
@@ -199,7 +199,7 @@ def test_a_peer_that_takes_a_minute_over_its_batch_is_waited_for_with_one_join_g
             async with consumer_of(cluster) as quick:
                 waiting = loop.create_task(assigned(quick, 1))
                 began = loop.time()
-                await asyncio.sleep(60.0)  # with the batch in hand
+                await asyncio.sleep(60.0)  # while ``slow`` holds its batch
                 assert not waiting.done()
                 joins = [when for when, _ in asked.of(JoinGroupRequest)]
                 assert len(joins) == 2, "MEMBER_ID_REQUIRED, and the one that is parked"
@@ -212,7 +212,7 @@ def test_a_peer_that_takes_a_minute_over_its_batch_is_waited_for_with_one_join_g
 
 
 def test_heartbeats_go_on_while_a_batch_is_in_hand_and_stop_while_the_join_is_parked() -> None:
-    """A member that is busy for twice its session is not evicted, and one that is parked asks for nothing."""
+    """A member that is busy for twice its session is not evicted, and a member whose join is parked sends nothing."""
 
     async def story(cluster: Cluster) -> None:
         loop = loop_of_now()
@@ -270,9 +270,10 @@ def test_a_sync_group_without_an_answer_is_given_up_after_the_request_timeout() 
 
 @pytest.mark.parametrize("seconds", [25, 35, 42])
 def test_a_coordinator_that_is_silent_for_most_of_a_session_is_looked_up_anew_and_costs_nothing(seconds: int) -> None:
-    """No LeaveGroup, no new generation, and the records go on; only the coordinator may say that it is over.
+    """No LeaveGroup, no new generation, and records keep coming; only the coordinator may end the membership.
 
-    The first heartbeat is waited for until 31 s of the session's 45 are over, the second until 41, and so on.
+    The member waits for the first heartbeat's answer until 31 s of the session's 45 are over, for the second's until
+    41 s, and so on.
     """
 
     async def story(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Groups in which aiokc meets the other clients, on a real broker: each leads for a while, and nothing goes unread."""
+"""Groups of aiokc and other clients on a real broker: each client leads for a while, and no record goes unread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTITIONS = 12
 
 
 class MixedGroup:
-    """One group on one topic, and what its members see."""
+    """One group on one topic, and what its members read."""
 
     def __init__(self, kafka: LocalKafka, topic: str, strategy: str) -> None:
         self.witness = Historian()
@@ -32,7 +32,7 @@ class MixedGroup:
         self._partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
 
     def joins(self, name: str, kind: type[Member]) -> None:
-        """It joins; all share the partitions evenly, and read what is written from now on."""
+        """The member joins; all members share the partitions evenly, and read what is written from now on."""
         self.witness.forget()
         member = kind(name, self._kafka.bootstrap, self._topic, self._topic, self.witness, self._strategy)
         self._members[name] = member
@@ -55,7 +55,7 @@ class MixedGroup:
         self.witness.until_read(values)
 
     def _assert_nothing_needless(self) -> None:
-        """Who gave something up had to, and who got something keeps it: no partition went and came back."""
+        """Members gave up only partitions that they had to, and keep what they got: no partition went and came back."""
         for name, history in self.witness.history.items():
             for earlier, later in pairwise(history):
                 grows = len(history[-1]) > len(history[0])
@@ -87,10 +87,10 @@ def group(kafka: LocalKafka, topic_name: str, request: pytest.FixtureRequest) ->
 )
 def test_all_clients_share_what_there_is_whoever_leads(group: MixedGroup, others: list[type[Member]]) -> None:
     names = {kind: kind.__name__.removesuffix("Member").lower() for kind in others}
-    group.joins("ours", OurMember)  # the first one leads
+    group.joins("ours", OurMember)  # the first member leads
     for kind in others:
         group.joins(names[kind], kind)
-    group.leaves("ours")  # now one of the others does
+    group.leaves("ours")  # now another client leads
     for kind in others[1:]:
         group.leaves(names[kind])
     group.joins("ours-2", OurMember)

@@ -1,4 +1,4 @@
-"""Assignors of the user's own: what they are told, what they tell, and what becomes of their errors."""
+"""The application's own assignors: what they are called with, what they return, and what becomes of their errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS = [TopicPartition(TOPIC, number) for number in range(6)]
 
 
 class ByWeight(Assignor):
-    """Gives each member as many partitions as it weighs; the first member that has said so gets the rest."""
+    """Gives each member as many partitions as its user data says; the heaviest member gets all that are left."""
 
     name = "by-weight"
 
@@ -91,7 +91,7 @@ async def test_members_agree_on_what_all_of_them_offer() -> None:
 
 
 class Broken(ByWeight):
-    """Fails wherever it is told to."""
+    """Fails in the method that the test names."""
 
     name = "broken"
 
@@ -120,7 +120,7 @@ class Broken(ByWeight):
 async def test_an_assignor_that_raises_ends_the_membership_and_is_named(
     where: str, partitions: int, kind: type[BaseException]
 ) -> None:
-    """On the loop, and in a thread where the group is large."""
+    """The assignor runs on the loop, or in a thread if the group is large."""
     async with Cluster(topics={TOPIC: partitions}) as cluster, member(cluster, Broken(where, kind)) as one:
         error = await one.failed()
         assert isinstance(error, AssignmentFailed)
@@ -130,7 +130,7 @@ async def test_an_assignor_that_raises_ends_the_membership_and_is_named(
 
 
 class Wordy(ByWeight):
-    """Takes a str for bytes, here or there."""
+    """Returns a str in place of bytes, where the test says."""
 
     name = "wordy"
 
@@ -165,7 +165,7 @@ async def test_what_on_assignment_raises_is_raised_once_and_the_member_goes_on(k
 
 
 class Answering(Assignor):
-    """Answers what the test says."""
+    """Returns the assignment that the test gives."""
 
     name = "answering"
 
@@ -213,7 +213,7 @@ async def test_a_partition_has_one_owner() -> None:
 
 
 class Shuffling(ByWeight):
-    """Says that it cooperates, and takes from the hands of the one what it gives to the other."""
+    """Says that it is cooperative, and gives one member partitions that another member still reads."""
 
     name = "shuffling"
 
@@ -276,7 +276,7 @@ async def test_range_gives_members_partitions_with_a_replica_in_their_rack() -> 
 
 
 async def test_a_group_that_is_full_says_so_and_its_members_stay() -> None:
-    """KIP-389."""
+    """KIP-389 (group.max.size)."""
     async with (
         Cluster(topics={TOPIC: 6}, group_max_size=1) as cluster,
         member(cluster, "range") as one,
@@ -292,7 +292,7 @@ async def test_a_group_that_is_full_says_so_and_its_members_stay() -> None:
 
 
 class Slow(Assignor):
-    """Takes its time, and notes how many calls of it there are at once."""
+    """Takes its time, and notes the number of calls that run at once."""
 
     name = "slow"
 
@@ -323,7 +323,7 @@ async def test_an_assignor_is_called_once_at_a_time_also_where_its_answer_is_not
 
 
 async def test_a_member_that_has_failed_has_left_its_group_when_stop_returns() -> None:
-    """Its LeaveGroup goes out with the failure. Who starts anew would wait for the session of a ghost else."""
+    """Its LeaveGroup goes out with the failure. Else a restarted member would wait for the old one's session to end."""
     async with Cluster(topics={TOPIC: 6}) as cluster:
         late = cluster.intercept(ApiKey.LEAVE_GROUP, delay(0.3))
         with pytest.raises(AssignmentFailed, match="no idea in assign"):

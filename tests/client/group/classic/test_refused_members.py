@@ -1,4 +1,4 @@
-"""A coordinator that refuses a member: the user hears of it once, and what he asks for next is another attempt."""
+"""A coordinator that refuses a member: the application gets the error once, and its next call is another attempt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reader(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
 
 @pytest.mark.parametrize("api", [FindCoordinatorRequest, JoinGroupRequest, SyncGroupRequest, HeartbeatRequest])
 def test_an_error_of_the_group_is_raised_once_and_the_next_call_goes_on(api: type[Request[Any]]) -> None:
-    """Java's poll() raises what the lookup or the heartbeats met, and forgets it: permissions come late."""
+    """As in Java, whose poll() raises the error of a lookup or heartbeat once: a permission may be granted later."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"0")
@@ -61,7 +61,7 @@ def test_an_error_of_the_group_is_raised_once_and_the_next_call_goes_on(api: typ
 
 
 def test_a_lookup_that_is_refused_to_a_heartbeat_ends_the_membership() -> None:
-    """The coordinator has moved, and meanwhile this principal may not hear of the group any more."""
+    """The coordinator has moved, and meanwhile this principal has lost its permission for the group."""
 
     async def story(cluster: Cluster) -> None:
         told: list[str] = []
@@ -89,7 +89,7 @@ def test_a_lookup_that_is_refused_to_a_heartbeat_ends_the_membership() -> None:
 
 
 def test_a_place_that_becomes_free_is_taken_by_the_next_call() -> None:
-    """KIP-389."""
+    """KIP-389 (group.max.size)."""
 
     async def story(cluster: Cluster) -> None:
         first = reader(cluster)
@@ -140,7 +140,7 @@ def test_a_user_who_does_not_give_up_asks_in_growing_intervals(api: type[Request
 
 
 def test_what_a_group_refused_is_no_matter_to_a_manual_assignment() -> None:
-    """An offset that the group won't hear of from a member, it takes from somebody without a name."""
+    """The coordinator refuses this consumer as a member, but takes offsets from a consumer outside the group."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"0")
@@ -185,7 +185,7 @@ def test_a_failure_after_unsubscribe_is_no_matter_to_a_manual_assignment() -> No
 
 
 def test_an_assignment_of_topics_that_were_not_asked_for_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    """A defect of the leader's: the member joins again and again, and its operators must get to know."""
+    """A defect of the group leader: the member joins again and again, and its operators must hear of it."""
 
     async def story(cluster: Cluster) -> None:
         wrong = write_assignment(Assignment((TopicPartition("other", 0),)))

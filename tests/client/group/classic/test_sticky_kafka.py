@@ -115,7 +115,7 @@ async def test_in_a_group_with_other_clients_everybody_keeps_what_he_has(
         join(one, topic)
         await one.assigned(6)
         async with other_member(kafka, topic):
-            # We lead, and read what the other client says that it held.
+            # Our member leads, and reads what the other client claims.
             half = await one.assigned(3)
             join(two, topic)
             await settled(one, two, counts=(2, 2))
@@ -124,7 +124,7 @@ async def test_in_a_group_with_other_clients_everybody_keeps_what_he_has(
             await two.leave()
             assert await one.assigned(3) > third
             await one.leave()
-            # It leads, being the only member left, and reads what we say.
+            # The other client leads, as the only member left, and reads what our member claims.
             join(three, topic)
             half = await three.assigned(3)
             join(four, topic)
