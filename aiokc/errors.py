@@ -52,8 +52,8 @@ class KafkaError(Exception):
 
     retriable: bool = False
 
-    # Exceptions are pickled and copied by calling their class with ``args``. Here ``args`` is the finished text, not the
-    # arguments of the class: such a call would fail, or would build the text twice.
+    # Exceptions are pickled and copied by calling their class with ``args``. Here ``args`` is the finished text, not
+    # the arguments of the class: such a call would fail, or would build the text twice.
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.args, vars(self))
