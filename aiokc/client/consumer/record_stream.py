@@ -48,7 +48,7 @@ class RecordStream:
         """Open the stream: a poll has just handed out a record of ``tp``; those behind it may follow without one."""
         buffer, position = self._runtime.collector.buffer.of(tp), self._runtime.subscription[tp]
         if buffer is None or not buffer.ready or buffer.ready[-1].leader_epoch not in (None, position.leader_epoch):
-            return  # Where the leader epoch changes, each record takes a poll: positions have their last record's epoch.
+            return  # Where the leader epoch changes, each record takes a poll: a position has its last record's epoch.
         self._open, self._count, self._counted = (buffer, position), 0, 0
         # Events after this moment end the stream, also those before its first record is asked for.
         happened = self._runtime.changed.notified, self._runtime.subscription.touches

@@ -307,7 +307,7 @@ class ConsumerRuntime:
     # Polling
 
     def polling_begins(self, only: frozenset[TopicPartition] | None) -> None:
-        """A call for records begins: records that were held are processed. Call ``polling_ends``, unless this raises."""
+        """A call for records begins: records that were held are processed. Call ``polling_ends`` unless this raises."""
         self.check(only)
         self.subscription.mark_processed()
         self.polls.begins()
