@@ -44,8 +44,8 @@ NO_CLAIM: Final = Claim()
 class MemberSubscription:
     """What one member told the group when it joined (Kafka's ConsumerProtocolSubscription).
 
-    ``owned`` are the partitions that a cooperative member still reads, and ``generation_id`` is the generation in which
-    they were assigned to it (KIP-792; -1: unknown). If two members claim one partition, the newer generation is right.
+    ``owned`` are the partitions that a cooperative member still reads, and ``generation_id`` is the generation of its
+    last assignment (KIP-792; -1: unknown). If two members claim one partition, the newer generation is right.
     ``rack_id`` is the member's ``client_rack`` (KIP-881).
     """
 

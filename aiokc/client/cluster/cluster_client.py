@@ -103,7 +103,7 @@ class ClusterClient:
             if was_stopped and isinstance(error, KafkaError):
                 raise ConsumerClosed("stopped before it had started") from error
             if self.background.error is not None and isinstance(error, KafkaError):
-                raise self.background.error from None  # the cause; ``error`` would say "closed", its consequence
+                raise self.background.error from None  # the cause; `error` only says "closed", which came of it
             raise
         finally:
             self._begun.set()

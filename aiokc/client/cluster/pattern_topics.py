@@ -35,7 +35,7 @@ class PatternTopics:
         self._interest.set(() if self._subscription.pattern is None else None)
 
     async def run(self) -> None:
-        """Match in a loop, whenever there are news."""
+        """Match in a loop, whenever the pattern or the snapshot is new."""
         while True:
             if not await self._look():
                 await self.wake.wait()

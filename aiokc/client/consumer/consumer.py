@@ -125,8 +125,8 @@ class Consumer(Generic[K, V]):
         UsageError in another event loop than that of start().
 
         stop() does not commit what the last call returned: it is called on success, on failure and by other tasks, and
-        only the application knows whether that batch is processed. Call commit() first, or use ``async with``, which
-        commits that batch too when its block ends without an exception.
+        only the application knows whether that batch is processed. Call commit() first, or use ``async with``: a block
+        that ends without an exception has processed its last batch.
 
         ``leave`` says whether the member tells the group at once that it leaves (KIP-1092). With None, only a dynamic
         member does.

@@ -38,7 +38,7 @@ from .health import PollRecord, health, metrics
 
 
 class ConsumerRuntime:
-    """Everything that a Consumer does, behind its public calls; arguments are checked already, times are in seconds.
+    """Everything that a Consumer does, behind its public calls. Timeouts are in seconds.
 
     ``changed`` is notified whenever a waiting getmany() should look again.
     """

@@ -146,8 +146,8 @@ class Fetcher:
     async def close_sessions(self) -> None:
         """Tell the brokers to close this consumer's fetch sessions (KIP-227). Takes 0.5 s at most, and raises nothing.
 
-        A broker has room for few sessions: one that is left open takes the place of another client's until the broker
-        evicts it. Brokers without a connection that is ready are left out.
+        A broker keeps a limited number of sessions: one that is left open takes another client's place until the broker
+        evicts it. Brokers to which no connection is ready are left out.
         """
         with anyio.move_on_after(_CLOSE_SECONDS):
             async with anyio.create_task_group() as tasks:
