@@ -1,4 +1,4 @@
-"""aiokc: an asyncio-native Kafka consumer. What is not here, in aiokc.errors or in aiokc.testing is internal."""
+"""aiokc: an asyncio-native Kafka consumer. Names that are not here, in aiokc.errors or aiokc.testing are internal."""
 
 from __future__ import annotations
 

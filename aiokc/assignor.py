@@ -1,8 +1,8 @@
-"""Assignors of one's own: what they get to know about a group, and what they answer.
+"""The interface for an application's own partition assignor: the group that it is given, the assignment it returns.
 
-The members of a group agree on one assignor by its name; the group's leader runs it. ``range``, ``roundrobin``,
-``sticky`` and ``cooperative-sticky`` are there already (the same as Java's), and whatever has the methods of Assignor
-can stand beside their names in ``partition_assignment_strategy``.
+The members of a group agree on one assignor by its name, and the group leader runs it (Java's
+ConsumerPartitionAssignor). aiokc brings ``range``, ``roundrobin``, ``sticky`` and ``cooperative-sticky``, the same as
+Java's. Any object with the methods of Assignor can stand beside their names in ``partition_assignment_strategy``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from .types import TopicPartition
 
 
 class RebalanceProtocol(IntEnum):
-    """How members rebalance (KIP-429): EAGER ones give up everything first, COOPERATIVE ones only what they must."""
+    """How members rebalance (KIP-429).
+
+    With EAGER a member gives up all its partitions before it joins. With COOPERATIVE it gives up only those that the
+    new assignment does not leave to it.
+    """
 
     EAGER = 0
     COOPERATIVE = 1
@@ -27,7 +31,7 @@ EAGER_ONLY: Final = frozenset({RebalanceProtocol.EAGER})
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member was assigned last, and in which generation of the group (-1: in none that it knows)."""
+    """What a member tells the assignor that it owns: its last assignment, and the generation of that (-1: unknown)."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation_id: int = -1
@@ -40,8 +44,9 @@ NO_CLAIM: Final = Claim()
 class MemberSubscription:
     """What one member told the group when it joined (Kafka's ConsumerProtocolSubscription).
 
-    ``owned`` is what a cooperative member still reads, and ``generation_id`` since when it may (-1: unknown): two
-    members can claim one partition, and the newer generation is right. ``rack_id`` is its ``client_rack``.
+    ``owned`` are the partitions that a cooperative member still reads, and ``generation_id`` is the generation of its
+    last assignment (KIP-792; -1: unknown). If two members claim one partition, the newer generation is right.
+    ``rack_id`` is the member's ``client_rack`` (KIP-881).
     """
 
     topics: frozenset[str]
@@ -56,8 +61,9 @@ class MemberSubscription:
 class Group:
     """A group as its leader sees it.
 
-    ``partition_counts`` has the topics of all members that exist. ``racks`` names the racks of each partition's
-    replicas; it is empty where no member has a rack.
+    ``partition_counts`` has the number of partitions of each topic that a member subscribes to and that exists.
+    ``members`` are the subscriptions by member id. ``racks`` has the racks of each partition's replicas; it is empty
+    where no member has a rack.
     """
 
     partition_counts: Mapping[str, int]
@@ -67,7 +73,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What one member gets: partitions, and whatever else the assignor has to tell it."""
+    """What one member gets: its partitions, and ``user_data`` for its assignor's ``on_assignment``."""
 
     partitions: tuple[TopicPartition, ...] = ()
     user_data: bytes | None = None
@@ -75,43 +81,44 @@ class Assignment:
 
 @runtime_checkable
 class Assignor(Protocol):
-    """How a group decides who reads what. Derive from this to have the defaults.
+    """Decides which member of a group reads which partitions. Derive from this class to have the defaults.
 
-    Only ``name`` and ``assign`` are a must. ``user_data`` and ``on_assignment`` run on the event loop, in every member
-    and with each rebalance; ``assign`` runs in the leader alone, once at a time, in a worker thread where the group is
-    large. What ``user_data`` or ``assign`` raises, and an assignment that breaks the rules below, ends the membership
-    with AssignmentFailed. What ``on_assignment`` raises does not: the consumer's next call raises it as
+    Only ``name`` and ``assign`` are required. Every member calls ``user_data`` and ``on_assignment`` on its event loop,
+    in each rebalance. Only the group leader calls ``assign``: one call at a time, in a worker thread where the group is
+    large. An exception of ``user_data`` or ``assign``, or an assignment that breaks the rules below, ends the
+    membership with AssignmentFailed. An exception of ``on_assignment`` does not end it: the consumer's next call raises
     AssignmentFailed.
     """
 
     @property
     def name(self) -> str:
-        """What the members agree on it by. All members that offer this name must mean the same."""
+        """The name by which the members agree on it. All members that offer a name must mean the same assignor."""
         ...
 
     @property
     def protocols(self) -> frozenset[RebalanceProtocol]:
-        """The ways to rebalance that ``assign`` is right for. Default: EAGER.
+        """The rebalance protocols that ``assign`` supports. Default: EAGER.
 
         A member uses the newest one that all its assignors have in common, as in Java.
         """
         return EAGER_ONLY
 
     def user_data(self, topics: frozenset[str], last: Claim) -> bytes | None:
-        """Return what the leader finds as ``MemberSubscription.user_data`` of this member. Default: None.
+        """Return what the group leader gets as ``MemberSubscription.user_data`` of this member. Default: None.
 
-        ``topics`` is what it subscribes to, ``last`` its newest assignment.
+        ``topics`` are those that this member subscribes to, ``last`` is its newest assignment.
         """
         return None
 
     def assign(self, group: Group) -> Mapping[str, Assignment | Iterable[TopicPartition]]:
-        """Return the partitions of each member, by member id; one that is left out gets none.
+        """Return the partitions of each member, by member id; a member that is left out gets none.
 
-        Each partition goes to one member at most, and only to one that subscribes to its topic. With COOPERATIVE, what
-        a member owns goes to it or to nobody: it gives up what it does not get, and the next round hands that on.
+        Each partition goes to one member at most, and only to one that subscribes to its topic. With COOPERATIVE, a
+        partition that a member owns goes to that member or to none: the member gives up what it does not get, and the
+        next rebalance assigns that to another one.
         """
         ...
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
-        """This member has got ``assignment``, in ``generation_id``. Default: nothing happens."""
+        """Called when this member has got ``assignment``, in ``generation_id``. Default: does nothing."""
         return None

@@ -1,4 +1,4 @@
-"""The consumer's options: Kafka's names in snake_case, Java's defaults, checked once."""
+"""The options of Client and Consumer: Kafka's names in snake_case, Java's defaults, checked when a config is made."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .assignor import Assignor
 from .errors import ConfigError
 from .interceptor import ConsumerInterceptor
 
-#: "earliest", "latest", "none", or "by_duration:" and how far back, as ISO 8601 writes it ("by_duration:P1DT12H").
+#: "earliest", "latest", "none", or "by_duration:" and an ISO 8601 duration, "by_duration:P1DT12H" (KIP-1106).
 OffsetResetPolicy: TypeAlias = str
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
-#: ``await resolve(host, port)`` returns the addresses to try, in order, for a host that a broker advertises.
+#: ``await resolve(host, port)`` returns the addresses to try, in order, for a bootstrap server or an advertised host.
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[tuple[str, int]]]]
 
 _DEFAULT_PORT: Final = 9092
-_BESIDE_RECORDS: Final = 16 << 20  # what an answer may hold beside records
+_BESIDE_RECORDS: Final = 16 << 20  # bytes that a response may hold beside records
 
 
 class ClientOptions(TypedDict, total=False):
@@ -73,22 +73,25 @@ class ConsumerOptions(ClientOptions, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """What every connection to a cluster needs. Times in milliseconds, sizes in bytes; defaults are Java's.
+    """The options of every connection to a cluster. Times in milliseconds, sizes in bytes; defaults are Java's.
+
+    Options that are not listed here mean what Kafka's option of the same name means. Making a config raises ConfigError
+    for a value of a wrong type or out of range, and for values that contradict each other.
 
     bootstrap_servers      "host:port,host:port" or a list of "host:port" (port 9092 where none is given)
-    client_id              the name that brokers log, and count quotas by (None: "aiokc"; of a Consumer in a group
-                           "consumer-{group_id}-{n}", with a number for each in this process, or, of a static member,
-                           its group_instance_id)
-    request_timeout_ms     how long one answer may take
+    client_id              the name that brokers write to their logs and count quotas by. None: "aiokc"; for a Consumer
+                           in a group "consumer-{group_id}-{n}", where n numbers the consumers of this process, and for
+                           a static member "consumer-{group_id}-{group_instance_id}"
+    request_timeout_ms     how long the response to one request may take
     default_api_timeout_ms how long one call of the public API may take, retries included
-    resolve                async (host, port) -> [(host, port), ...]: takes the place of DNS for every address. What it
-                           raises, and an empty list, is a failed attempt to connect, and tried again; anything else
-                           that it returns raises ConfigError, from start() or in the place of records
-    fetch_buffer_bytes     the most that fetched records may occupy, frames in flight included
-    max_response_bytes     the longest response frame that is accepted (0: 16 MiB more than the larger one of
+    resolve                async (host, port) -> [(host, port), ...]: replaces DNS for every address. An exception of
+                           it, or an empty list, counts as a failed attempt to connect, and the client tries again; any
+                           other wrong result raises ConfigError, from start() or in the place of records
+    fetch_buffer_bytes     the most memory that fetched records may occupy, frames in flight included
+    max_response_bytes     the longest response frame that the client accepts (0: 16 MiB more than the larger one of
                            fetch_max_bytes and max_decompressed_batch_bytes)
-    max_decompressed_batch_bytes   the longest that one record batch may decompress to
-    client_rack            the rack that this client is in, as the brokers' broker.rack names it
+    max_decompressed_batch_bytes   the most bytes that one record batch may decompress to
+    client_rack            the rack that this client is in, as the brokers' broker.rack names it (KIP-392)
     """
 
     bootstrap_servers: str | Sequence[str] = "localhost:9092"
@@ -141,9 +144,10 @@ class ClientConfig:
 
     @property
     def longest_response_bytes(self) -> int:
-        """The longest response frame that is accepted.
+        """The longest response frame that the client accepts, in bytes.
 
-        A broker sends the first batch whole, whatever a Fetch asks for (KIP-74): one that may be read must get through.
+        A broker sends the first batch whole, whatever limit a Fetch names (KIP-74). So the limit must let every batch
+        through that the client may decompress.
         """
         longest_records = max(self.fetch_max_bytes, self.max_decompressed_batch_bytes)
         return self.max_response_bytes or longest_records + _BESIDE_RECORDS
@@ -151,19 +155,21 @@ class ClientConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
-    """What a Consumer needs beyond its connections. Times in milliseconds; defaults are Java's.
+    """The options of a Consumer: those of ClientConfig and these. Times in milliseconds; defaults are Java's.
 
     group_id               None: no group; the consumer then reads all partitions of the topics it subscribes to
     group_instance_id      makes the member static (KIP-345)
     partition_assignment_strategy   names of assignors, the preferred one first: "range", "roundrobin", "sticky",
                            "cooperative-sticky", and assignors of your own (aiokc.Assignor)
-    max_poll_records       the most records that one getmany() returns
+    max_poll_records       the most records that one getmany() returns, where the call does not say it
     enable_auto_commit     commit, every auto_commit_interval_ms, what *earlier* calls returned
-    auto_offset_reset      where to start without a committed offset: "earliest", "latest", "by_duration:PT1H" (at what
-                           is at most so old: days, hours, minutes, seconds as in ISO 8601), or "none" (an error)
-    offset_out_of_range_reset   where to go on when the position is not in the log any more (None: auto_offset_reset)
-    exclude_internal_topics   a pattern matches no topic that Kafka keeps for itself
-    interceptors           who sees records on their way to the user, and commits, in this order
+    auto_offset_reset      where to start without a committed offset: "earliest", "latest", "by_duration:PT1H" (at the
+                           first record that is at most so old; days, hours, minutes and seconds as in ISO 8601;
+                           KIP-1106), or "none" (getmany() raises NoOffsetForPartition)
+    offset_out_of_range_reset   where to go on when the log does not hold the position any more, with the same values
+                           (None: auto_offset_reset)
+    exclude_internal_topics   whether a pattern leaves out the topics that Kafka keeps for itself
+    interceptors           ConsumerInterceptors, called in this order with the records of each call and with each commit
     """
 
     group_id: str | None = None
@@ -270,7 +276,7 @@ def _parse_address(entry: str) -> tuple[str, int]:
 def configured(cls: type[Config], config: Config | None, options: dict[str, Any]) -> Config:
     """Return ``config`` with ``options`` in place of its own, all checked.
 
-    Raises ConfigError, with the nearest known name, for an option that there is not.
+    Raises ConfigError for an unknown option, with the nearest known name.
     """
     if config is not None and not isinstance(config, cls):
         raise ConfigError(
@@ -285,9 +291,9 @@ def configured(cls: type[Config], config: Config | None, options: dict[str, Any]
 
 
 def named(config: ConsumerConfig) -> ConsumerConfig:
-    """Return ``config`` with a client_id like Java's where a member of a group was given none.
+    """Return ``config`` with a client_id like Java's, if it has a group_id and no client_id.
 
-    Quotas are by client id, so that one name for all would have groups that know nothing of each other share theirs.
+    Brokers count quotas by client id: with one name for all, unrelated groups would share one quota.
     """
     if config.client_id is not None or config.group_id is None:
         return config
@@ -314,7 +320,7 @@ def _suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-# The annotation of a field, as text, to what an option of it may be.
+# For the annotation of a field, as text: the types that a value of it may have.
 _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "int": (int,),
     "bool": (bool,),
@@ -328,7 +334,7 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "IsolationLevel": (str,),
 }
 
-# The same to what it is called in messages, where that is not what it is called here.
+# For an annotation: its name in error messages, where that differs from the annotation.
 _CALLED: Final[dict[str, str]] = {
     "str | Sequence[str]": "a string, or a list of strings",
     "Sequence[str | Assignor]": "a list of names and aiokc.Assignor objects",
@@ -338,7 +344,7 @@ _CALLED: Final[dict[str, str]] = {
     "IsolationLevel": "str",
 }
 
-# The same to what an item of a list of it may be, and what that is called.
+# For the annotation of a list: the types that an item may have, and their name in error messages.
 _ITEMS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "Sequence[str | Assignor]": ((str, Assignor), "names and aiokc.Assignor objects"),
     "Sequence[ConsumerInterceptor]": ((ConsumerInterceptor,), "aiokc.ConsumerInterceptor objects"),

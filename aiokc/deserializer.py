@@ -1,4 +1,4 @@
-"""Deserializers: what turns the bytes of keys and values into the user's own objects."""
+"""The types of deserializers: code of the application that turns the bytes of keys and values into objects."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Deserializer(Protocol[T_co]):
-    """A deserializer that is told where the bytes come from, as Kafka's own are (KIP-336)."""
+    """A deserializer that is given the topic and the headers with the bytes, as Kafka's own are (KIP-336)."""
 
     def deserialize(self, topic: str, headers: Headers, data: bytes, /) -> T_co:
-        """Return what ``data`` means; it is never None. It may be ``async def``; see AsyncDeserializer."""
+        """Return the object for ``data``, which is never None. It may be ``async def``; see AsyncDeserializer.
+
+        getmany() and the other calls raise DeserializationFailed for an exception of this method.
+        """
 
 
 class AsyncDeserializer(Generic[T_co]):
-    """Tells a checker of types that the deserializer is to be awaited; a consumer sees that without it as well.
+    """Tells a type checker that the deserializer is async. At run time a consumer finds that out without it as well.
 
-    Else the checker takes the coroutine for the value, since it can't tell a function that gives T after an await from
-    one that gives an awaitable. ``wrapped`` is an async function of the bytes, or has an async ``deserialize``.
+    Without it the checker takes the coroutine for the value: it can't tell an async function that returns T from a
+    function that returns an awaitable. ``wrapped`` is an async function of the bytes, or has an async ``deserialize``.
     """
 
     def __init__(self, wrapped: Callable[[bytes], Awaitable[T_co]] | Deserializer[Awaitable[T_co]]) -> None:
         self.wrapped = wrapped
 
 
-#: What key_deserializer and value_deserializer may be: a function of the bytes is the simplest one.
+#: What key_deserializer and value_deserializer may be. The simplest one is a function of the bytes.
 AnyDeserializer: TypeAlias = Callable[[bytes], T] | Deserializer[T] | AsyncDeserializer[T]

@@ -1,4 +1,4 @@
-"""The error codes of Kafka's protocol, by their upstream names (org.apache.kafka.common.protocol.Errors)."""
+"""The error codes of Kafka's protocol under their upstream names (org.apache.kafka.common.protocol.Errors)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code of a response. ``retriable`` as in Kafka's own RetriableException."""
+    """An error code of a response. ``retriable``: whether Java's exception for it is a RetriableException."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -150,12 +150,12 @@ class ErrorCode(IntEnum):
 
 
 def error_code(code: int) -> int:
-    """Return the ErrorCode of ``code``, or ``code`` itself where a newer broker sent one unknown here."""
+    """Return the ErrorCode of ``code``, or ``code`` itself where this version of aiokc does not know it."""
     return _BY_VALUE.get(code, code)
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, with the number where it has none here."""
+    """Return Kafka's name of an error code, or "error code" and the number where aiokc does not know it."""
     known = _BY_VALUE.get(code)
     return known.name if known is not None else f"error code {code}"
 

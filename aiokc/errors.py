@@ -1,8 +1,8 @@
-"""Everything that aiokc raises on purpose.
+"""The exceptions of aiokc: everything that it raises on purpose.
 
     KafkaError
     ├── ConfigError (ValueError)            an option is unknown, of a wrong type or out of range
-    ├── UsageError (RuntimeError)           the call does not fit the state that the consumer is in
+    ├── UsageError (RuntimeError)           the call is not allowed in the consumer's present state
     │   ├── ConsumerClosed                  the consumer was stopped, or never started
     │   └── ConcurrentCall                  another task is inside getmany, getone or the iterator
     ├── ConnectionFailed (ConnectionError)  no connection could be made, or it broke; retriable
@@ -13,19 +13,19 @@
     ├── UnsupportedVersion                  client and broker share no version of an API
     ├── MalformedResponse                   bytes from the network that are not Kafka's protocol
     ├── RecordError                         something is wrong with the bytes stored in one partition
-    │   ├── CorruptRecord                   CRC or structure of a record batch does not hold
-    │   ├── RecordTooLarge                  decompresses to more than the configured limit
+    │   ├── CorruptRecord                   a record batch has a wrong CRC or a broken structure
+    │   ├── RecordTooLarge                  a record batch decompresses to more than the configured limit
     │   ├── UnsupportedCodec                the codec's package is missing, or the codec is unknown
-    │   └── DeserializationFailed           the user's deserializer raised; .record is the record as it was stored
+    │   └── DeserializationFailed           a deserializer raised; .record is the record as it is stored
     ├── NoOffsetForPartition                no committed offset, and auto_offset_reset is "none"
-    ├── AssignmentFailed                    an assignor returned something that is no assignment
+    ├── AssignmentFailed                    an assignor raised, or returned something that is no valid assignment
     └── BrokerError                         an error code of the protocol; .code, .retriable
-        ├── OffsetOutOfRange                the position does not exist in the log (any more)
-        │   └── LogTruncated                the log lost, or exchanged, records that were read already
-        ├── CommitFailed                    the group has moved on; this member's offsets were not stored
-        ├── RebalanceInProgress             the group is assigning anew; go on polling, then commit again
+        ├── OffsetOutOfRange                the log does not hold the position (any more)
+        │   └── LogTruncated                the log lost, or replaced, records that were read already
+        ├── CommitFailed                    the group has gone on without this member; its offsets were not stored
+        ├── RebalanceInProgress             the group is rebalancing; go on polling, then commit again
         ├── MemberFenced                    another member took over this group_instance_id
-        ├── AuthorizationFailed             topic or group is not allowed to this principal
+        ├── AuthorizationFailed             the principal has no permission for the topic, group or cluster
         └── UnknownTopic                    the cluster has no such topic or partition
 
 ``retriable`` is true where the same call may succeed later without any change by the caller.
@@ -44,16 +44,16 @@ E = TypeVar("E", bound=BaseException)
 
 
 class KafkaError(Exception):
-    """Base of everything that aiokc raises on purpose.
+    """Base class of everything that aiokc raises on purpose.
 
-    Pickled, copied or deep-copied, each has the same text, args and fields. Copies have the same cause, too; a pickled
-    one has none, as with all of Python's exceptions.
+    A pickled, copied or deep-copied error has the same text, args and fields. A copy has the same cause, too; a pickled
+    error has none, as with all exceptions in Python.
     """
 
     retriable: bool = False
 
-    # An exception's own way is to call its class with ``args``. Here those are the finished text, and not what a class
-    # is called with: the call fails, or finishes the text twice.
+    # Exceptions are pickled and copied by calling their class with ``args``. Here ``args`` is the finished text, not
+    # the arguments of the class: such a call would fail, or would build the text twice.
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (type(self), self.args, vars(self))
@@ -67,11 +67,11 @@ class KafkaError(Exception):
 
 
 class ConfigError(KafkaError, ValueError):
-    """An option is unknown, has a wrong type, or contradicts another one."""
+    """An option or argument is unknown, has a wrong type, is out of range, or contradicts another one."""
 
 
 class UsageError(KafkaError, RuntimeError):
-    """The call does not fit the consumer's state; the message says what to call first."""
+    """The call is not allowed in the consumer's present state; the message says what to call first."""
 
 
 class ConsumerClosed(UsageError):
@@ -79,7 +79,7 @@ class ConsumerClosed(UsageError):
 
 
 class ConcurrentCall(UsageError):
-    """Another task is inside a record-returning call of the same consumer."""
+    """Another task is inside getmany, getone, the iterator or wait_assigned of the same consumer."""
 
 
 class ConnectionFailed(KafkaError, ConnectionError):
@@ -99,11 +99,11 @@ class RequestTimedOut(KafkaError, TimeoutError):
 
 
 class ListenerTimedOut(KafkaError, TimeoutError):
-    """A callback of the user's RebalanceListener was not done in time, and was cancelled."""
+    """A callback of the application's RebalanceListener took too long, and the consumer cancelled it."""
 
 
 class AuthenticationFailed(KafkaError):
-    """The broker refused the credentials, or the mechanism."""
+    """The broker refused the credentials, or the SASL mechanism."""
 
 
 class UnsupportedVersion(KafkaError):
@@ -115,7 +115,11 @@ class MalformedResponse(KafkaError):
 
 
 class RecordError(KafkaError):
-    """The stored bytes of one partition cannot be read at ``offset``. ``broker`` sent them; -1 where nobody knows."""
+    """The stored bytes of one partition cannot be read at ``offset``.
+
+    ``broker`` is the id of the broker that sent them (-1: unknown). ``topic`` is "", and ``partition`` and ``offset``
+    are -1, where they are unknown.
+    """
 
     broker: int = -1
 
@@ -132,7 +136,7 @@ class RecordError(KafkaError):
 
 
 class CorruptRecord(RecordError):
-    """CRC or structure of a record batch does not hold."""
+    """A record batch has a wrong CRC or a broken structure."""
 
 
 class RecordTooLarge(RecordError):
@@ -144,11 +148,11 @@ class UnsupportedCodec(RecordError):
 
 
 class DeserializationFailed(RecordError):
-    """A deserializer raised (``__cause__`` is what), or was not done in time. Java's RecordDeserializationException.
+    """A deserializer raised (``__cause__`` is its exception), or took too long. Java's RecordDeserializationException.
 
-    ``record`` is the record as it is stored: key and value in bytes, headers, timestamp (KIP-1036). ``origin`` says
-    which of the two it is about. Neither message nor repr shows anything of what the record holds; the deserializer's
-    own exception may.
+    ``record`` is the record as it is stored: key and value in bytes, headers, timestamp (KIP-1036). ``origin`` is "key"
+    or "value": which deserializer has failed. Neither message nor repr shows any content of the record; the
+    deserializer's own exception may.
     """
 
     def __init__(self, record: RawRecord, origin: Literal["key", "value"], problem: str) -> None:
@@ -162,7 +166,7 @@ class DeserializationFailed(RecordError):
 
 
 class NoOffsetForPartition(KafkaError):
-    """No committed offset, and ``auto_offset_reset`` is "none"; seek() gives a position."""
+    """``partitions`` have no committed offset, and ``auto_offset_reset`` is "none"; seek() gives them a position."""
 
     def __init__(self, partitions: Iterable[TopicPartition]) -> None:
         self.partitions = frozenset(partitions)
@@ -174,13 +178,13 @@ class NoOffsetForPartition(KafkaError):
 
 
 class AssignmentFailed(KafkaError):
-    """The assignor of this group's leader raised, or left the protocol's rules."""
+    """An assignor raised, or the group leader's assignor returned an assignment that breaks the protocol's rules."""
 
 
 class BrokerError(KafkaError):
-    """An error code that a broker answered with.
+    """A broker answered with an error code.
 
-    ``code`` is the ErrorCode (a plain int where this version of aiokc does not know it).
+    ``code`` is the ErrorCode, or a plain int where this version of aiokc does not know it.
     """
 
     def __init__(self, code: int, message: str = "") -> None:
@@ -191,7 +195,10 @@ class BrokerError(KafkaError):
 
 
 class OffsetOutOfRange(BrokerError):
-    """Positions that their logs do not hold (any more): ``offsets``. ``found`` says who says so, and what there is."""
+    """The logs do not hold these positions (any more): ``offsets``.
+
+    ``found`` is text: which broker says so, and which offsets its log holds ("" where unknown).
+    """
 
     found: str = ""
 
@@ -207,10 +214,10 @@ class OffsetOutOfRange(BrokerError):
 
 
 class LogTruncated(OffsetOutOfRange):
-    """Records that were read are not in the log any more, or others in their place: a leader was elected without them.
+    """The log lost records that the consumer had read, or has others in their place: the new leader did not have them.
 
-    ``offsets`` are the positions; ``safe_offsets`` say, where that is known, from which offset on the log of now has
-    other records than those that were read (KIP-320): ``seek()`` there to read what it has instead.
+    ``offsets`` are the positions. ``safe_offsets`` has, where it is known, the first offset at which the log now
+    differs from what the consumer read (KIP-320): ``seek()`` there to read what the log has instead.
     """
 
     def __init__(
@@ -228,26 +235,26 @@ class LogTruncated(OffsetOutOfRange):
 
 
 class CommitFailed(BrokerError):
-    """The group has moved on without this member; nothing was committed.
+    """The group has gone on without this member; nothing was committed. Never retriable.
 
-    With UNKNOWN_TOPIC_ID: the topic was deleted and created again since the offsets that the message names were read.
+    With UNKNOWN_TOPIC_ID: the topic was recreated after the consumer had read the offsets that the message names.
     """
 
     def __init__(self, code: int, message: str = "") -> None:
         super().__init__(code, message)
-        self.retriable = False  # whatever the code: the same offsets will not be taken later
+        self.retriable = False  # whatever the code: the coordinator will not accept the same offsets later
 
 
 class RebalanceInProgress(BrokerError):
-    """The group is assigning anew; nothing was committed. Go on polling, then commit what is assigned."""
+    """The group is rebalancing; nothing was committed. Go on polling, then commit what is still assigned."""
 
 
 class MemberFenced(BrokerError):
-    """Another member with the same group_instance_id has taken this one's place."""
+    """Another member with the same group_instance_id has taken this member's place (KIP-345)."""
 
 
 class AuthorizationFailed(BrokerError):
-    """This principal may not use the topic or group that the message names."""
+    """The principal has no permission for the topic, group or cluster that the message names."""
 
 
 class UnknownTopic(BrokerError):
@@ -255,20 +262,20 @@ class UnknownTopic(BrokerError):
 
 
 def fresh(error: E) -> E:
-    """Return an exception to raise in the place of ``error``, which is kept: of its type, text, fields and cause.
+    """Return a copy to raise in the place of ``error``, which the client keeps: same type, text, fields and cause.
 
-    Raising writes the frames of the caller into the exception. One object that every call of a stopped consumer raised
-    would hold the frames of all those callers, with all that their variables name, for as long as it is kept.
+    Raising adds the caller's frames to the exception. If every call of a stopped consumer raised one kept object, that
+    object would keep the frames of all callers alive, with all their variables.
     """
     again = copy(error) if isinstance(error, KafkaError) else _equal(error)
     return _with_history_of(error, again).with_traceback(error.__traceback__)
 
 
 def _equal(error: E) -> E:
-    """Copy somebody else's exception: by calling its class, as builtin ones need it, or without where that differs."""
+    """Copy an exception that is not ours: by calling its class, as builtin ones need it; without, if that differs."""
     try:
         again = copy(error)
-    except Exception:  # whatever its class raises where it is called with ``args``
+    except Exception:  # its class may raise anything when it is called with ``args``
         return _restored(type(error), error.args, vars(error))
     is_equal = type(again) is type(error) and (str(again), again.args) == (str(error), error.args)
     return again if is_equal else _restored(type(error), error.args, vars(error))
@@ -290,17 +297,17 @@ def _with_history_of(error: BaseException, again: E) -> E:
 
 
 def is_retriable(code: int) -> bool:
-    """Whether asking again may help: where Kafka says so, and after UNKNOWN_SERVER_ERROR, whatever the request was.
+    """Whether the same request may succeed later: if Kafka says so, and after UNKNOWN_SERVER_ERROR for every request.
 
-    With that code a broker says that something failed which it has no code for, and nothing of the cause. Whatever this
-    client sends may be sent twice, a commit, too. So to ask again can do no harm, and what has failed once may succeed.
+    With UNKNOWN_SERVER_ERROR a broker reports a failure that it has no code for; the code says nothing of the cause.
+    Every request of this client may be sent twice, also a commit. So a retry does no harm, and may succeed.
     """
     known = error_code(code)
     return isinstance(known, ErrorCode) and (known.retriable or known is ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def broker_error(code: int, message: str = "") -> BrokerError:
-    """Return the exception for an error code: a subclass where users catch one, else BrokerError."""
+    """Return the exception for an error code: a subclass of BrokerError if there is one for it, else BrokerError."""
     return _SUBCLASS.get(code, BrokerError)(code, message)
 
 

@@ -1,4 +1,4 @@
-"""Interceptors: who sees all records on their way to the user, and all commits, without being in the user's code."""
+"""The base class of interceptors: an application's hooks that see all records before it does, and all commits."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from .types import ConsumerRecord, ConsumerRecords, OffsetAndMetadata, TopicPart
 class ConsumerInterceptor:
     """Sees what a consumer returns and commits, for tracing, counting and filtering (KIP-42). Derive from it.
 
-    Its methods are plain functions that run in the event loop, so they must be quick. An exception is logged, and
-    nothing else comes of it. Several interceptors are called in the order of the option ``interceptors``.
+    Its methods are plain functions that run on the event loop, so they must be quick. The consumer logs their
+    exceptions and goes on. It calls several interceptors in the order of the option ``interceptors``.
     """
 
     def on_consume(
         self, records: ConsumerRecords[Any, Any]
     ) -> Mapping[TopicPartition, Sequence[ConsumerRecord[Any, Any]]]:
-        """Return what the user is to get of ``records``: all, fewer, or others in their place, but not more.
+        """Return what the application gets of ``records``: all, fewer, or others in their place, but not more.
 
-        Called within getmany(), getone() or the iterator, before it returns; with one record in the latter two. What is
-        left out counts as read: the position is behind it, and commits do not depend on it. A call of which nothing is
-        left goes on waiting.
+        getmany(), getone() and the iterator call it before they return; the latter two with one record. A record that
+        is left out counts as read: the position is behind it, and commits include it. If nothing is left, the call goes
+        on waiting.
         """
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """The group has stored these: by commit(), commit_soon(), auto-commit, in a rebalance or in stop()."""
+        """Called when the group has stored ``offsets``: by a call, by auto-commit, in a rebalance or in stop()."""
 
     def close(self) -> None:
-        """The consumer has stopped, after its last commit. Each consumer that the interceptor serves tells it once."""
+        """Called when the consumer has stopped, after its last commit: once by each consumer that the object serves."""

@@ -1,6 +1,7 @@
-"""Loads the C extension, or does without it: the one place that chooses between C and Python (AIOKC_NATIVE).
+"""Chooses between the C extension and Python, by AIOKC_NATIVE and by what is installed. Nothing else chooses.
 
-AIOKC_NATIVE=0: Python. AIOKC_NATIVE=1: C, or an ImportError. Not set: C if the extension is installed, else Python.
+With AIOKC_NATIVE=0 Python does the work. With AIOKC_NATIVE=1 importing aiokc fails without the extension. If the
+variable is not set, the extension is used where it is installed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import Any, Final
 
 
 def load(setting: str) -> tuple[Any, ImportError | None]:
-    """Return the extension for a value of AIOKC_NATIVE ("" if it is not set), or None if Python does its work.
+    """Return the extension for a value of AIOKC_NATIVE ("": not set), or None where Python does its work.
 
-    The second value is why the extension is missing; None with AIOKC_NATIVE=0. Raises ImportError.
+    Beside None comes the error that importing it raised, or None with AIOKC_NATIVE=0. Raises ImportError for another
+    value, and with "1" where the extension can't be imported.
     """
     if setting == "0":
         return None, None
@@ -31,9 +33,9 @@ def load(setting: str) -> tuple[Any, ImportError | None]:
 
 
 _found, _why = load(os.environ.get("AIOKC_NATIVE", ""))
-#: The extension's module; None unless ``NATIVE``.
+#: The extension module; None unless ``NATIVE``.
 extension: Final[Any] = _found
-#: Why the extension is missing; None if it is there, or AIOKC_NATIVE=0.
+#: Why the extension could not be imported; None where it was, or with AIOKC_NATIVE=0.
 missing: Final[ImportError | None] = _why
-#: Whether the extension is used.
+#: Whether aiokc uses the extension.
 NATIVE: Final[bool] = _found is not None

@@ -1,4 +1,4 @@
-"""What a consumer tells about itself: is it well, and what has it done so far."""
+"""The values that health() and metrics() return: a consumer's state at one moment, and its counters so far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How often something was done, and how long it took, in ms."""
+    """How often something was done (``count``), and how long it took, in ms.
+
+    ``last_ms`` is None where it was never done.
+    """
 
     count: int = 0
     total_ms: float = 0.0
@@ -20,27 +23,28 @@ class Latency:
 
     @property
     def mean_ms(self) -> float | None:
-        """None where it was never done."""
+        """The mean duration in ms; None where it was never done."""
         return self.total_ms / self.count if self.count else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A consumer at one moment. Ages in ms; None where it never happened, and for what only members of groups have.
+    """The state of a consumer at one moment. Ages are in ms, and None where the event never happened or can't happen.
 
-    running                 it was started and not stopped, and nothing has ended its background
-    error                   what its calls raise from here on: make another consumer. What the coordinator refuses is
-                            raised once, and stands here until another call for records has led to an assignment, or
-                            until unsubscribe()
-    last_error              what goes wrong at the moment, and is tried again: a broker or the coordinator that is not
-                            reached or refuses this member, an auto-commit that failed, an assignment that cannot be
-                            taken
+    running                 the consumer was started and not stopped, and nothing has ended its background
+    error                   what its calls raise from now on: make another consumer. An error that the coordinator
+                            refused this member with is raised once; it stands here until another call for records has
+                            led to an assignment, or until unsubscribe()
+    last_error              what goes wrong at the moment, and is retried: a broker or the coordinator that can't be
+                            reached or refuses this member, an auto-commit that failed, an assignment that the consumer
+                            can't take over
     assigned                the partitions that it reads
-    generation, member_id   its place in the group: -1 and "" outside of any
-    rebalancing             it hands over partitions, joins, or waits for its assignment
-    last_heartbeat_age_ms   since the coordinator last answered a heartbeat of the event loop; those of the thread do
-                            not count, and there are none while a JoinGroup waits
-    last_poll_age_ms        since it was last asked for records; 0 while somebody waits for them
+    generation, member_id   its membership in the group: -1 and "" outside of any
+    rebalancing             it gives up partitions, joins, or waits for its assignment
+    last_heartbeat_age_ms   since the coordinator last answered a heartbeat of the event loop. Heartbeats of the
+                            watchdog thread do not count; while a JoinGroup waits, a member sends no heartbeats. None
+                            without a group
+    last_poll_age_ms        since the last call for records ended; 0 while a call waits for records
     """
 
     running: bool
@@ -56,22 +60,22 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """What a consumer has done since it was made; counters only grow. Take two and subtract, for a rate.
+    """What a consumer has done since it was made. Counters only grow: for a rate, take two values and subtract.
 
-    polls                   calls of getmany, getone and the iterator
-    records                 what they returned
-    bytes                   what was fetched, compressed as it came
-    fetches                 answered Fetch requests; with what the broker waited for data
-    failed_fetches          those without an answer
+    polls                   calls of getmany, getmany_columns, getone, wait_assigned and the iterator
+    records                 how many records these calls handed out, those that interceptors left out included
+    bytes                   how many bytes of record batches were fetched, compressed as they came
+    fetches                 answered Fetch requests; their time includes the broker's wait for data
+    failed_fetches          Fetch requests without an answer
     joins, syncs            answered JoinGroup and SyncGroup requests; a JoinGroup waits for the other members
     failed_joins            JoinGroup and SyncGroup requests that were refused, or without an answer
-    rebalances              from the first step of each until the assignment
-    heartbeats              answered ones
-    failed_heartbeats       refused, or without an answer; "the group is rebalancing" is an answer
+    rebalances              finished rebalances, each from its first step until the assignment
+    heartbeats              answered heartbeats
+    failed_heartbeats       heartbeats that were refused, or without an answer; "the group is rebalancing" is an answer
     commits                 answered OffsetCommit requests, auto-commits among them
-    failed_commits          those refused, for one partition at least, or without an answer
-    lag                     of each assigned partition: records between the position and the end that isolation_level
-                            lets be read; None before the first fetch, or without a position
+    failed_commits          OffsetCommit requests that were refused for one partition at least, or without an answer
+    lag                     for each assigned partition the offsets between the position and the end that
+                            isolation_level lets the consumer read; None before the first fetch, or without a position
     """
 
     polls: int
@@ -92,11 +96,11 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadMetrics:
-    """What a client has fetched for ``read`` and ``read_columns`` since it was made; counters only grow.
+    """What a Client has fetched for ``read`` and ``read_columns`` since it was made. Counters only grow.
 
-    bytes                   what was fetched, compressed as it came
-    fetches                 answered Fetch requests; with what the broker waited for data
-    failed_fetches          those without an answer
+    bytes                   how many bytes of record batches were fetched, compressed as they came
+    fetches                 answered Fetch requests; their time includes the broker's wait for data
+    failed_fetches          Fetch requests without an answer
     """
 
     bytes: int

@@ -1,4 +1,4 @@
-"""Value types of the public API: what a record, a partition and an offset are."""
+"""The value types of the public API: records, batches of records, partitions, offsets, brokers and topics."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Pro
 from uuid import UUID
 
 if TYPE_CHECKING:
-    # With defaults (PEP 696), so that ``Consumer`` alone means one of raw bytes. Only checkers of types need that, and
-    # they all know this module, installed or not; the standard library's TypeVar can do it from 3.13 on.
+    # With defaults (PEP 696), so that ``Consumer`` alone means a consumer of raw bytes. Only type checkers need that,
+    # and all of them know typing_extensions, installed or not; the standard library's TypeVar has it from 3.13 on.
     from typing_extensions import TypeVar
 
     K_co = TypeVar("K_co", covariant=True, default=bytes | None)
@@ -26,7 +26,7 @@ else:
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
-#: Values of ConsumerRecord.timestamp_type (Kafka's TimestampType). NO_TIMESTAMP is the timestamp then, too.
+#: Values of ConsumerRecord.timestamp_type (Kafka's TimestampType). With NO_TIMESTAMP the timestamp is -1, too.
 NO_TIMESTAMP: Final = -1
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -50,10 +50,10 @@ class TopicPartition(NamedTuple):
 class OffsetAndMetadata:
     """What a group commits for a partition: the *next* offset to read, a note, and the epoch of the last record read.
 
-    ``leader_epoch`` lets a later reader notice that the log was truncated under the commit (KIP-320). ``topic_id`` is
-    the id of the topic that the offset is one of (KIP-516), where the consumer has found it out: to a topic that was
-    created anew by the same name it says nothing, and a commit of it is refused then. Two offsets that differ by
-    nothing else are equal.
+    ``metadata`` is the note, text of the application. ``leader_epoch`` lets a later reader notice that the log was
+    truncated below the committed offset (KIP-320). ``topic_id`` is the id of the topic that the offset belongs to
+    (KIP-516), where the consumer knows it: in a recreated topic the offset means nothing, so a commit of it is refused.
+    ``topic_id`` does not count when two offsets are compared.
     """
 
     offset: int
@@ -64,9 +64,9 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """Who a consumer is in its group (Kafka's ConsumerGroupMetadata): what a transactional producer sends along.
+    """A consumer's identity in its group (Kafka's ConsumerGroupMetadata), for a transactional producer to send along.
 
-    With it the coordinator refuses the offsets of a member that the group has gone on without (KIP-447).
+    By it the coordinator recognises, and refuses, the offsets of a member that the group has gone on without (KIP-447).
     """
 
     group_id: str
@@ -77,7 +77,7 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """The first offset whose record's timestamp (ms since the epoch) is at or after the one asked for."""
+    """The first offset whose record has a timestamp (ms since the epoch) at or after the given one."""
 
     offset: int
     timestamp: int
@@ -98,7 +98,7 @@ class Broker:
 
 
 class PartitionInfo(NamedTuple):
-    """Where a partition lives. ``leader`` is None while it has none; ids are broker ids."""
+    """The brokers of a partition, by id. ``leader`` is None while the partition has none."""
 
     topic: str
     partition: int
@@ -120,7 +120,7 @@ class TopicInfo:
 
 
 class _Fields:
-    """The fields of a record while _pure fills them in: plain slots, so that this costs 0.1 µs and not 0.7."""
+    """The fields of a record while ``raw_record`` fills them in: plain slots, so that it takes 0.1 µs and not 0.7."""
 
     __slots__ = (
         "headers",
@@ -160,15 +160,15 @@ class _Fields:
 class ConsumerRecord(Generic[K_co, V_co]):
     """One record of a partition: an immutable value.
 
-    ``timestamp`` is in ms since the epoch (-1 where the producer gave none); ``timestamp_type`` is CREATE_TIME or
-    LOG_APPEND_TIME, or NO_TIMESTAMP where the log is older than timestamps (message format 0); ``key`` and ``value``
-    are None where the producer wrote null (a null value is a tombstone); ``headers`` keep their order and their
-    duplicates.
+    ``timestamp`` is in ms since the epoch (-1 where the producer gave none). ``timestamp_type`` is CREATE_TIME or
+    LOG_APPEND_TIME, or NO_TIMESTAMP where the log is older than timestamps (message format 0). ``key`` and ``value``
+    are None where the producer wrote null (a null value is a tombstone). ``headers`` keep their order and their
+    duplicates. ``leader_epoch`` is that of the record's batch; None where the log has none.
 
-    Records are equal when all fields are, can be hashed when key and value can, pickled, and matched by position
-    (topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch). Nothing else is promised,
-    not even ``type(record)``: this class says what a record is and holds no fields, its subclasses do. One is below,
-    the other one is written in C (_native/records.c).
+    Records are equal when all their fields are equal, and hashable when key and value are. They can be pickled, and
+    matched by position (topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch).
+    Nothing else is promised, not even ``type(record)``: this class has no fields of its own, its two subclasses hold
+    them. One is below, the other one is written in C (_native/records.c).
     """
 
     __slots__ = ()
@@ -247,7 +247,7 @@ class ConsumerRecord(Generic[K_co, V_co]):
 
 
 class _Record(ConsumerRecord[K_co, V_co], _Fields):
-    """A record with its fields in Python: from the public constructor, or from ``raw_record``."""
+    """A record that holds its fields in Python: made by the public constructor or by ``raw_record``."""
 
     __slots__ = ()
 
@@ -266,14 +266,14 @@ def raw_record(
     headers: Headers,
     leader_epoch: int | None,
 ) -> RawRecord:
-    """Return the record of these fields: what decoders call, five times cheaper than the public constructor."""
+    """Return the record with these fields: for decoders, five times cheaper than the public constructor."""
     fields = _Fields(topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch)
-    fields.__class__ = _Record  # the same layout: from here on it is sealed
+    fields.__class__ = _Record  # the same layout, and immutable from here on
     return fields  # type: ignore[return-value]
 
 
 def typed_record(raw: RawRecord, key: K, value: V) -> ConsumerRecord[K, V]:
-    """Return the same record with this key and this value."""
+    """Return the record ``raw`` with this key and this value."""
     fields = _Fields(
         raw.topic,
         raw.partition,
@@ -290,8 +290,10 @@ def typed_record(raw: RawRecord, key: K, value: V) -> ConsumerRecord[K, V]:
 
 
 class BatchEnd(NamedTuple):
-    """How far the records of one partition reach: the next offset and its leader epoch; the claim that they were read
-    under, and the topic that they are of."""
+    """How far the records of one partition reach: the next offset, and the leader epoch of the last record before it.
+
+    ``token`` names the assignment under which the records were read, ``topic_id`` the topic that they belong to.
+    """
 
     offset: int
     leader_epoch: int | None
@@ -300,38 +302,39 @@ class BatchEnd(NamedTuple):
 
 
 def next_offsets(ends: Mapping[TopicPartition, BatchEnd]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return what a commit stores for what ends there."""
+    """Return the offsets that a commit stores for records that end there."""
     return {tp: OffsetAndMetadata(end.offset, "", end.leader_epoch, topic_id=end.topic_id) for tp, end in ends.items()}
 
 
 class ConsumerRecords(dict[TopicPartition, list[ConsumerRecord[K, V]]]):
-    """What one getmany() returned: the records of each partition, in the order of their offsets.
+    """What one getmany() returned: for each partition the list of its records, in the order of their offsets.
 
-    commit() takes it as it is: then exactly this batch is stored as processed, without partitions deleted from it.
+    commit() takes it as it is: then exactly this batch is committed, without the partitions that the application has
+    deleted from the dict.
     """
 
     __slots__ = ("_ends", "_unseen")
 
     def end_at(self, ends: dict[TopicPartition, BatchEnd], unseen: Iterable[TopicPartition] = ()) -> None:
-        """Say where it ends, in ``unseen`` partitions too, of which interceptors have left nothing.
+        """Set where the batch ends. ``unseen`` are partitions of which the interceptors have left no record.
 
-        For the consumer that makes a batch, not for its user.
+        For the consumer that makes a batch, not for the application.
         """
         self._ends, self._unseen = ends, unseen
 
     @property
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where to read on behind this batch: what commit() stores for it (KIP-1094)."""
+        """The next offset to read behind this batch, by partition: what commit() stores for it (KIP-1094)."""
         return next_offsets(self.ends)
 
     @property
     def assignment_tokens(self) -> dict[TopicPartition, int]:
-        """By which claim each partition was held; another assignment of the same partition is another claim."""
+        """The token of the assignment that each partition was read under; each assignment of it has another token."""
         return {tp: end.token for tp, end in self.ends.items()}
 
     @property
     def ends(self) -> dict[TopicPartition, BatchEnd]:
-        """Both of these, without partitions that the user has deleted."""
+        """Where each partition ends: offset and token, without partitions that the application has deleted."""
         ends: dict[TopicPartition, BatchEnd] = getattr(self, "_ends", {})
         return {tp: end for tp, end in ends.items() if tp in self or tp in self._unseen}
 
@@ -341,7 +344,10 @@ RawRecords: TypeAlias = ConsumerRecords[bytes | None, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """Some records of one partition, in order, and the offset from which to read on: behind all that was looked at."""
+    """Some records of one partition, in order, and the offset from which to read on.
+
+    ``next_offset`` lies behind all offsets that were looked at, those without a record included.
+    """
 
     partition: TopicPartition
     records: list[RawRecord]
@@ -349,7 +355,7 @@ class PartitionRecords:
 
 
 class ArrowBatch(Protocol):
-    """A batch of columns that others take over by Arrow's PyCapsule interface, as often as they like."""
+    """A batch of columns that Arrow's PyCapsule interface exports, as often as it is asked to."""
 
     @property
     def nbytes(self) -> int: ...
@@ -362,9 +368,9 @@ class ArrowBatch(Protocol):
 class RecordColumns:
     """Records as columns: a batch in the memory layout of Apache Arrow, of one row for each record.
 
-    Whatever speaks Arrow's PyCapsule interface reads it without a copy: ``pyarrow.record_batch(batch)``,
-    ``polars.DataFrame(batch)``, DuckDB. It is immutable, and its memory is freed with the last who holds it or has
-    taken it over. ``len()`` is the number of rows, ``nbytes`` what they occupy.
+    Every library with Arrow's PyCapsule interface reads it without a copy: ``pyarrow.record_batch(batch)``,
+    ``polars.DataFrame(batch)``, DuckDB. It is immutable. Its memory is freed when neither the batch nor any object that
+    took the memory over is left. ``len()`` is the number of rows, ``nbytes`` the bytes that they occupy.
 
     Rows are in the order of their offsets within each partition; a batch may hold rows of several. commit() takes a
     batch of a Consumer as it is.
@@ -386,12 +392,12 @@ class RecordColumns:
 
     @property
     def next_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where to read on behind this batch, for each partition that moved: what commit() stores for it."""
+        """The next offset to read behind this batch, for each partition that moved: what commit() stores for it."""
         return next_offsets(self._ends)
 
     @property
     def assignment_tokens(self) -> dict[TopicPartition, int]:
-        """By which claim each partition was held; another assignment of the same partition is another claim."""
+        """The token of the assignment that each partition was read under; each assignment of it has another token."""
         return {tp: end.token for tp, end in self._ends.items()}
 
     def __arrow_c_schema__(self) -> object:

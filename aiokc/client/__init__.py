@@ -1,1 +1,1 @@
-"""Drivers and the public Consumer and Client: tasks, timers, retries. Every decision is made in aiokc.core."""
+"""The public Consumer and Client, and the drivers behind them: tasks, timers, retries. aiokc.core decides."""

@@ -1,4 +1,4 @@
-"""What users hand in, checked: what nobody can write into a request, or wait for, would end or stop the background."""
+"""Checks of the public calls' arguments: a value that no request can carry would end the background later."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..types import OffsetAndMetadata, TopicPartition
 _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
 _LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
-_NO_EPOCH: Final = -1  # as Kafka's protocol says it
+_NO_EPOCH: Final = -1  # "no epoch" in Kafka's protocol
 
 
 def checked_seconds(timeout_ms: Any) -> float:
-    """Return ``timeout_ms`` in seconds. Raises ConfigError for what is no time to wait: a NaN stops a loop's timers."""
+    """Return ``timeout_ms`` in seconds. Raises ConfigError for what is no timeout: a NaN would stop a loop's timers."""
     is_number = not isinstance(timeout_ms, bool) and isinstance(timeout_ms, Real)
     if is_number and 0 <= timeout_ms <= _MOST_64:
         return float(timeout_ms) / 1e3
@@ -25,7 +25,7 @@ def checked_seconds(timeout_ms: Any) -> float:
 
 
 def checked_count(name: str, given: Any, least: int = 1, most: int = _MOST_64) -> int:
-    """Return what ``given`` counts, for the parameter ``name``. Raises ConfigError."""
+    """Return ``given``, a whole number, as an int. Raises ConfigError, which names the parameter ``name``."""
     is_whole = not isinstance(given, bool) and isinstance(given, Integral)
     if not is_whole or not least <= given <= most:
         limits = f"of at least {least}" if most == _MOST_64 else f"between {least} and {most}"
@@ -34,12 +34,12 @@ def checked_count(name: str, given: Any, least: int = 1, most: int = _MOST_64) -
 
 
 def is_topic_name(topic: object) -> bool:
-    """Whether a broker can be asked for it. What else is wrong with a name the broker says."""
+    """Whether a request can carry it as a topic's name. The broker finds what else is wrong with a name."""
     return is_text(topic) and bool(topic.strip())
 
 
 def is_text(text: object) -> TypeGuard[str]:
-    """Whether it can be sent as a string of Kafka's."""
+    """Whether it can be sent as a string in Kafka's protocol: at most 32 KiB in UTF-8."""
     if type(text) is not str:
         return False
     try:
@@ -63,7 +63,7 @@ def checked_partition(given: Any) -> TopicPartition:
 def checked_partitions(given: Iterable[Any]) -> list[TopicPartition]:
     """Return these as partitions that may exist. Raises ConfigError."""
     checked: list[TopicPartition] = []
-    topic: object = None  # that of the one before: of thousands of partitions, most are of the same few
+    topic: object = None  # the topic of the partition before: thousands of partitions are mostly of a few topics
     for one in given:
         if type(one) is TopicPartition and one[0] is topic and type(one[1]) is int and 0 <= one[1] <= _MOST_32:
             checked.append(one)
@@ -74,7 +74,7 @@ def checked_partitions(given: Iterable[Any]) -> list[TopicPartition]:
 
 
 def checked_timestamps(given: Mapping[Any, Any]) -> dict[TopicPartition, int]:
-    """Return what ListOffsets can be asked for. Raises ConfigError."""
+    """Return timestamps by partition that ListOffsets can be asked for. Raises ConfigError."""
     return {checked_partition(tp): _timestamp(tp, timestamp) for tp, timestamp in given.items()}
 
 
@@ -122,7 +122,7 @@ def checked_group(given: object) -> str:
 
 
 def checked_offsets(given: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return what can be committed. Raises ConfigError."""
+    """Return next offsets by partition that can be committed. Raises ConfigError."""
     if not isinstance(given, Mapping):
         raise ConfigError(
             f"cannot commit {type(given).__name__}: give next offsets by partition, {{TopicPartition: int}}, or what "
@@ -143,7 +143,7 @@ def _next_offset(tp: TopicPartition, offset: object) -> OffsetAndMetadata:
 
 
 def checked_offset(what: str, where: OffsetAndMetadata) -> OffsetAndMetadata:
-    """Return ``where``, an offset and an epoch that can be sent. Raises ConfigError; ``what`` begins its message."""
+    """Return ``where`` if its fields can be sent. Raises ConfigError, whose message begins with ``what``."""
     if not _is_int(where.offset, _MOST_64):
         raise ConfigError(f"{what} offset {where.offset!r}: it must not be negative, and be an int of 64 bits")
     if where.leader_epoch not in (None, _NO_EPOCH) and not _is_int(where.leader_epoch, _MOST_32):

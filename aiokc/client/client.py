@@ -1,4 +1,4 @@
-"""The public Client: a cluster without a group and without a subscription."""
+"""The public Client: looks at topics, offsets and commits, and reads ranges of offsets, without joining a group."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class Client:
                 ...
 
     Options are those of ClientConfig, by keyword or as ``config``. Every call raises RequestTimedOut after its
-    ``timeout_ms`` (default: default_api_timeout_ms), and ConsumerClosed outside start() ... stop(). One that is
-    forgotten while it runs gives a ResourceWarning, as a Consumer does.
+    ``timeout_ms`` (default: default_api_timeout_ms), ConsumerClosed before start() and after stop(), and ConfigError
+    for an invalid argument. A Client that is garbage-collected while it runs gives a ResourceWarning and is stopped, as
+    a Consumer is.
     """
 
     def __init__(self, config: ClientConfig | None = None, **options: Unpack[ClientOptions]) -> None:
@@ -70,7 +71,7 @@ class Client:
         await self._cluster.start([self._followed.run], timeout=self._seconds(timeout_ms))
 
     async def stop(self) -> None:
-        """Close every connection. A second call does nothing."""
+        """Close every connection; a second call does nothing. Raises UsageError in another loop than start()'s."""
         await self._cluster.stop()
 
     async def __aenter__(self) -> Client:
@@ -85,9 +86,9 @@ class Client:
     async def list_topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
     ) -> dict[str, TopicInfo]:
-        """Return these topics (None: all that may be seen), asked of the cluster now.
+        """Ask the cluster for these topics (None: all that this principal may see); return them by name.
 
-        Raises UnknownTopic where one does not exist, AuthorizationFailed where it may not be seen.
+        Raises UnknownTopic where one does not exist, AuthorizationFailed without permission for one.
         """
         self._cluster.check()
         wanted = None if names is None else checked_topics([names] if isinstance(names, str) else names)
@@ -96,10 +97,11 @@ class Client:
     async def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first offset at or after each timestamp (ms, EARLIEST or LATEST); None where there is none.
+        """Return the first offset with a timestamp at or after each given one; None where there is none.
 
-        LATEST is the end: behind the last record that ``isolation_level`` lets be read. Raises UnknownTopic where a
-        topic or partition does not exist, after ``timeout_ms``: it may be about to appear.
+        A timestamp is in ms since the epoch, or EARLIEST, or LATEST: the offset behind the last record that
+        ``isolation_level`` lets the client read. Raises UnknownTopic where a topic or partition does not exist, after
+        ``timeout_ms``: until then it may appear.
         """
         self._cluster.check()
         wanted = checked_timestamps(timestamps)
@@ -109,7 +111,7 @@ class Client:
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return what ``group_id`` has committed; None where it has nothing."""
+        """Return what ``group_id`` has committed for each partition; None where it has committed nothing."""
         self._cluster.check()
         wanted = checked_partitions(partitions)
         group = self._group(group_id)
@@ -123,13 +125,16 @@ class Client:
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Store offsets for ``group_id``, from outside of it. Raises CommitFailed while the group has members."""
+        """Store offsets for ``group_id``, from outside the group: each the next offset to read.
+
+        Raises CommitFailed while the group has members.
+        """
         self._cluster.check()
         wanted = checked_offsets(offsets)
         group = self._group(group_id)
         metadata, called_at = self._cluster.metadata, self._cluster.metadata.refreshed_at
 
-        def current_id(topic: str) -> UUID | None:  # an older picture may be of a topic that nobody has followed since
+        def current_id(topic: str) -> UUID | None:  # An older snapshot may be stale about a topic not followed since.
             return metadata.cluster.topic_id(topic) if metadata.refreshed_at > called_at else None
 
         with self._following(wanted):
@@ -140,8 +145,9 @@ class Client:
     ) -> AsyncIterator[PartitionRecords]:
         """Iterate over the records of ``{partition: (from, until)}``, in order within each partition.
 
-        Ends when every range is passed, also where offsets at its end hold no record. Raises OffsetOutOfRange where a
-        range's start was deleted, and RequestTimedOut after ``timeout_ms`` without progress.
+        ``until`` is exclusive. The iteration ends when every range is passed, also where offsets at its end hold no
+        record. Raises OffsetOutOfRange where the start of a range was deleted, and RequestTimedOut after ``timeout_ms``
+        without progress.
         """
         self._cluster.check()
         wanted = checked_ranges(ranges)
@@ -164,10 +170,10 @@ class Client:
     ) -> AsyncIterator[RecordColumns]:
         """Iterate over the records of ``{partition: (from, until)}`` as Arrow columns, in batches of some MB.
 
-        A batch is full with the record by which it has ``batch_bytes`` (64 KiB to 1 GiB); the last one may be smaller.
-        It may hold rows of several partitions, in order within each; its ``next_offsets`` name every partition that has
-        moved since the batch before. ``columns`` and ``timestamp_unit`` are those of Consumer.getmany_columns(). Ends
-        and raises as read() does; what was read before an error comes first.
+        A batch is full with the record with which it reaches ``batch_bytes`` (64 KiB to 1 GiB, default 4 MiB); the last
+        one may be smaller. A batch may hold rows of several partitions, in order within each. Its ``next_offsets`` name
+        every partition that has moved since the batch before. ``columns`` and ``timestamp_unit`` are those of
+        Consumer.getmany_columns(). The iteration ends and raises as read() does; the rows before an error come first.
         """
         self._cluster.check()
         size = checked_count("batch_bytes", batch_bytes, least=64 << 10, most=1 << 30)
@@ -184,7 +190,7 @@ class Client:
         )
 
     def metrics(self) -> ReadMetrics:
-        """What was fetched for all reads since it was made. Asks nobody."""
+        """Return what this client has fetched for its reads since it was made. Sends no request."""
         fetches = self._fetched.fetches
         return ReadMetrics(
             bytes=self._fetched.bytes, fetches=fetches.answered.snapshot(), failed_fetches=fetches.failed
@@ -192,7 +198,7 @@ class Client:
 
     @contextmanager
     def _following(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
-        """Follow these topics. Whatever does so, a read for instance, refers to this client: it is not forgotten."""
+        """Keep these topics' metadata up to date. A read in progress holds this, and so keeps the Client alive."""
         with self._followed.following({tp.topic for tp in partitions}):
             yield
 

@@ -1,4 +1,4 @@
-"""A client that is forgotten without stop(): it warns, as asyncio's own transports do, and its background ends."""
+"""Warns when a Consumer or Client is garbage-collected while it runs, as asyncio's transports do, and stops it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from typing import Any, Final
 from .cluster.cluster_client import ClusterClient
 from .group.rebalance_listener import RebalanceListener
 
-_MOST_FRAMES: Final = 10  # as many as asyncio shows of where something was made
+_MOST_FRAMES: Final = 10  # asyncio's own limit in debug mode
 
 
 class InUse:
-    """What the user has of a client refers to this: the client itself, an iterator, a read that is going on.
+    """Every object of a client that the application holds refers to this: the client, an iterator, a read in progress.
 
-    The background never does, nor to anything that does: so this is freed when the user has let go of all of it. Where
-    the client runs then, nothing can stop it any more. It warns (ResourceWarning), and ends as by stop(), in its loop.
+    The background does not refer to it, nor to any object that does. So it is freed when the application has dropped
+    all of these. If the client still runs then, no code can stop it any more: ``__del__`` gives a ResourceWarning, and
+    stops the client in its loop, as stop() does.
 
-    ``listener`` belongs to the user's side, too: one that refers to its consumer does not keep it from being freed.
+    ``listener`` is held here, on the application's side: a listener that refers to its consumer does not keep it alive.
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class InUse:
         end: Callable[[RebalanceListener | None], Coroutine[Any, Any, None]],
         loop_is_closed: Callable[[], None],
     ) -> None:
-        """To be made in the client's ``__init__``: in debug mode the warning, about ``name``, says who called that.
+        """Must be called in the client's ``__init__``: in debug mode the warning shows the code that called that.
 
-        ``end`` stops the client. ``loop_is_closed`` is called where no task can do that any more.
+        ``name`` names the client in the warning. ``end`` stops the client, and ``loop_is_closed`` is called instead
+        where its loop is closed, so that no task can stop it.
         """
         self.listener: RebalanceListener | None = None
         self._link = cluster_client
@@ -47,18 +49,18 @@ class InUse:
         self._made_at = _callers(sys._getframe(2)) if _is_debugging() else None
 
     def __del__(self) -> None:
-        # Any thread may run this, at any moment: that of the garbage collector.
+        # The garbage collector may run this in any thread, at any moment.
         loop = self._link.loop
         if loop is None or self._link.stopped or not self._link.background.alive:
             return
-        if sys.is_finalizing() or os.getpid() != self._process:  # after a fork it is the parent's, which goes on
+        if sys.is_finalizing() or os.getpid() != self._process:  # after a fork, the client is the parent's
             return
         try:
             warnings.warn(self._complaint(), ResourceWarning, source=self, stacklevel=2)
         finally:
             try:
                 loop.call_soon_threadsafe(self._link.forgotten, partial(self._end, self.listener))
-            except RuntimeError:  # it is closed
+            except RuntimeError:  # the loop is closed
                 self._loop_is_closed()
 
     def _complaint(self) -> str:
@@ -69,7 +71,7 @@ class InUse:
 
 
 def _is_debugging() -> bool:
-    """Whether the loop is in debug mode, or without one, whether a new one would be."""
+    """Whether the running loop is in debug mode; without a running loop, whether a new one would be."""
     try:
         return asyncio.get_running_loop().get_debug()
     except RuntimeError:

@@ -1,1 +1,1 @@
-"""What asyncio does not have: signals, a supervisor of tasks, slices of the loop's time."""
+"""Tools that asyncio does not have: signals, a supervisor of tasks, time slices, a guard for one task at a time."""

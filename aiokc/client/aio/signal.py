@@ -1,4 +1,4 @@
-"""Waking whoever waits for a change."""
+"""Signal: a change that tasks wait for. It has no flag to clear, and loses no wake-up."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import asyncio
 
 
 class Signal:
-    """A change that tasks wait for. One loop only: between a look at the state and ``wait`` there must be no await.
+    """A change that tasks of one loop wait for.
 
-    So no wake-up can be lost, and there is no flag that somebody must remember to clear.
+    A task looks at the state and then calls ``wait``, with no await in between: so it can't miss a ``notify``, and
+    there is no flag that a task must remember to clear.
     """
 
     def __init__(self) -> None:
-        #: How often it happened.
+        #: How often ``notify`` was called.
         self.notified = 0
-        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they came, which a set has not
+        self._waiters: dict[asyncio.Future[None], None] = {}  # a dict, since a set has no order
         self._followers: list[Signal] = []
 
     def followed_by(self, other: Signal) -> None:
-        """Let ``other`` be notified whenever this one is."""
+        """Notify ``other``, too, whenever this signal is notified."""
         self._followers.append(other)
 
     def not_followed_by(self, other: Signal) -> None:
@@ -26,7 +27,7 @@ class Signal:
         self._followers.remove(other)
 
     def notify(self) -> None:
-        """Wake all that wait now, in the order in which they came."""
+        """Wake all tasks that wait now, in the order in which they began to wait."""
         self.notified += 1
         for follower in self._followers:
             follower.notify()

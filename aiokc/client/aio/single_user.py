@@ -1,4 +1,4 @@
-"""One task at a time: the guard around the calls that hand out records."""
+"""The guard around the calls that hand out records: one task at a time may be inside, others get ConcurrentCall."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .time_slice import TimeSlice
 
 
 class SingleUser:
-    """Where one task at a time may be: from ``enters`` to ``leaves``, with nothing but that task's own code between."""
+    """Lets one task at a time into a section: from ``enters`` to ``leaves``. Has that task's time slice."""
 
     def __init__(self) -> None:
         self._user: asyncio.Task[object] | None = None
@@ -17,7 +17,7 @@ class SingleUser:
         self.time_slice = TimeSlice()
 
     def refuse_others(self) -> None:
-        """Raise ConcurrentCall where another call is in here."""
+        """Raise ConcurrentCall where another call is in the section."""
         if self._user is not None:
             raise ConcurrentCall(
                 f"getmany, getone or the iterator is running in task {self._user.get_name()!r}: a consumer serves one "
@@ -32,5 +32,5 @@ class SingleUser:
 
     @property
     def was_this_task(self) -> bool:
-        """Whether the last call of those was this task's: then what it returned is in this task's hands."""
+        """Whether the current task made the last call, and so got the records that it returned."""
         return self._last_user is asyncio.current_task() and self._user is None

@@ -1,4 +1,4 @@
-"""Steps of an asynchronous iterator that rarely have to wait: in C, where no step makes a coroutine, and in Python."""
+"""An asynchronous iterator whose steps rarely wait: in C, where most steps make no coroutine, and in Python."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 class Steps(Protocol[T]):
-    """An asynchronous iterator: a step returns the next of ``items``, and where those end what ``wait()`` returns.
+    """An asynchronous iterator: a step returns the next of ``items``; after the last one, what ``wait()`` returns.
 
     It goes on after an error, a cancellation and the end of ``items``, which may be replaced at any time. A step takes
-    its item when it is awaited, not before. It may be given to ``asyncio.create_task``.
+    its item when it is awaited, not before. A step may be given to ``asyncio.create_task``.
     """
 
     items: Iterator[T]
@@ -24,7 +24,7 @@ class Steps(Protocol[T]):
 
 
 class PureSteps(Generic[T]):
-    """What runs without the extension, and the oracle of the extension's tests."""
+    """The Python twin: it runs without the extension, and is the oracle of the extension's tests."""
 
     def __init__(self, wait: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self.items: Iterator[T] = iter(())
@@ -40,5 +40,5 @@ class PureSteps(Generic[T]):
 
 
 def new_steps(wait: Callable[[], Coroutine[Any, Any, T]]) -> Steps[T]:
-    """Return steps without items, which all wait so far."""
+    """Return an iterator without ``items``: until it has some, each step awaits ``wait()``."""
     return extension.Steps(wait) if NATIVE else PureSteps(wait)

@@ -1,4 +1,4 @@
-"""The one task that holds every background task, so that ``start``/``stop`` and ``async with`` mean the same."""
+"""Supervisor: one task that holds all background tasks of a client, ends them together and keeps their error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...errors import ConsumerClosed, KafkaError, fresh
 from ...net.users_code import cancellation_is_ours
 from .signal import Signal
 
-# anyio imports its half for asyncio when it is first needed, which would hold the user's loop for some 25 ms.
+# anyio imports its asyncio backend when it is first needed; then, that would hold the event loop for some 25 ms.
 importlib.import_module("anyio._backends._asyncio")
 
 Driver = Callable[[], Coroutine[Any, Any, None]]
@@ -22,10 +22,10 @@ _ENDED: Final = "the background task was cancelled, and not by stop()"
 
 
 class Supervisor:
-    """Runs drivers until stopped. A driver that ends before ends them all, and ``error`` says why.
+    """Runs drivers until ``stop``. If a driver ends before, all are ended, and ``error`` says why.
 
-    A driver goes on until it is cancelled. One that returns was ended by a CancelledError inside of it that nobody has
-    asked for: a task group takes that for a wish to end, and says nothing.
+    A driver runs until it is cancelled. If one returns, a CancelledError inside of it has ended it, and no code of ours
+    cancelled it: a task group takes that for a normal end, and raises nothing. So the supervisor raises.
 
     A task group may only be left by the task that entered it, and ``stop`` is often called by another task than
     ``start``: so the group lives in a task of its own.
@@ -39,7 +39,7 @@ class Supervisor:
         self._scope: anyio.CancelScope | None = None
 
     def start(self, drivers: list[Driver]) -> None:
-        """Let the drivers run, from the next tick of the loop on."""
+        """Start the drivers: they run from the next iteration of the loop on."""
         loop = asyncio.get_running_loop()
         self._scope = anyio.CancelScope()
         self._task = loop.create_task(self._run(drivers, self._scope), name=self._name)
@@ -55,7 +55,7 @@ class Supervisor:
                 raise
             self.error = _told(unwrapped(group))
         finally:
-            asyncio.get_running_loop().call_soon(self.ended.notify)  # soon: when the task is done
+            asyncio.get_running_loop().call_soon(self.ended.notify)  # call_soon: `alive` is False by then
 
     @staticmethod
     async def _keep_running(driver: Driver) -> None:
@@ -70,11 +70,11 @@ class Supervisor:
 
     @property
     def cancellation_is_ours(self) -> bool:
-        """Whether somebody else than ``stop`` has cancelled it: asyncio.run() does so in the end with all tasks."""
+        """Whether the supervisor's task was cancelled from outside: asyncio.run() does that at its end to all tasks."""
         return self._task is not None and self._task.cancelling() > 0
 
     def check(self) -> None:
-        """Raise what ended the background, each time a fresh one; ConsumerClosed where somebody has cancelled it."""
+        """Raise a copy of the error that ended the background; ConsumerClosed where others have cancelled its task."""
         if self.error is not None:
             raise fresh(self.error)
         stopped = self._scope is None or self._scope.cancel_called
@@ -94,7 +94,7 @@ def _name(driver: Driver) -> str:
 
 
 def _told(error: BaseException) -> Exception:
-    """Return what the user is told: GeneratorExit, raised to him, would be no error."""
+    """Return the error to raise to the application: not GeneratorExit, for instance, which would end code silently."""
     if isinstance(error, Exception):
         return error
     told = ConsumerClosed(f"the background task has ended by {error!r}: make a new one")
@@ -103,7 +103,7 @@ def _told(error: BaseException) -> Exception:
 
 
 def unwrapped(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the exception that matters: users never meet an ExceptionGroup."""
+    """Return the exception to raise in the place of a group, a KafkaError first: no caller gets an ExceptionGroup."""
     leaves: list[BaseException] = []
     for error in group.exceptions:
         leaves += [unwrapped(error)] if isinstance(error, BaseExceptionGroup) else [error]

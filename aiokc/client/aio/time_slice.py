@@ -1,35 +1,36 @@
-"""How long a call that never has to wait may hold the event loop, and how it lets other tasks run."""
+"""TimeSlice: bounds how long a call that never waits holds the event loop (2 ms), and then lets other tasks run."""
 
 from __future__ import annotations
 
 import asyncio
 
-# A loop over records that are all there never waits for anything; so that it can't starve the other tasks (and the
-# heartbeats among them), it gives way after this long.
+# A loop over records that are all buffered never waits for anything. It lets other tasks run after this long: it must
+# not starve them, nor the heartbeats.
 _SLICE_SECONDS = 0.002
 
 
 async def let_others_run() -> None:
-    """Return once all has run that was due: other tasks, and timers and sockets, too.
+    """Return once everything has run that was due: other tasks, and the callbacks of timers and sockets.
 
-    Whoever gives way once comes back at the head of the loop's next round. That round has then just looked at timers
-    and sockets, and put what is due behind him: it would wait for his turn and for another one. So he goes behind it.
+    One ``sleep(0)`` is not enough. It puts the task at the head of the loop's next iteration, and that iteration queues
+    the callbacks of timers and sockets behind the task: they would have to wait for the task's next time slice. With
+    the second ``sleep(0)`` the task runs after them.
     """
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
 
 class TimeSlice:
-    """How long somebody who never has to wait may go on before others have to run."""
+    """How long a task that never has to wait may go on before it has to let other tasks run."""
 
     def __init__(self) -> None:
-        self.ends = 0.0  # at the time of the loop
+        self.ends = 0.0  # loop time
 
     async def give_way(self) -> None:
-        """Let other tasks run: to be called when the turn has ended."""
+        """Let other tasks run, and begin a new slice: to be called when the slice has ended."""
         await let_others_run()
         self.begins()
 
     def begins(self) -> None:
-        """Others have run just now. Only after they really have: else the loop is held without end."""
+        """Begin a new slice. Call it only after other tasks have run: else the loop is held without end."""
         self.ends = asyncio.get_running_loop().time() + _SLICE_SECONDS

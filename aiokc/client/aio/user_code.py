@@ -1,4 +1,4 @@
-"""Waiting for the user's code, but not for ever: one scope and one timer for many waits, most of which are short."""
+"""UserCodeTimeout: bounds each wait for the application's code, with one scope and one timer for many short waits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class UserCodeTimeout:
-    """A scope that is left at once when one wait in it has lasted for ``seconds``, or by ``end``.
+    """A cancel scope that ends when one wait in it has lasted for ``seconds``, or by ``end``.
 
-    A scope of its own for each wait would cost more than most of them take.
+    A scope for each wait would cost more than most of the waits take.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -36,7 +36,7 @@ class UserCodeTimeout:
         return bool(self._scope.__exit__(kind, error, trace))
 
     def end(self) -> None:
-        """Wait no more."""
+        """Cancel the scope: end the wait in it."""
         self._scope.cancel()
 
     async def wait(self, result: Awaitable[T]) -> T:

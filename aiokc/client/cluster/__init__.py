@@ -1,1 +1,1 @@
-"""The client's view of the cluster: metadata, and requests that need to find their broker."""
+"""The connections to a cluster, its metadata, and the requests that have to find their broker first."""

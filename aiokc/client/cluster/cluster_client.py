@@ -1,4 +1,4 @@
-"""What Client and Consumer stand on: connections, the picture of the cluster, and the background that keeps them."""
+"""What Client and Consumer share: the connections to a cluster, its metadata, and the background that keeps both."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .list_offsets import OffsetLister
 from .metadata import Metadata
 from .start_order import StartOrder, start_order
 
-# A topic that was created a moment ago is not known to every broker yet: how long to believe that it may appear.
+# A topic that was created a moment ago is not known to every broker yet: how long `topics` waits for it to appear.
 _NEW_TOPIC_SECONDS = 3.0
 
 
 class ClusterClient:
-    """Connections to one cluster, from ``start`` to ``stop``."""
+    """Connections to one cluster, from ``start`` to ``stop``. It starts once; make a new one after ``stop``."""
 
     def __init__(self, config: ClientConfig, random: Random, *, allow_auto_topic_creation: bool = False) -> None:
         self.config = config
@@ -32,8 +32,8 @@ class ClusterClient:
         self.lister = OffsetLister(config, self.pool, self.metadata, random)
         self.background = Supervisor("aiokc background")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._begun = asyncio.Event()  # start() has ended, well or not
-        self._start_order: StartOrder | None = None  # held for those that start later
+        self._begun = asyncio.Event()  # set when start() has ended, with success or not
+        self._start_order: StartOrder | None = None  # kept alive for the clients of this loop that start later
         self._stopped = False
         self._ending: asyncio.Task[None] | None = None
 
@@ -57,7 +57,7 @@ class ClusterClient:
     def check(self) -> None:
         """Raise ConsumerClosed unless running, and what ended the background if something did.
 
-        Raises UsageError in another event loop than that of start(): there, nothing would ever wake who waits.
+        Raises UsageError in another event loop than that of start(): a task that waits there would never be woken.
         """
         if self._stopped:
             raise ConsumerClosed("stopped: make a new one to go on")
@@ -68,9 +68,9 @@ class ClusterClient:
         self.background.check()
 
     def check_loop(self) -> None:
-        """Raise UsageError where what is to be stopped runs in another event loop, which alone can stop it.
+        """Raise UsageError if the background runs in another event loop: only that loop can stop it.
 
-        One that is closed has ended it.
+        If that loop is closed, the background has ended with it.
         """
         loop = self._loop
         if loop is None or loop is asyncio.get_running_loop() or loop.is_closed():
@@ -81,14 +81,14 @@ class ClusterClient:
     async def start(self, drivers: list[Driver], *, timeout: float, asked_to_join: asyncio.Event | None = None) -> None:
         """Start the background and return once a broker has answered. Raises NoBrokersAvailable after ``timeout``.
 
-        ``asked_to_join`` is what one of the drivers tells the others of this loop that want to start, see StartOrder.
-        After a failure it is stopped, for good.
+        A driver sets ``asked_to_join`` when its JoinGroup is on its way: other clients of this loop may wait for that
+        with their start (StartOrder). After a failure this client is stopped for good.
         """
         if self._stopped:
             raise ConsumerClosed("stopped: make a new one to go on")
         if self._loop is not None:
             self.check()
-            await self._begun.wait()  # somebody else is starting it, and has a deadline
+            await self._begun.wait()  # another task is in start(), which has a deadline
             return self.check()
         self._loop = asyncio.get_running_loop()
         deadline = self._loop.time() + timeout
@@ -103,13 +103,13 @@ class ClusterClient:
             if was_stopped and isinstance(error, KafkaError):
                 raise ConsumerClosed("stopped before it had started") from error
             if self.background.error is not None and isinstance(error, KafkaError):
-                raise self.background.error from None  # else it would be "closed", which is what came of it
+                raise self.background.error from None  # the cause; `error` only says "closed", which came of it
             raise
         finally:
             self._begun.set()
 
     async def _keep_connections(self) -> None:
-        """Run the pool. Where nobody stops this, as when the whole loop ends, no connection is left behind."""
+        """Run the pool. If the task is cancelled without ``stop``, as at the end of the loop, close its connections."""
         try:
             await self.pool.run()
         finally:
@@ -117,7 +117,7 @@ class ClusterClient:
                 self.pool.close()
 
     async def stop(self) -> None:
-        """End the background and close every connection, also when cancelled. A second call finds nothing to do."""
+        """End the background and close every connection, also when cancelled. A second call does nothing."""
         self.check_loop()
         self._stopped = True
         try:
@@ -126,14 +126,15 @@ class ClusterClient:
             await self.pool.aclose()
 
     def forgotten(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Nobody is left who could stop it, so ``end`` does; unless the background is about to end by itself."""
+        """The application has dropped this client: run ``end`` in a task, unless the background is ending already."""
         if not self._stopped and not self.background.cancellation_is_ours:
             self._ending = asyncio.get_running_loop().create_task(end(), name="aiokc stops what was forgotten")
 
     async def topics(self, names: Iterable[str] | None, *, timeout: float) -> dict[str, TopicInfo]:
-        """Return these topics (None: all that this principal may see), as of now.
+        """Ask the cluster for these topics (None: all that this principal may see); return them by name.
 
-        Raises UnknownTopic where the cluster has none of that name, AuthorizationFailed where it may not be seen.
+        Waits up to 3 s for a topic that may be about to appear. Raises UnknownTopic where the cluster has none of that
+        name, AuthorizationFailed without permission for it, RequestTimedOut after ``timeout`` seconds.
         """
         wanted = None if names is None else frozenset(names)
         loop = asyncio.get_running_loop()

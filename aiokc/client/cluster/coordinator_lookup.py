@@ -1,4 +1,4 @@
-"""Which broker is a group's coordinator, and asking it."""
+"""Finds the broker that coordinates a group (FindCoordinator), and sends the group's requests to it."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ prepare(FindCoordinatorRequest, version=_ONE_KEY)
 
 
 class CoordinatorLookup:
-    """The coordinator of one group: looked up when somebody needs it, and again after ``forget``.
+    """The coordinator of one group: looked up when a request needs it, and again after ``forget``.
 
-    One that is forgotten as soon as it was found is in trouble, or not yet what the others take it for. All who ask it
-    (heartbeats, commits, joins) wait for the same lookup, so the growing pause before that is what keeps them all calm.
+    If a coordinator is forgotten as soon as it was found, it is in trouble, or does not know yet that it is the
+    coordinator. All requests to it (heartbeats, commits, joins) wait for the same lookup: so the growing pause before
+    that lookup limits how often all of them are sent.
     """
 
     def __init__(
@@ -70,14 +71,14 @@ class CoordinatorLookup:
 
     @property
     def error(self) -> KafkaError | None:
-        """Why none is found; None while nobody looks in vain."""
+        """Why the last lookup found no coordinator; None once one was found, or before any failed."""
         return self._last_error
 
     async def coordinator(self, timeout: float) -> int:
-        """Return the coordinator's node id. One lookup is under way at a time, whoever waits for it.
+        """Return the coordinator's node id. All callers wait for the same lookup.
 
-        Raises RequestTimedOut after ``timeout`` seconds, and at once what a lookup can't cure: AuthorizationFailed,
-        AuthenticationFailed, UnsupportedVersion, BrokerError.
+        Raises RequestTimedOut after ``timeout`` seconds, and at once an error that no retry can cure:
+        AuthorizationFailed, AuthenticationFailed, UnsupportedVersion, BrokerError.
         """
         if self._node_id is not None:
             return self._node_id
@@ -92,17 +93,20 @@ class CoordinatorLookup:
             ) from (self._last_error or error)
 
     async def connect(self, timeout: float) -> None:
-        """Have the connection for heartbeats, offsets and commits before it is needed, where that can be done."""
+        """Connect to the coordinator for heartbeats, offsets and commits before a request needs that. Raises nothing.
+
+        Does nothing where the coordinator is not known.
+        """
         if self._node_id is not None:
-            with suppress(KafkaError):  # whoever needs it tries again, and is told
+            with suppress(KafkaError):  # the first request tries again, and raises
                 await self._pool.connection(self._node_id, Purpose.COORDINATOR, timeout=timeout)
 
     def route(self) -> Route | None:
-        """Return the way to the coordinator that was found last, also while it is looked up anew; None without one."""
+        """Return the route to the coordinator that was found last, also while it is looked up anew; None: none was."""
         return None if self._last_node_id is None else self._pool.route(self._last_node_id)
 
     def forget(self, node_id: int | None) -> None:
-        """Look the coordinator up anew if it is still believed to be ``node_id`` (None: whichever it is)."""
+        """Have the next request look the coordinator up anew, if it is ``node_id`` (None: whichever it is)."""
         if self._node_id is not None and node_id in (None, self._node_id):
             logger.debug("group %r: looking its coordinator up anew (it was broker %d)", self._group_id, self._node_id)
             self._node_id = None
@@ -116,9 +120,9 @@ class CoordinatorLookup:
         purpose: Purpose = Purpose.COORDINATOR,
         max_version: int | None = None,
     ) -> tuple[int, R]:
-        """Return the coordinator's node id and its answer to what ``build`` makes for the version in use.
+        """Send the coordinator the request that ``build(version)`` makes; return its node id and its response.
 
-        Raises what ``coordinator`` and the pool raise. A coordinator that gives no answer is forgotten.
+        Raises what ``coordinator`` and the pool raise. If the coordinator gives no valid response, it is forgotten.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -134,17 +138,17 @@ class CoordinatorLookup:
             self.forget(node_id)
             is_there = connection is not None and not isinstance(error, RequestTimedOut)
             if self._request_metadata is not None and not is_there:
-                self._request_metadata()  # it may be a broker that the metadata does not know yet, or that has moved
+                self._request_metadata()  # the metadata may not know this broker yet, or not its new address
             raise
         except asyncio.CancelledError:
             if purpose is Purpose.JOIN and connection is not None:
-                connection.close()  # the broker answers what follows only after the JoinGroup that it has parked
+                connection.close()  # the broker answers later requests only after the JoinGroup that it has parked
             raise
 
     async def _look_up(self, deadline: float) -> int:
         loop = asyncio.get_running_loop()
         if loop.time() - self._found_at > self._config.retry_backoff_max_ms / 1e3:
-            self._backoff.reset()  # it has been of use for a while
+            self._backoff.reset()  # the last one found has worked for a while
         elif self._node_id is None:
             await asyncio.sleep(self._backoff.next())
         while self._node_id is None:
@@ -156,7 +160,7 @@ class CoordinatorLookup:
                     raise
                 self._last_error = error
                 if (held_back := self._warnings.admit("lookup", loop.time())) is not None:
-                    # A cluster without any group answers so until it has made the topic for their offsets.
+                    # A cluster that never had a group answers so until it has created the topic __consumer_offsets.
                     level = logging.INFO if not held_back and _is_first_group(error) else logging.WARNING
                     more = and_more(held_back)
                     logger.log(level, "group %r: no coordinator yet: %s%s", self._group_id, error, more)
@@ -169,7 +173,7 @@ class CoordinatorLookup:
             response = await self._pool.request(None, request, timeout=timeout, max_version=_ONE_KEY)
             code, message, node_id = response.error_code, response.error_message, response.node_id
             broker = Broker(node_id, response.host, response.port)
-        except UnsupportedVersion:  # a broker that has dropped the versions for one key
+        except UnsupportedVersion:  # the broker has dropped the versions that ask for one key
             request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self._group_id])
             response = await self._pool.request(None, request, timeout=timeout)
             own = self._own(response)

@@ -1,4 +1,4 @@
-"""Which topics a Client keeps its metadata of up to date: those that it was asked about lately, and that are there."""
+"""Which topics a Client keeps its metadata of up to date: those of calls in progress, and of recent calls."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .metadata import Metadata
 
 
 class FollowedTopics:
-    """Topics that calls are about. One stays for a while when its call is done: the next call finds it up to date.
+    """The topics of a Client's calls. A topic stays for a while after its call: the next call finds it up to date.
 
-    What nobody has asked about for ``metadata_max_age_ms`` goes with the next refresh: a process that lives long and
-    looks at many topics must not ask for all of them for ever. A topic that the cluster does not know is looked for
-    each second, since it may be about to be created. So it is followed only as long as a call waits for it.
+    A topic that no call was about for ``metadata_max_age_ms`` goes with the next refresh: a process that lives long and
+    looks at many topics must not ask for all of them for ever. A topic that the cluster does not know goes as soon as
+    no call waits for it: the metadata look for such a topic each second, since it may be about to be created.
     """
 
     def __init__(self, config: ClientConfig, metadata: Metadata) -> None:
@@ -29,7 +29,7 @@ class FollowedTopics:
 
     @contextmanager
     def following(self, topics: Iterable[str]) -> Iterator[None]:
-        """Follow these topics, and meanwhile forget none of them."""
+        """Follow these topics, at least until the ``with`` block ends."""
         wanted = frozenset(topics)
         time = asyncio.get_running_loop().time
         self._in_use.update(wanted)
@@ -38,11 +38,11 @@ class FollowedTopics:
             self._interest.set(self._used_at)
             yield
         finally:
-            self._in_use -= Counter(wanted)  # which keeps those above 0 only
+            self._in_use -= Counter(wanted)  # drops the topics whose count is 0
             self._used_at.update(dict.fromkeys(wanted, time()))
 
     async def run(self) -> None:
-        """Forget, for ever, what no call waits for, and what is gone by an answer or was not asked about for long."""
+        """After each refresh, drop the topics without a call that the cluster lacks, or that were long unused."""
         loop = asyncio.get_running_loop()
         while True:
             await self._metadata.changed.wait()

@@ -1,4 +1,4 @@
-"""Offsets by timestamp, from the leaders of the partitions (ListOffsets)."""
+"""Looks up offsets by timestamp: sends ListOffsets to the partitions' leaders, and retries."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ from .metadata import Metadata
 logger = logging.getLogger("aiokc.offsets")
 prepare(ListOffsetsRequest)
 
-# More partitions than this are asked about by several requests, one after the other on the same connection: neither to
-# write nor to read one holds the loop for long. Not fewer: whose position comes first is fetched first, and the next
-# Fetch, which finds nothing more of those, parks at the broker for fetch_max_wait_ms before others can be asked for.
+# The most partitions of one request; for more, requests follow one another on the same connection. With 1000, neither
+# writing a request nor reading a response holds the loop for long. A smaller number would delay fetching: the
+# partitions of the first response are fetched first, and when those have nothing more, the next Fetch parks at the
+# broker for fetch_max_wait_ms before other partitions can be asked for.
 AT_ONCE: Final = 1_000
 
 Asked = Mapping[TopicPartition, int]
 Found = dict[TopicPartition, OffsetAndTimestamp | None]
 
-# A broker of another opinion on who leads, a log that is not ready: the next metadata or the next moment cures it.
+# The broker and the metadata disagree on the leader, or the log is not ready: newer metadata or a retry may cure it.
 _REFRESH = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -53,14 +54,14 @@ _REFRESH = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one leader said: an offset, or an error, for each partition that it spoke of."""
+    """One leader's answer: an offset or an error for each partition."""
 
     found: Found
     errors: dict[TopicPartition, KafkaError]
 
 
 class OffsetLister:
-    """Asks the leaders. Needs the metadata driver to run beside it."""
+    """Sends ListOffsets to the leaders. The driver of ``metadata`` must run beside it."""
 
     def __init__(self, config: ClientConfig, pool: Pool, metadata: Metadata, random: Random) -> None:
         self._config = config
@@ -69,11 +70,12 @@ class OffsetLister:
         self._random = random
 
     async def list_offsets(self, asked: Asked, *, timeout: float) -> Found:
-        """Return the offset for each timestamp (EARLIEST, LATEST, or ms); None where no record is that young.
+        """Return the first offset at or after each timestamp (EARLIEST, LATEST, or ms since the epoch); None: none.
 
-        Retries, with refreshed metadata, until ``timeout``; then raises RequestTimedOut with the last cause, or
-        UnknownTopic where the cluster says that a partition does not exist. Other error codes raise BrokerError, those
-        of a topic (AuthorizationFailed, an invalid name) as soon as metadata that are newer than the call say so.
+        Retries with refreshed metadata until ``timeout`` (seconds). Then it raises RequestTimedOut with the last cause,
+        or UnknownTopic where the cluster says that a partition does not exist. Other error codes raise BrokerError. An
+        error of a topic (AuthorizationFailed, an invalid name) is raised as soon as a metadata response that is newer
+        than the call has it.
         """
         version = self._metadata.cluster.version
         loop = asyncio.get_running_loop()
@@ -118,7 +120,7 @@ class OffsetLister:
             raise fresh(failures[0])
 
     async def ask(self, node_id: int, asked: Asked, *, timeout: float) -> Answer:
-        """Ask one leader, once. Raises nothing: each partition has an offset or an error in the answer."""
+        """Send one request to one leader. Raises nothing: the answer has an offset or an error for each partition."""
         try:
             response = await self._pool.request(
                 node_id, self._request(asked), timeout=min(timeout, self._config.request_timeout_ms / 1e3)
@@ -170,21 +172,21 @@ class OffsetLister:
 
 
 def _portions(asked: Asked) -> Iterator[Asked]:
-    """Yield all that one leader is asked for, by as many partitions as one request is to have."""
+    """Split ``asked`` into the parts that one request may have."""
     left = iter(asked.items())
     while portion := dict(islice(left, AT_ONCE)):
         yield portion
 
 
 def may_pass(error: KafkaError) -> bool:
-    """Whether asking again, with newer metadata, may help. Authentication, say, or the version is not cured so."""
+    """Whether a retry with newer metadata may succeed; after an authentication or version error, for one, it can't."""
     if isinstance(error, BrokerError):
         return error.code in _REFRESH
     return isinstance(error, ConnectionFailed | RequestTimedOut)
 
 
 def group_by_leader(cluster: Cluster, asked: Asked) -> dict[int, dict[TopicPartition, int]]:
-    """Sort the question by the broker that can answer it; partitions without a leader are left out."""
+    """Return the timestamps by leader and partition. Partitions without a known leader are left out."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for tp, timestamp in asked.items():
         leader = cluster.leader(tp)

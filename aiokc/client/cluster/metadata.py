@@ -1,4 +1,4 @@
-"""Keeping the picture of the cluster up to date."""
+"""Keeps the snapshot of the cluster up to date with Metadata requests, for the topics that its users follow."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ prepare(MetadataRequest)
 
 T = TypeVar("T")
 
-# What is said of a topic that is being created, or may be.
+# The errors of a topic that is being created, or may be created soon.
 _COMING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 
 
 class Metadata:
-    """The newest Cluster, refreshed when it is too old and when somebody found it wrong.
+    """The newest Cluster snapshot, refreshed when it is too old, and when ``request_update`` says that it is wrong.
 
-    ``changed`` is notified after each refresh, and ``cluster`` is then another object.
+    ``changed`` is notified after each refresh: ``cluster`` is then another object, or, after a failure, ``error`` is
+    set.
     """
 
     def __init__(
@@ -57,20 +58,20 @@ class Metadata:
         self._search_pauses = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
 
     def interest(self, *, may_create: bool = False) -> TopicInterest:
-        """Return what its owner says by which topics to keep up to date. What a new one is added to asks for an update.
+        """Return a handle by which its owner says which topics to keep up to date. New topics request an update.
 
-        ``may_create``: whether brokers may create them, where ``allow_auto_topic_creation`` says so, too.
+        ``may_create``: whether brokers may create these topics, if ``allow_auto_topic_creation`` says so, too.
         """
         return TopicInterest(self._interests, may_create=may_create)
 
     @property
     def followed(self) -> frozenset[str] | None:
-        """The topics that are kept up to date, for whoever wants them; None: all."""
+        """The topics that are kept up to date, for all owners together; None: all topics."""
         return self._interests.topics
 
     @property
     def refreshed_at(self) -> float:
-        """When the newest answer came, by the loop's clock."""
+        """When the newest response was taken over (loop time); -inf before the first."""
         return self._last_refresh
 
     @property
@@ -79,23 +80,23 @@ class Metadata:
         return asyncio.get_running_loop().time() - self._last_refresh
 
     def request_update(self) -> None:
-        """Somebody found the picture wrong (NOT_LEADER, a lost broker): refresh it, at most each retry_backoff_ms."""
+        """The snapshot was found wrong (NOT_LEADER, a lost broker): refresh it, at most once per retry_backoff_ms."""
         if not self._update_asked:
             self._update_asked = True
             self._wanted.notify()
 
     def request_missing(self) -> None:
-        """Something is not in the picture yet: refresh it, unless an answer that may have it is on its way."""
+        """The snapshot lacks something: refresh it, unless a response that may have it is on its way."""
         if not self._asking:
             self.request_update()
 
     async def first(self, timeout: float) -> None:
-        """Return once the first broker has answered. Raises KafkaError, NoBrokersAvailable above all."""
+        """Return once a broker has answered. Raises KafkaError, mostly NoBrokersAvailable after ``timeout`` seconds."""
         self._update_asked = False
         await self._refresh(timeout)
 
     async def run(self) -> None:
-        """Refresh for ever, after ``first``. What goes wrong is kept in ``error`` until a refresh succeeds."""
+        """Refresh in a loop, after ``first``. The last failure is kept in ``error`` until a refresh succeeds."""
         while self.cluster.version == 0:
             await self.changed.wait()
         loop = asyncio.get_running_loop()
@@ -113,17 +114,17 @@ class Metadata:
                 self.changed.notify()
                 await asyncio.sleep(backoff.next())
                 continue
-            if self._update_asked:  # found wrong again while the answer was on its way
+            if self._update_asked:  # the snapshot was found wrong again while the response was on its way
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()
                 await asyncio.sleep(self._config.retry_backoff_ms / 1e3)
 
     def _max_age(self) -> float:
-        """How long this picture may stand: not long where it lacks a followed topic, which may be created yet.
+        """How many seconds this snapshot stays valid: few if it lacks a followed topic, which may be created soon.
 
-        A broker creates a topic in the time of some requests, and consumers wait for its partitions: so the first looks
-        come soon after one another, and then, for as long as nothing changes, each ``retry_backoff_max_ms``.
+        A broker creates a topic within the time of some requests, and consumers wait for its partitions. So the first
+        refreshes follow one another quickly; as long as nothing changes, the pauses grow to ``retry_backoff_max_ms``.
         """
         before, self._lacking = self._lacking, self._cluster_errors()
         if self._lacking != before:
@@ -150,7 +151,7 @@ class Metadata:
                 self._asking = False
             merged = await _merged(merged or self.cluster, response, complete=topics is None)
         assert merged is not None  # there is always something to ask
-        # A broker that has not heard of an election yet must not undo what the new leader's predecessor said of it.
+        # A broker that has not heard of an election yet must not undo what the former leader said of the new one.
         self.cluster, held = with_leaders(merged, self._leaders, self._leader_addresses)
         self._leaders = {tp: leader for tp, leader in self._leaders.items() if tp in held}
         if not held:
@@ -167,9 +168,9 @@ class Metadata:
     def learn_leaders(
         self, leaders: Mapping[TopicPartition, NewLeader], brokers: Mapping[int, Broker]
     ) -> set[TopicPartition]:
-        """Take over what an answer says of leaders (KIP-951), and return the partitions that moved by that.
+        """Take over the leaders that a response names (KIP-951); return the partitions that have a new leader by it.
 
-        ``changed`` is not notified, and the version stays: a refresh is to follow.
+        ``changed`` is not notified, and the snapshot's version stays: the caller requests a refresh as well.
         """
         cluster, moved = with_leaders(self.cluster, leaders, brokers)
         if moved:
@@ -180,12 +181,15 @@ class Metadata:
         return moved
 
     async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
-        """Return the picture of these topics (None: all) as of now; what is followed stays as it is."""
+        """Ask a broker for these topics (None: all), and return a snapshot of them; ``cluster`` stays as it is."""
         response = await self._ask(topics, timeout, create=False)
         return await _merged(self.cluster, response, complete=topics is None)
 
     def _questions(self) -> list[tuple[frozenset[str] | None, bool]]:
-        """What to ask for, each with whether brokers may create it: a request says that of all its topics at once."""
+        """Return the topics of each request to send, and whether brokers may create them.
+
+        A Metadata request says that for all of its topics together.
+        """
         topics = self.followed
         if topics is None or not self._create:
             return [(topics, False)]
@@ -199,7 +203,10 @@ class Metadata:
         return await self._pool.request(None, request, timeout=timeout)
 
     async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
-        """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut, with its cause."""
+        """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut after ``timeout`` seconds.
+
+        ``what`` names in its message what was waited for; the last failure of a refresh is its cause.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while (found := look(self.cluster)) is None:

@@ -1,4 +1,4 @@
-"""Following a pattern: which topics match it, in every new picture of the cluster."""
+"""Matches the pattern of a subscription against the topics of every new snapshot of the cluster."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ logger = logging.getLogger("aiokc.metadata")
 
 
 class PatternTopics:
-    """Keeps the topics of a subscription by pattern equal to what the metadata show. ``changed`` is called after.
+    """Keeps the topics of a subscription by pattern equal to those that match. Calls ``changed`` when they change.
 
-    A picture that was asked for by topic names says nothing of new ones, so only complete ones count.
+    Only complete snapshots count: one that was asked for by topic names says nothing of new topics.
     """
 
     def __init__(self, metadata: Metadata, subscription: Subscription, changed: Callable[[], None]) -> None:
@@ -31,17 +31,20 @@ class PatternTopics:
         self._seen: tuple[Cluster, TopicPattern] | None = None
 
     def subscription_changed(self) -> None:
-        """To be called when the user has begun to follow a pattern, or has ended that."""
+        """To be called when the application has subscribed to a pattern, or has ended such a subscription."""
         self._interest.set(() if self._subscription.pattern is None else None)
 
     async def run(self) -> None:
-        """Follow the metadata for ever."""
+        """Match in a loop, whenever the pattern or the snapshot is new."""
         while True:
             if not await self._look():
                 await self.wake.wait()
 
     async def refresh(self, max_age: float, timeout: float) -> None:
-        """Look at the topics of at most ``max_age`` seconds ago; where nobody answers in time, at the known ones."""
+        """Match the topics of a snapshot that is at most ``max_age`` seconds old.
+
+        If no broker gives one within ``timeout`` seconds, match the topics that are known.
+        """
         version = self._metadata.cluster.version
         if self._metadata.age > max_age or not self._metadata.cluster.complete:
 
@@ -55,7 +58,7 @@ class PatternTopics:
         await self._look()
 
     async def _look(self) -> bool:
-        """Match the topics if there is news; return whether that was so. Gives way to others in between."""
+        """Match the topics if the pattern or the snapshot is new; return whether one was. Lets other tasks run."""
         cluster, pattern = self._metadata.cluster, self._subscription.pattern
         if pattern is None or not cluster.complete:
             return False

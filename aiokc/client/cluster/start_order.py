@@ -1,4 +1,4 @@
-"""In which order clients start that share one event loop."""
+"""Starts the clients of one event loop one after the other, and gives the first member of a group a head start."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from ..aio.signal import Signal
 
-# What a start costs of the loop's own time, roughly.
+# How much of the loop's own time a start takes, roughly, in seconds.
 _HEAD_START: Final = 0.005
-# What a member of a group needs at most until its JoinGroup is on its way, to a broker that is near.
+# How long a member needs at most until its JoinGroup is on its way, to a broker that is near, in seconds.
 _FIRST_HEAD_START: Final = 0.05
 
 
 class StartOrder:
     """Lets each client begin when the one before it has started, or has had a head start of 5 ms.
 
-    A start takes several rounds of the loop. Where fifty take them side by side, the first is ready when the last one
-    is; in turn, half of them are ready in half of the time. Since it is the loop's time that they share, and nobody
-    waits longer than the head start for a broker that is far away or silent, the last one is not later for that.
+    A start takes several iterations of the loop. If fifty clients start side by side, the first is ready when the last
+    one is; if they start one after the other, half of them are ready in half of the time. The last one is not later for
+    that: they share the loop's time, and none waits longer than the head start for a broker that is far away or silent.
 
-    A coordinator forms a group so long after the first JoinGroup (group.initial.rebalance.delay.ms), and waits for the
-    others anyway. So the first member has a head start until its JoinGroup is on its way, or of 50 ms. First is only
-    who comes 50 ms after all other members: where each is started when the one before has started, one is waited for.
+    A coordinator forms a new group group.initial.rebalance.delay.ms after the first JoinGroup, and waits for the other
+    members anyway. So the first member has a head start until its JoinGroup is on its way, but of 50 ms at most. A
+    member is the first one only if no other member has begun to start in the 50 ms before: where each is started when
+    the one before has started, only the first of them is waited for.
     """
 
     def __init__(self) -> None:
@@ -39,9 +40,9 @@ class StartOrder:
 
     @asynccontextmanager
     async def starting(self, asked_to_join: asyncio.Event | None = None) -> AsyncIterator[None]:
-        """Wait for a turn; the start lasts until the end of the ``async with``.
+        """Wait until this client may start; its start lasts until the end of the ``async with`` block.
 
-        A member of a group sets ``asked_to_join`` when its JoinGroup is on its way, or none is going to be.
+        A member of a group sets ``asked_to_join`` when its JoinGroup is on its way, or when it will send none.
         """
         if asked_to_join is not None:
             self._note_member(asked_to_join, asyncio.get_running_loop().time())
@@ -55,7 +56,7 @@ class StartOrder:
             yield
         except BaseException:
             if asked_to_join is not None:
-                asked_to_join.set()  # it has failed to start
+                asked_to_join.set()  # the start has failed: no JoinGroup will follow
             raise
         finally:
             self._under_way -= 1
@@ -71,18 +72,18 @@ class StartOrder:
             async with asyncio.timeout_at(self._first_until):
                 await first.wait()
         except TimeoutError:
-            pass  # its broker is far away, or in trouble
+            pass  # the first member's broker is far away, or in trouble
         if self._first is first:
             self._first = None
 
 
-# An order refers to its loop, as locks and events do once they were waited for. Were it held from here, neither would
-# ever be freed: so it is the clients that hold it.
+# A StartOrder refers to its loop, as its lock and event do once a task has waited for them. If this dict held it,
+# neither would ever be freed. So the clients hold it, and the dict has weak references.
 _orders: WeakKeyDictionary[asyncio.AbstractEventLoop, ReferenceType[StartOrder]] = WeakKeyDictionary()
 
 
 def start_order() -> StartOrder:
-    """Return the order of the running loop: one and the same for as long as some client holds it."""
+    """Return the StartOrder of the running loop: the same one for as long as a client holds it."""
     loop = asyncio.get_running_loop()
     kept = _orders.get(loop)
     order = kept() if kept is not None else None

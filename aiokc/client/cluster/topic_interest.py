@@ -1,4 +1,4 @@
-"""Who wants to be told of which topics: what the metadata keep up to date is what all of these want together."""
+"""Which topics each part of a client wants metadata of; the metadata keep the union of them up to date."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from types import TracebackType
 
 
 class TopicInterest:
-    """The topics that one owner wants to be kept up to date: its own, whatever others want.
+    """The topics that one owner wants metadata of, independent of other owners.
 
-    It wants nothing until ``set``, and nothing any more after ``close``, as at the end of a ``with`` block.
-    ``may_create``: whether brokers may create a topic because of it, as far as config allows that. Who reads a topic
-    may; who only has a look at it may not, or a topic that was deleted a moment ago is back by that look.
+    They are none until ``set``, and none after ``close`` or the end of a ``with`` block. ``may_create``: whether
+    brokers may create a topic because of this interest, as far as the config allows it. A consumer that reads a topic
+    may have it created; a call that only looks at a topic may not: it would bring back a topic that was just deleted.
     """
 
     def __init__(self, all_of_them: Interests, *, may_create: bool) -> None:
@@ -20,11 +20,11 @@ class TopicInterest:
         self._all = all_of_them
 
     def set(self, topics: Iterable[str] | None) -> None:
-        """Want these topics from now on, in the place of those before; None: all that there are."""
+        """Want these topics from now on, in place of those before; None: all topics of the cluster."""
         self._all.change(self, None if topics is None else frozenset(topics))
 
     def close(self) -> None:
-        """Want nothing any more."""
+        """Want no topics any more."""
         self._all.remove(self)
 
     def __enter__(self) -> TopicInterest:
@@ -37,7 +37,10 @@ class TopicInterest:
 
 
 class Interests:
-    """All interests in the topics of one cluster. ``news`` is called when they want what none wanted before."""
+    """All interests in the topics of one cluster.
+
+    Calls ``news`` when an owner wants a topic that none wanted before, or that none let brokers create before.
+    """
 
     def __init__(self, news: Callable[[], None]) -> None:
         self.topics: frozenset[str] | None = frozenset()
@@ -46,7 +49,7 @@ class Interests:
 
     @property
     def creatable(self) -> frozenset[str]:
-        """Those of ``topics`` that brokers may create, for one of their owners at least."""
+        """The topics that brokers may create, because at least one of their owners says so."""
         return frozenset().union(*(interest.topics or () for interest in self._open if interest.may_create))
 
     def change(self, interest: TopicInterest, topics: frozenset[str] | None) -> None:

@@ -1,1 +1,1 @@
-"""The public Consumer, and what it is wired from."""
+"""The public Consumer, the runtime behind it, and the calls that hand out records."""

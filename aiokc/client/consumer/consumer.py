@@ -1,4 +1,4 @@
-"""The public Consumer."""
+"""The public Consumer: checks the arguments of every call, and passes it on to the ConsumerRuntime."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ class Consumer(Generic[K, V]):
                     await process(records)
                 await consumer.commit()
 
-    ``topics`` (names, or one compiled pattern) and ``listener`` are those of subscribe(); options are those of
-    ConsumerConfig, by keyword or as ``config``. Keys are K and values V, what the deserializers return (functions of
-    the bytes, or objects with ``deserialize``; sync or async), or None where the producer wrote null; bytes without.
-    With ``group_id=None`` a subscription means all partitions of its topics, and commit() and committed() raise
-    UsageError.
+    ``topics`` (names, or one compiled pattern) and ``listener`` are those of subscribe(). Options are those of
+    ConsumerConfig, by keyword or as ``config``. A deserializer is a function of the bytes, or an object with
+    ``deserialize``; sync or async. Keys are K and values V, the types that the deserializers return, and bytes without
+    a deserializer; either is None where the producer wrote null. With ``group_id=None`` a subscription means all
+    partitions of its topics, and commit() and committed() raise UsageError.
 
-    One task at a time may be inside getmany, getone, the iterator or wait_assigned (ConcurrentCall). All calls that
-    wait for something, or commit, raise ConsumerClosed outside start() ... stop(), and what ended the background, as
-    itself, if something did. Every wait for the network ends after ``timeout_ms`` (default: default_api_timeout_ms)
-    with RequestTimedOut, or NoBrokersAvailable where any broker could have answered. Only waiting for records is
-    unbounded by default; it counts as polling. A cancelled call loses nothing. What is no partition, offset,
-    timestamp, count or time to wait raises ConfigError.
+    One task at a time may be inside getmany, getone, the iterator or wait_assigned; a second one gets ConcurrentCall.
+    Every call that waits or commits raises ConsumerClosed before start() and after stop(). If an error has ended the
+    background, these calls raise that error. Every wait for the network ends after ``timeout_ms`` (default:
+    default_api_timeout_ms) with RequestTimedOut, or with NoBrokersAvailable where any broker could have answered. Only
+    waiting for records is unbounded by default; it counts as polling. A cancelled call loses nothing. An argument that
+    is no valid partition, offset, timestamp, count or timeout raises ConfigError.
 
-    One that is forgotten while it runs, without stop(), gives a ResourceWarning, which in asyncio's debug mode says
-    where it was made, and is stopped in the background.
+    A consumer that is garbage-collected while it runs, without stop(), gives a ResourceWarning and is stopped in the
+    background. In asyncio's debug mode the warning says where the consumer was made.
     """
 
     def __init__(
@@ -113,23 +113,28 @@ class Consumer(Generic[K, V]):
     async def start(self, *, timeout_ms: int | None = None) -> None:
         """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``.
 
-        Joining the group goes on in the background. After a failure this consumer is stopped: make another one.
+        The consumer joins its group in the background. If start() fails, this consumer is stopped: make another one.
         """
         await self._runtime.start(timeout=self._seconds(timeout_ms))
 
     async def stop(self, *, timeout_ms: int = _STOP_MS, leave: bool | None = None) -> None:
-        """Fetch no more, finish commits, commit (with enable_auto_commit) what earlier calls returned, leave, close.
+        """Stop fetching, finish commits, commit processed records (with enable_auto_commit), leave the group, close.
 
-        Ends in ``timeout_ms``, and each step waits only for what it can still bring: where nothing is left to commit
-        and the listener is done at once, it takes 3 s at most, also where no broker answers. Raises UsageError in
-        another event loop than that of start(). What the last call returned is not committed: stop() is called on
-        success, on failure and by other tasks, and only the user knows whether that batch is processed; commit() it
-        first, or use ``async with``. ``leave`` says whether the group is told at once (KIP-1092); None: only by a
-        dynamic member.
+        stop() ends within ``timeout_ms``, and no step waits for what can't come any more: where nothing is left to
+        commit and the listener returns at once, stop() takes 3 s at most, also where no broker answers. Raises
+        UsageError in another event loop than that of start().
 
-        The listener's on_partitions_revoked() is called before the group is left; what it raises is raised at the end.
-        There commit() leaves out what the last call returned, but for a block that ends without an exception. A
-        getmany() that waits in another task raises ConsumerClosed. A second call waits for the first one.
+        stop() does not commit what the last call returned: it is called on success, on failure and by other tasks, and
+        only the application knows whether that batch is processed. Call commit() first, or use ``async with``: a block
+        that ends without an exception has processed its last batch.
+
+        ``leave`` says whether the member tells the group at once that it leaves (KIP-1092). With None, only a dynamic
+        member does.
+
+        The listener's on_partitions_revoked() is called before the member leaves the group; stop() raises at its end
+        what the callback raised. commit() within the callback leaves out what the last call returned, except when an
+        ``async with`` block ends without an exception. A getmany() that waits in another task raises ConsumerClosed. A
+        second call of stop() waits for the first one.
         """
         await self._runtime.stop(timeout=checked_seconds(timeout_ms), leave_group=leave)
         self._runtime.listener.raise_last_error()
@@ -142,21 +147,21 @@ class Consumer(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._user.was_this_task:
-            # a block that ends without an exception is done with its last batch
+            # A block that ends without an exception has processed its last batch.
             self._runtime.subscription.mark_processed()
         await self._runtime.stop(timeout=_STOP_MS / 1e3, leave_group=None)
-        if error is None:  # else that one matters more, and those of the listener are in the log
+        if error is None:  # else the block's own exception matters more; the listener's errors are in the log
             self._runtime.listener.raise_last_error()
 
     # What to read
 
     def subscribe(self, topics: Iterable[str] | re.Pattern[str], *, listener: RebalanceListener | None = None) -> None:
-        """Read these topics instead of those subscribed before; none at all is unsubscribe().
+        """Read these topics instead of those subscribed before. An empty list of topics means unsubscribe().
 
-        A compiled pattern means all topics whose whole name matches, in each new picture of the cluster: those that
-        are created later are found within metadata_max_age_ms. ``listener`` is told of the partitions that come and
-        go, in the place of the former one. Raises UsageError after assign(), and where names follow a pattern or a
-        pattern names, without unsubscribe() in between.
+        A compiled pattern means all topics whose whole name matches, in each new snapshot of the cluster: a topic that
+        is created later is found within metadata_max_age_ms. ``listener`` replaces the former one, and is told which
+        partitions are assigned and revoked. Raises UsageError after assign(), and when the subscription changes between
+        names and a pattern without unsubscribe() in between.
         """
         if isinstance(listener, type):
             raise ConfigError(f"listener must be a RebalanceListener: give an instance of {listener.__name__}")
@@ -178,9 +183,9 @@ class Consumer(Generic[K, V]):
             self._runtime.unsubscribe()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions, with no group deciding; none at all is unsubscribe().
+        """Read exactly these partitions; no group assigns them. An empty list of partitions means unsubscribe().
 
-        With a group_id, offsets can still be committed. Raises UsageError after subscribe().
+        With a group_id, the consumer can still commit offsets. Raises UsageError after subscribe().
         """
         wanted = checked_partitions(partitions)
         if wanted:
@@ -189,27 +194,28 @@ class Consumer(Generic[K, V]):
             self._runtime.unsubscribe()
 
     def unsubscribe(self) -> None:
-        """Read nothing, and leave the group: assignment() is empty at once, the rest is done in the background.
+        """Read nothing, and leave the group: assignment() is empty at once; the rest is done in the background.
 
-        The listener's on_partitions_revoked() is called before the group is left; a commit() inside of it stores what
-        was returned. A static member does not tell its group (KIP-345): it gets the same again where it subscribes to
-        the same topics within ``session_timeout_ms``, and nobody rebalances; later others have its partitions.
+        The listener's on_partitions_revoked() is called before the member leaves the group; a commit() within that
+        callback stores all that was returned. A static member does not tell its group (KIP-345): if it subscribes to
+        the same topics within ``session_timeout_ms``, it gets the same partitions again without a rebalance; after that
+        time the other members get them.
         """
         self._runtime.unsubscribe()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Have the group assign its partitions anew: for assignors whose user data has news for the leader.
+        """Have the group rebalance: for an assignor whose user data has changed, so that the group leader gets it.
 
-        It happens in the background, and brokers log ``reason`` (KIP-800). Nothing happens while a rebalance is going
-        on already, or before the consumer has joined. In on_partitions_assigned it would begin the next one each time.
-        Raises UsageError without a group_id, or after assign().
+        The rebalance happens in the background, and brokers log ``reason`` (KIP-800). The call does nothing while a
+        rebalance is going on, or before the consumer has joined. Don't call it in on_partitions_assigned(): each
+        rebalance would begin the next one. Raises UsageError without a group_id, or after assign().
         """
         if reason is not None and not is_text(reason):
             raise ConfigError(f"a reason must be a str of 32 KiB at most, not {type(reason).__name__}")
         self._runtime.enforce_rebalance(reason or "the user enforced a rebalance")
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to; with a pattern, those that match it now."""
+        """The topics that this consumer subscribes to; with a pattern, those that match it now."""
         return self._runtime.subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -217,21 +223,22 @@ class Consumer(Generic[K, V]):
         return frozenset(self._runtime.subscription.assigned)
 
     async def wait_assigned(self, *, timeout_ms: int | None = None) -> frozenset[TopicPartition]:
-        """Wait until partitions are assigned, and on_partitions_assigned() is done; return all that are.
+        """Wait until partitions are assigned, and on_partitions_assigned() is done; return the whole assignment.
 
             async with Consumer("events", group_id="replay") as consumer:
                 for partition in await consumer.wait_assigned():
                     consumer.seek(partition, 0)
 
-        Returns at once where that is so already, after assign() always. A group, or without one the cluster's answer,
-        may have none for this consumer, which is an assignment, too: the set is empty where there are more members than
-        partitions, or no topic of these exists. A member whose pattern matches nothing waits outside the group, and
-        this call with it. The next rebalance may come at any time: a listener hears of that.
+        Returns at once if that is so already; after assign() it always is. An empty assignment is one, too: the set is
+        empty where the group has more members than partitions, or where none of the topics exists. A member whose
+        pattern matches no topic waits outside the group, and so does this call. The next rebalance may come at any
+        time: the listener is told of it.
 
-        Waiting here is polling, as waiting for records is: calling it says that what earlier calls returned is
-        processed, and one task at a time may be in here or there (ConcurrentCall). Raises what getmany() would raise
-        of group and topics (not of positions: the user may be about to seek), UsageError where nothing is subscribed
-        to and in a listener, and RequestTimedOut after ``timeout_ms``.
+        Waiting here counts as polling, as waiting for records does: the call marks what earlier calls returned as
+        processed, and only one task at a time may be in this call or in one that returns records (ConcurrentCall).
+        Raises what getmany() would raise about the group and the topics, but nothing about positions, since the
+        application may be about to seek. Raises UsageError within a listener or where nothing is subscribed to, and
+        RequestTimedOut after ``timeout_ms``.
         """
         self._poll.run.close()
         return await wait_assigned(self._runtime, self._user, self._seconds(timeout_ms))
@@ -241,12 +248,12 @@ class Consumer(Generic[K, V]):
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int | None = None, max_records: int | None = None
     ) -> ConsumerRecords[K | None, V | None]:
-        """Return the next records (of ``partitions``, else of all), at least one, at most ``max_records``.
+        """Return the next records (of ``partitions``, else of all assigned): at least one, at most ``max_records``.
 
-        ``timeout_ms``: None waits for records, 0 looks once; {} is returned when it is over. ``max_records`` is
-        max_poll_records unless given. Calling it says that what earlier calls returned is processed. commit() takes
-        what it returns. Raises UsageError where one of ``partitions`` is not assigned, or not any more, and
-        DeserializationFailed once what lies before that record is returned.
+        With ``timeout_ms=None`` the call waits until there are records, with 0 it looks once; when the time is over, it
+        returns {}. ``max_records`` defaults to max_poll_records. The call marks what earlier calls returned as
+        processed. commit() takes the result as it is. Raises UsageError where one of ``partitions`` is not assigned, or
+        not any more, and DeserializationFailed once the records before the failing one are returned.
         """
         most = self.config.max_poll_records if max_records is None else checked_count("max_records", max_records)
         return await self._poll.records(partitions, _seconds_or_none(timeout_ms), most, most)
@@ -262,11 +269,11 @@ class Consumer(Generic[K, V]):
     ) -> RecordColumns:
         """Return the next records as Arrow columns, which pyarrow, polars and DuckDB take over without a copy.
 
-        All that is buffered is returned at once, up to the record by which the batch has ``max_bytes`` (at most 1 GiB),
-        or ``max_records`` of them. ``columns`` are some of topic, partition, offset, timestamp, timestamp_type, key,
-        value, headers and leader_epoch, in any order; None is all but the last. ``timestamp_unit`` is "ms", Kafka's
-        own, or "us". Deserializers see nothing of them, and the batch is empty when ``timeout_ms`` is over. Everything
-        else is as with getmany(), and the two may take turns.
+        The batch has all that is buffered, up to the record with which it reaches ``max_bytes`` (default 4 MiB, at most
+        1 GiB), or up to ``max_records`` (default: no limit). ``columns`` are some of topic, partition, offset,
+        timestamp, timestamp_type, key, value, headers and leader_epoch, in any order; None means all but leader_epoch.
+        ``timestamp_unit`` is "ms", Kafka's own, or "us". Deserializers and interceptors do not see these records. When
+        ``timeout_ms`` is over, the batch is empty. Everything else is as with getmany(); calls of both may alternate.
 
         Raises RecordError at a record that columns can't hold: over 2 GiB, or with a timestamp beyond microseconds.
         """
@@ -277,9 +284,9 @@ class Consumer(Generic[K, V]):
         return await self._poll.columns(partitions, _seconds_or_none(timeout_ms), wanted)
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[K | None, V | None]:
-        """Return the next record (of ``partitions``, else of any), waiting for it.
+        """Wait for the next record (of ``partitions``, else of any assigned), and return it.
 
-        Calling it says that what earlier calls returned is processed.
+        The call marks what earlier calls returned as processed.
         """
         if not partitions:
             record = next(self._poll.steps.items, None)
@@ -292,16 +299,19 @@ class Consumer(Generic[K, V]):
         return self._poll.steps
 
     def __anext__(self) -> Coroutine[Any, Any, ConsumerRecord[K | None, V | None]]:
-        """The next record; the iteration ends when the consumer is stopped."""
+        """Return the next record, as getone() does; the iteration ends when the consumer is stopped."""
         self._poll.in_use = self._in_use
         return self._poll.steps.__anext__()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Return nothing of these until resume(). What is buffered stays; the group needs polls all the same."""
+        """Return no records of these partitions until resume(). What is buffered stays.
+
+        The application still has to poll within max_poll_interval_ms. Raises UsageError where one is not assigned.
+        """
         self._runtime.pause(checked_partitions(partitions), True)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these again."""
+        """Return records of these partitions again. Raises UsageError where one is not assigned."""
         self._runtime.pause(checked_partitions(partitions), False)
 
     def paused(self) -> frozenset[TopicPartition]:
@@ -311,28 +321,34 @@ class Consumer(Generic[K, V]):
     # Positions
 
     async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
-        """Return the offset of the next record that will be returned, as soon as it is known."""
+        """Return the offset of the next record to hand out, as soon as it is known."""
         tp = checked_partition(partition)
         return (await self._runtime.positions([tp], timeout=self._seconds(timeout_ms)))[tp]
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on reading at ``offset``; nothing of what was fetched before is returned any more."""
+        """Go on reading at ``offset``. Records that were fetched before are dropped.
+
+        Raises UsageError where ``partition`` is not assigned, ConfigError where ``offset`` is no offset.
+        """
         tp = checked_partition(partition)
         where = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         self._runtime.seek(tp, checked_offset(f"cannot seek {tp} to", where))
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
-        """Go on at the beginning of these (none given: of all assigned); the new positions are known on return."""
+        """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known."""
         await self._runtime.seek_by_time(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
 
     async def seek_to_end(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
-        """Go on at the end of these (none given: of all assigned); the new positions are known on return."""
+        """Go on at the end of these partitions (none given: of all assigned); return when positions are known."""
         await self._runtime.seek_by_time(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
 
     async def seek_to_committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Go on at what the group has committed, and return that; where it has nothing (None), the position stays."""
+        """Go on at the offsets that the group has committed, and return those.
+
+        Where the group has committed none (None), the position stays.
+        """
         wanted = partitions or tuple(self._runtime.subscription.assigned)
         committed = await self.committed(*wanted, timeout_ms=timeout_ms)
         for tp, offset in committed.items():
@@ -348,82 +364,87 @@ class Consumer(Generic[K, V]):
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Store, for the group, these offsets: each the *next* one to read. None: all that was returned so far.
+        """Store these offsets for the group, each the *next* one to read. None: all that was returned so far.
 
-        What one getmany() returned can be given as it is: then that batch is stored, whatever was returned since.
+        ``offsets`` may be what one getmany() returned: then exactly that batch is committed, whatever was returned
+        since.
 
-        Retries what can be retried until ``timeout_ms``. Raises CommitFailed where the group has gone on without this
-        member or given a partition to another one in between, RebalanceInProgress while it assigns anew (after both,
-        go on polling), MemberFenced, AuthorizationFailed, and UsageError without a group_id.
+        The consumer retries what can be retried until ``timeout_ms``. Raises CommitFailed where the group has gone on
+        without this member, or has given a partition to another member in between, and RebalanceInProgress while the
+        group rebalances; after both, go on polling. Raises MemberFenced, AuthorizationFailed, and UsageError without a
+        group_id.
         """
         await self._runtime.group("commit()").commit(offsets, timeout=self._seconds(timeout_ms))
 
     def commit_soon(self, offsets: Committable = None, on_done: OnCommitted | None = None) -> None:
-        """Send a commit without waiting for it: after those called for before, once, and never again (commitAsync).
+        """Send a commit without waiting for it: after earlier commits, once, and without a retry (Java's commitAsync).
 
-        ``on_done(offsets, error)`` is called by a later call of this consumer in its task (getmany, getone, the
-        iterator, commit, commit_soon, stop): in the order of the calls, and all before a later commit() or stop()
-        returns. ``error`` is None where they are stored, else what commit() would raise. Without a callback an error is
-        logged. What ``on_done`` raises, that later call raises. Calls that come faster than the coordinator answers
-        share one request, and its outcome.
+        A later call of this consumer (getmany, getone, the iterator, commit, commit_soon, stop) calls
+        ``on_done(offsets, error)`` in its own task: in the order of the commits, and before a later commit() or stop()
+        returns. ``error`` is None if the offsets are stored, else what commit() would raise. What ``on_done`` raises,
+        that later call raises. Without a callback the consumer logs an error. Calls that come faster than the
+        coordinator answers share one request, and its outcome.
         """
         self._runtime.group("commit_soon()").commit_soon(offsets, on_done)
 
     async def committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return what the group has committed for these (none given: for all assigned); None where it has nothing."""
+        """Return what the group has committed for these partitions (none given: for all assigned); None: nothing."""
         wanted = checked_partitions(partitions) or list(self._runtime.subscription.assigned)
         return await self._runtime.committed(wanted, timeout=self._seconds(timeout_ms))
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group, for a producer that commits what it returned within a transaction.
+        """Return this member's identity, for a producer that commits its offsets within a transaction (KIP-447).
 
-        Where the group has gone on without it, or has taken what the last call returned, that is who it was then: so
-        the producer is refused. Before the first assignment, and after assign(), generation_id is -1 and member_id "".
-        Raises UsageError without a group_id.
+        Where the group has gone on without this member, or has revoked what the last call returned, it is the identity
+        of that time: so the coordinator refuses the producer's offsets. Before the first assignment, and after
+        assign(), generation_id is -1 and member_id "". Raises UsageError without a group_id.
         """
         return self._runtime.group("group_metadata()").coordinator.group_metadata
 
     # Looking at itself
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets lie between the position and the end that isolation_level lets be read.
+        """How many offsets lie between the position and the end: the last stable offset with read_committed.
 
-        As of the last fetch, and without a request; None before that, or without a position. Raises UsageError where
-        ``partition`` is not assigned.
+        With read_uncommitted the end is the high watermark. The figure is as of the last fetch; the call sends no
+        request. None before the first fetch, or without a position. Raises UsageError where ``partition`` is not
+        assigned.
         """
         return self._runtime.current_lag(checked_partition(partition))
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark: the offset behind the last record that all in-sync replicas have.
 
-        Like the next two it asks nobody, is None before the first answer to a Fetch of ``partition``, and raises
-        UsageError where that is not assigned. ``end_offsets()`` asks the leader.
+        highwater(), last_stable_offset() and last_poll_timestamp() send no request. Each returns None before the first
+        answer to a Fetch of ``partition``, and raises UsageError where that is not assigned. ``end_offsets()`` asks the
+        leader.
         """
         return self._runtime.subscription[checked_partition(partition)].high_watermark
 
     def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The offset up to which all transactions are over: where ``isolation_level="read_committed"`` ends.
+        """The offset up to which all transactions are complete: where ``isolation_level="read_committed"`` ends.
 
-        None where brokers do not tell it: up to Kafka 0.10, and to a consumer that reads uncommitted records.
+        None where the broker does not tell it: brokers up to Kafka 0.10 never do, and no broker does with
+        ``isolation_level="read_uncommitted"``.
         """
         return self._runtime.subscription[checked_partition(partition)].last_stable_offset
 
     def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """When a broker was last heard of about ``partition``, in ms since the epoch: highwater() is as of then.
+        """When a broker last answered a Fetch of ``partition``, in ms since the epoch: highwater() is as of then.
 
-        Also where there was nothing new. While nothing is fetched (it is paused, or enough is buffered) it stands.
-        When this consumer was last polled says ``health().last_poll_age_ms``.
+        An answer without news counts, too. While the consumer does not fetch the partition (it is paused, or enough is
+        buffered), the time stands still. ``health().last_poll_age_ms`` says when the application last polled.
         """
         return self._runtime.last_poll_timestamp(checked_partition(partition))
 
     def health(self) -> Health:
-        """Whether it is well, at this moment: for a liveness probe, or a log line. Never raises, asks nobody."""
+        """Return the consumer's state at this moment: for a liveness probe, or a log line. Never raises, no request."""
         return self._runtime.health()
 
     def metrics(self) -> Metrics:
-        """What it has done since it was made, and the lag of each partition. Asks nobody."""
+        """Return what the consumer has done since it was made, and the lag of each partition. Sends no request."""
         self._poll.run.count()
         return self._runtime.metrics()
 
@@ -434,21 +455,24 @@ class Consumer(Generic[K, V]):
     ) -> dict[TopicPartition, int]:
         """Return the first offset that is still in the log of each partition. Positions stay as they are.
 
-        Like the next two, it raises UnknownTopic where one does not exist, after ``timeout_ms``: it may be about to
-        appear.
+        beginning_offsets(), end_offsets() and offsets_for_times() raise UnknownTopic where a partition does not exist,
+        after ``timeout_ms``: until then it may appear.
         """
         return await self._runtime.edges(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record that isolation_level lets be read. Positions stay as they are."""
+        """Return the offset behind the last record that isolation_level lets the consumer read; positions stay."""
         return await self._runtime.edges(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first offset whose timestamp is at or after each of these (ms); None where there is none."""
+        """Return the first offset with a timestamp at or after each of these (ms since the epoch); None without one.
+
+        Raises ConfigError for a negative timestamp.
+        """
         wanted = checked_timestamps(timestamps)
         if any(timestamp < 0 for timestamp in wanted.values()):
             raise ConfigError("offsets_for_times takes timestamps in ms since the epoch, not negative ones")

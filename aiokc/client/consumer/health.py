@@ -1,4 +1,4 @@
-"""Putting together what a consumer tells about itself, from what its drivers know: no request, no await."""
+"""Builds what health() and metrics() return from what the consumer's parts know: no request, no await."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..group.assignment_source import SourceReport
 
 
 class PollRecord:
-    """Notes the user's calls for records, at the time of the loop."""
+    """Counts the application's calls for records, and keeps the time at which the last one ended (loop time)."""
 
     def __init__(self) -> None:
         self.count = 0

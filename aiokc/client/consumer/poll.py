@@ -1,4 +1,4 @@
-"""A call that asks for records: again and again what there is, until that is something or the time is over."""
+"""The loop inside getmany(), getone(), the iterator and getmany_columns(): look for records, else wait for a change."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ from .runtime import ConsumerRuntime
 class Poll(Generic[K, V]):
     """What getmany, getone, the iterator and getmany_columns have in common.
 
-    From the last await to the return nothing can be cancelled: positions move in between.
+    Positions move between the last await and the return. As there is no await in between, a cancelled call loses no
+    record.
     """
 
     def __init__(self, runtime: ConsumerRuntime, user: SingleUser) -> None:
         self._runtime = runtime
         self._user = user
-        self._has_returned = False  # records, so that errors may have had to wait
-        self.in_use: InUse | None = None  # once there is an iterator, which may outlive the consumer
+        self._has_returned = False  # the last call returned records, so that an error may have had to wait
+        self.in_use: InUse | None = None  # set once there is an iterator, which may outlive the Consumer
         self.run = RecordStream(runtime, user, self._step)
-        #: The iterator, which ends when the consumer is stopped. ``items`` are what may follow without a poll.
+        #: The iterator, which ends when the consumer is stopped. ``items`` are the records that need no poll.
         self.steps: Steps[ConsumerRecord[K | None, V | None]] = self.run.steps
 
     async def one(self) -> ConsumerRecord[K | None, V | None]:
-        """Hand out one record, of many that are decoded; ``steps.items`` has those that may follow without a poll."""
-        self.run.close()  # that says how many
+        """Decode many records and hand out one; ``steps.items`` then has those that may follow without a poll."""
+        self.run.close()  # sets `ahead`: how many to decode
         tp, records = next(iter((await self.records((), None, self.run.ahead, 1)).items()))
         if self._runtime.hands_out_raw_records:
             self.run.begin(tp)
@@ -53,17 +54,17 @@ class Poll(Generic[K, V]):
     def records(
         self, partitions: tuple[TopicPartition, ...], timeout: float | None, decode: int, most: int
     ) -> Coroutine[Any, Any, ConsumerRecords[K | None, V | None]]:
-        """Hand out up to ``most`` records, of ``decode`` that are decoded. ``timeout`` is in seconds; None: no end."""
+        """Decode up to ``decode`` records and hand out up to ``most``. ``timeout`` is in seconds; None: no limit."""
         return self._hand_out(partitions, timeout, decode, most, None)
 
     def columns(
         self, partitions: tuple[TopicPartition, ...], timeout: float | None, wanted: ColumnPoll
     ) -> Coroutine[Any, Any, RecordColumns]:
-        """Hand out columns of records."""
+        """Hand out records as columns, as ``wanted`` says. ``timeout`` is in seconds; None: no limit."""
         return self._hand_out(partitions, timeout, 0, 0, wanted)
 
     def _raise_first(self, only: frozenset[TopicPartition] | None) -> None:
-        """Raise what comes before any record, and what had to wait for those of the call before."""
+        """Raise the errors that come before any record, and those that had to wait since the last call had records."""
         self._runtime.before_records(only)
         if self._has_returned:
             self._has_returned = False
@@ -83,7 +84,7 @@ class Poll(Generic[K, V]):
         only = frozenset(map(checked_partition, partitions)) or None
         time = asyncio.get_running_loop().time
         deadline = None if timeout is None else time() + timeout
-        passed: ConsumerRecords[K | None, V | None] | None = None  # what interceptors left nothing of
+        passed: ConsumerRecords[K | None, V | None] | None = None  # the batches that interceptors left nothing of
         user.refuse_others()
         runtime.polling_begins(only)
         user.enters()
@@ -118,12 +119,12 @@ class Poll(Generic[K, V]):
                             return batch
                         continue
                 if collector.has_undecoded(only):
-                    continue  # no await from here to the wait, or what arrives in between would wake nobody
+                    continue  # No await from here to the wait: what arrives in between would not wake this task.
                 runtime.raise_errors()
                 collector.user_waits(only)
                 left = None if deadline is None else deadline - time()
                 if left is not None and left <= 0:
-                    await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the others
+                    await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the other tasks
                     return table if columns is not None else passed if passed is not None else ConsumerRecords()
                 await runtime.changed.wait(left)
                 user.time_slice.begins()

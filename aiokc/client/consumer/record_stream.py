@@ -1,4 +1,4 @@
-"""Records that getone() and the iterator hand out one after the other, without a whole poll for each."""
+"""Lets getone() and the iterator hand out the decoded records of a partition one by one, without a poll for each."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ..aio.single_user import SingleUser
 from ..aio.steps import Steps, new_steps
 from .runtime import ConsumerRuntime
 
-# How many records getone() and the iterator decode at a time: twice as many as the last run has handed out. Where the
-# user is slow, each poll serves another partition, and what is ahead stays there: 500 of each of a thousand would be
-# 100 MB that nobody has counted.
+# How many records getone() and the iterator decode at a time: twice as many as the last stream handed out, within these
+# limits. Where the application is slow, each poll serves another partition, and the records decoded ahead stay in
+# memory: 500 records of each of a thousand partitions would be 100 MB that no budget counts.
 LEAST_AHEAD = 16
 _MOST_AHEAD = 500
 
 
 class RecordStream:
-    """What is decoded of one partition, behind the record that the last poll has handed out.
+    """The decoded records of one partition, behind the record that the last poll handed out.
 
-    ``steps.items`` hands out the next one at each step, all before it being processed, and awaits nothing. It ends with
-    the turn that the poll has begun: after 2 ms the next poll lets others run, hears what they did, and tells the group
-    that the user is there. And it ends as soon as anything happens that a poll would look at: each such thing wakes the
-    poll that waits (``ConsumerRuntime.changed``) or touches a partition. It is for the poll's task only. Every poll
-    closes it first, so that nobody else finds the buffer with records in it that were handed out. Where it has ended, a
-    step is a ``poll()``.
+    Each step of ``steps.items`` hands out the next record, marks all records before it as processed, and awaits
+    nothing. The stream ends with the time slice that the poll began: after 2 ms the next poll lets other tasks run,
+    sees what they did, and tells the group that the application polls. The stream also ends as soon as anything happens
+    that a poll would look at: each such event notifies ``ConsumerRuntime.changed`` or touches a partition. Only the
+    poll's task may use it. Every poll closes it first, so that no other code finds records in the buffer that were
+    handed out. Once the stream has ended, a step is a ``poll()``.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class RecordStream:
         self._user = user
         self._open: tuple[PartitionBuffer, PartitionPosition] | None = None
         self._count = self._counted = 0
-        self.ahead = LEAST_AHEAD  # how many records the next poll should have decoded
+        self.ahead = LEAST_AHEAD  # how many records the next poll should decode
 
     def begin(self, tp: TopicPartition) -> None:
-        """A poll has just handed out a record of ``tp``: those behind it may follow without one."""
+        """Open the stream: a poll has just handed out a record of ``tp``; those behind it may follow without one."""
         buffer, position = self._runtime.collector.buffer.of(tp), self._runtime.subscription[tp]
         if buffer is None or not buffer.ready or buffer.ready[-1].leader_epoch not in (None, position.leader_epoch):
-            return  # around a new leader there is a poll for each: positions know the epoch of their last record
+            return  # Where the leader epoch changes, each record takes a poll: a position has its last record's epoch.
         self._open, self._count, self._counted = (buffer, position), 0, 0
-        # What may end it is looked at here, and not when the first record of it is asked for.
+        # Events after this moment end the stream, also those before its first record is asked for.
         happened = self._runtime.changed.notified, self._runtime.subscription.touches
         self.steps.items = self._follow(buffer, position, asyncio.current_task(), *happened)
 
@@ -62,9 +62,10 @@ class RecordStream:
         notified: int,
         touches: int,
     ) -> Iterator[ConsumerRecord[Any, Any]]:
-        """Each step costs some 0.4 µs, and half of that is asking for the task and the time.
+        """Yield the records until the stream has to end.
 
-        Before Python 3.12 to ask for the task without naming the loop would be as much as all of it.
+        A step takes some 0.4 µs; half of that is asking for the current task and the time. Before Python 3.12, asking
+        for the current task without naming the loop would take as long as the whole step.
         """
         changed, subscription, until = self._runtime.changed, self._runtime.subscription, self._user.time_slice.ends
         loop = asyncio.get_running_loop()
@@ -83,13 +84,13 @@ class RecordStream:
             yield record
 
     def count(self) -> None:
-        """Have the counters tell of all that was handed out: that is not done for each record."""
+        """Bring the counters up to date: the stream does not do that for each record."""
         news, self._counted = self._count - self._counted, self._count
         self._runtime.fetcher.counters.records += news
         self._runtime.polls.count += news
 
     def close(self) -> None:
-        """Take what was handed out from the buffer."""
+        """End the stream, and take the records that it handed out from the buffer."""
         if self._open is None:
             return
         self.count()
@@ -100,5 +101,5 @@ class RecordStream:
         _, after = buffer.take(self._count)
         if self._runtime.subscription.get(buffer.tp, buffer.token) is position:
             if after > position.position:
-                position.hand_out(after, buffer.taken_epoch)  # offsets behind the last record that hold none
+                position.hand_out(after, buffer.taken_epoch)  # past the offsets without a record
             self._runtime.collector.buffer.served(buffer, position)

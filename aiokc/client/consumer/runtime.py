@@ -1,4 +1,4 @@
-"""The drivers behind a Consumer, wired together: who wakes whom, and in which order they start and stop."""
+"""Wires the parts behind a Consumer together: which part wakes which, and in which order they start and stop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .health import PollRecord, health, metrics
 
 
 class ConsumerRuntime:
-    """Everything that a Consumer does, without its public face.
+    """Everything that a Consumer does, behind its public calls. Timeouts are in seconds.
 
     ``changed`` is notified whenever a waiting getmany() should look again.
     """
@@ -52,11 +52,11 @@ class ConsumerRuntime:
         *,
         new_protocol: NewProtocol = ClassicProtocol,
     ) -> None:
-        """``key`` and ``value`` are the user's deserializers, if there are any."""
+        """``key`` and ``value`` are the application's deserializers; None: there is none."""
         self._config = config
         self.changed = Signal()
         self._stopping = False
-        self._complained_of = 0  # the version of the cluster's picture
+        self._complained_of = 0  # the version of the cluster snapshot whose topic errors were raised last
         self.polls = PollRecord()
         self._read_committed = config.isolation_level == "read_committed"
         self.subscription = Subscription()
@@ -135,12 +135,13 @@ class ConsumerRuntime:
         try:
             await self.cluster_client.start(drivers, timeout=timeout, asked_to_join=self.source.asked_to_join)
         except BaseException:
-            if not self.cluster_client.running:  # or it is the misuse, or the end, of a further call that fails here
+            # A second start() may fail here while the consumer runs on.
+            if not self.cluster_client.running:
                 self._close_interceptors()
             raise
 
     async def stop(self, *, timeout: float, leave_group: bool | None) -> None:
-        """Leave the group, then end the background; the first has ``timeout`` seconds, the second needs no network."""
+        """Leave the group, within ``timeout`` seconds; then end the background, which needs no network."""
         self.listener.refuse_inside("stop()")
         self.cluster_client.check_loop()
         if not self.cluster_client.running:
@@ -154,8 +155,9 @@ class ConsumerRuntime:
         self.changed.notify()  # a getmany() that waits in another task ends now
         try:
             if self.cluster_client.background.error is None:
-                # Within a scope that is cancelled already every await would end at once, and the group wait for a
-                # member that is gone. `Task.cancel()` cancels one await: the one that has brought us here.
+                # Within a cancel scope that is cancelled already, every await would end at once, and the group would
+                # wait for a member that is gone: so such a scope is shielded off. `Task.cancel()` needs no shield: it
+                # cancels one await only, the one that has brought us here.
                 is_cancelled = anyio.current_effective_deadline() == -math.inf
                 with anyio.move_on_after(timeout, shield=is_cancelled):
                     await self._leave(timeout, leave_group)
@@ -169,12 +171,12 @@ class ConsumerRuntime:
         self.run_callbacks()
 
     async def stop_forgotten(self, listener: RebalanceListener | None, *, timeout: float) -> None:
-        """Stop, since the user can't any more. The listener is told, though it may be garbage as its consumer is."""
+        """Stop a consumer that is garbage-collected: no application can stop it. Its listener is still called."""
         self.listener.listener = listener
         await self.stop(timeout=timeout, leave_group=None)
 
     def loop_is_closed(self) -> None:
-        """End what the loop, which was closed without stop(), can't end any more."""
+        """Called when the loop was closed without stop(): end what no task can end any more, such as threads."""
         self.source.loop_is_closed()
 
     def _close_interceptors(self) -> None:
@@ -182,18 +184,18 @@ class ConsumerRuntime:
             self.interceptors.close()
 
     async def _leave(self, timeout: float, leave_group: bool | None) -> None:
-        """Hand over what is assigned. Fetch sessions are closed at the end, where there is time."""
+        """Give up the assignment and leave the group; then close the fetch sessions, as far as there is time."""
         await self.source.leave(timeout, leave_group)
         await self.fetcher.close_sessions()
 
     @property
     def coordinator(self) -> Coordinator | None:
-        """Its place in its group, where it has one."""
+        """The membership in the group; None without a group."""
         return self._group.coordinator if self._group is not None else None
 
     @property
     def hands_out_raw_records(self) -> bool:
-        """Whether records go from the decoder to the user as they are: no deserializer or interceptor sees them."""
+        """Whether the application gets records as they are decoded: there is no deserializer and no interceptor."""
         return self.deserializing is None and self.interceptors is None
 
     @property
@@ -216,7 +218,7 @@ class ConsumerRuntime:
         return None if heard_at is None else int(heard_at * 1e3)
 
     def check(self, only: frozenset[TopicPartition] | None = None) -> None:
-        """Raise ConsumerClosed unless running, what ended the background, UsageError if one of ``only`` is not ours."""
+        """Raise ConsumerClosed unless running, what ended the background, UsageError where ``only`` is not assigned."""
         self.cluster_client.check()
         if self._stopping and not self.listener.is_inside():
             raise ConsumerClosed("stopping: nothing more is handed out")
@@ -224,7 +226,7 @@ class ConsumerRuntime:
             self.subscription[tp]  # raises for one that is not assigned, or not any more
 
     def raise_errors(self) -> None:
-        """Raise what the user must know of: a fatal group error, a missing offset, a topic that he may not read."""
+        """Raise what the application must know: a fatal group error, a missing offset, a topic without permission."""
         self._raise_group_error()
         error = self.finder.take_error(of_blocked=self.listener.is_inside())
         if error is not None:
@@ -232,7 +234,7 @@ class ConsumerRuntime:
         self._raise_topic_error()
 
     def raise_assignment_errors(self) -> None:
-        """Raise what keeps the user from an assignment: as ``raise_errors``, but for what is about positions."""
+        """Raise what prevents an assignment: as ``raise_errors``, without errors about positions."""
         self._raise_group_error()
         self._raise_topic_error()
 
@@ -251,14 +253,14 @@ class ConsumerRuntime:
 
     @property
     def has_assigned(self) -> bool:
-        """Whether what is assigned is what group, metadata or user have assigned, and the listener is done with it."""
+        """Whether the consumer has all that the group, the metadata or assign() gave it, and the listener is done."""
         if not self.subscription.by_topics:
             return self.subscription.mode is Mode.PARTITIONS
         return self.source.has_assigned
 
     @property
     def assignment_trouble(self) -> KafkaError | None:
-        """What keeps the assignment from coming at the moment, where that is known."""
+        """What prevents the assignment at the moment; None where that is not known."""
         return self.source.report().last_error or self.cluster_client.metadata.error
 
     # What is read
@@ -283,7 +285,7 @@ class ConsumerRuntime:
 
     def _want_changed(self) -> None:
         self._pattern.subscription_changed()
-        if self.subscription.pattern is None:  # else that is interested in all
+        if self.subscription.pattern is None:  # else PatternTopics is interested in all topics
             self._interest.set(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
         else:
             self._interest.set(())
@@ -305,52 +307,52 @@ class ConsumerRuntime:
     # Polling
 
     def polling_begins(self, only: frozenset[TopicPartition] | None) -> None:
-        """The user is back: what he held counts as processed. Followed by ``polling_ends``, unless it raises."""
+        """A call for records begins: records that were held are processed. Call ``polling_ends`` unless this raises."""
         self.check(only)
         self.subscription.mark_processed()
         self.polls.begins()
         self.source.polling_begins()
 
     def polling_ends(self) -> None:
-        """The user is at work again."""
+        """The call for records ends: the application processes what it got."""
         self.polls.ends(self.cluster_client.now())
         self.source.polling_ends()
 
     def before_records(self, only: frozenset[TopicPartition] | None) -> None:
-        """Raise what comes before any record, and run the callbacks that are due."""
-        self.listener.raise_error()  # he may have failed to seek
+        """Raise the errors that come before any record, and run the callbacks that are due."""
+        self.listener.raise_error()  # The listener may have failed to seek: no record before that is raised.
         self.check(only)
         self.source.run_callbacks()
 
     def after_waiting(self, only: frozenset[TopicPartition] | None) -> None:
-        """Raise what comes before any record and has happened while others had their turn."""
+        """Raise the errors that come before any record and have come up while other tasks ran."""
         self.listener.raise_error()
         self.check(only)
 
     def raise_held_back(self, only: frozenset[TopicPartition] | None) -> None:
-        """Raise what an earlier call did not, since it had records to return."""
+        """Raise the errors that an earlier call held back, since it had records to return."""
         self.collector.raise_held_back(only)
         error = self.finder.take_error(of_blocked=False)
         if error is not None:
             raise fresh(error)
         cluster = self.cluster_client.metadata.cluster
         if cluster.errors and cluster.version != self._complained_of:
-            self._complained_of = cluster.version  # or every other call of a busy user would say so
+            self._complained_of = cluster.version  # or every other call of a busy application would raise it again
             self._raise_topic_error()
 
     async def deserialize(self, count: int, only: frozenset[TopicPartition] | None, deadline: float | None) -> None:
-        """Have ``count`` decoded records deserialized, where the user wants that. Cancelling it loses nothing."""
+        """Deserialize up to ``count`` decoded records; there must be a deserializer. Cancelling it loses nothing."""
         assert self.deserializing is not None
         await self.deserializing.run(count, only, deadline)
-        self.after_waiting(only)  # the user's code may have taken seconds
+        self.after_waiting(only)  # the application's deserializers may have taken seconds
 
     def intercept(
         self, batch: ConsumerRecords[Any, Any], before: ConsumerRecords[Any, Any] | None
     ) -> ConsumerRecords[Any, Any]:
-        """Return what the interceptors leave of a batch that is handed out. It ends where that one does.
+        """Return what the interceptors leave of a batch. The result ends where ``batch`` ends, so commits include it.
 
-        ``before`` is what was handed out before it in the same call, of which they left nothing: it ends there, too,
-        but for partitions that have gone since.
+        ``before`` is what the same call took before, and of which the interceptors left nothing. The result ends where
+        that ends, too, except for partitions that have been given up since.
         """
         assert self.interceptors is not None
         ends = batch.ends
@@ -360,7 +362,7 @@ class ConsumerRuntime:
         left = self.interceptors.on_consume(batch)
         left.end_at(ends, unseen=ends.keys() - left.keys())
         if not left:
-            # The user is here and holds nothing, so that a rebalance need not wait for him to come back.
+            # The application holds no records while its call waits: a rebalance need not wait for the next call.
             self.subscription.mark_processed()
             self.source.polled()
         return left
@@ -382,13 +384,17 @@ class ConsumerRuntime:
         await self.positions(wanted, timeout=timeout)
 
     async def positions(self, partitions: list[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
-        """Wait until all of these have a position, and return those."""
+        """Wait until all of these partitions have a position, and return the positions. ``timeout`` is in seconds.
+
+        Raises RequestTimedOut, and what ``raise_errors`` raises.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         lacking = partitions
         while True:
             self.check()
-            # With each answer some of thousands are found: only the others are looked at again, and all at the end.
+            # Each answer brings some of thousands of positions. Only the others are looked at again, and all at the
+            # end: a position may have been lost meanwhile.
             lacking = self._without_position(lacking) or self._without_position(partitions)
             if not lacking:
                 return {tp: self.subscription[tp].position for tp in partitions}
@@ -435,12 +441,15 @@ class ConsumerRuntime:
         coordinator.enforce_rebalance(reason)
 
     def group(self, call: str) -> UserCommits:
-        """Return what commits. It goes on until the group is left: stop() lets nothing be lost."""
+        """Return what commits, for the call named ``call``; it works until the member has left, also during stop().
+
+        Raises UsageError without a group_id.
+        """
         self.cluster_client.check()
         if self._group is None:
             raise UsageError(f"{call} needs a group: give the consumer a group_id")
         return self._group.commits
 
     def run_callbacks(self) -> None:
-        """Run those of commit_soon() that are due. What one raises is raised, and the rest is for the next call."""
+        """Run the callbacks of commit_soon() that are due. If one raises, raise that; the next call runs the rest."""
         self.source.run_callbacks()

@@ -1,4 +1,4 @@
-"""Waiting until it is known which partitions a consumer reads."""
+"""The loop inside wait_assigned(): polls for no records until the partitions are assigned."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from .runtime import ConsumerRuntime
 
 
 async def wait_assigned(reading: ConsumerRuntime, user: SingleUser, timeout: float) -> frozenset[TopicPartition]:
-    """Return the assignment once there is one, and the listener is done with it; raise what comes before that.
+    """Return the assignment once there is one and the listener is done with it. Raise errors that come before that.
 
-    Who waits here is polling: the group rebalances with it, and not without it. Positions are nobody's concern yet, and
-    neither is a missing offset: the user may be about to seek.
+    Waiting here counts as polling, or the group would rebalance without this member. Errors about positions, such as a
+    missing offset, are not raised: the application may be about to seek. Raises RequestTimedOut after ``timeout``
+    seconds.
     """
     reading.listener.refuse_inside("waiting for the assignment")
     time = asyncio.get_running_loop().time
@@ -32,7 +33,7 @@ async def wait_assigned(reading: ConsumerRuntime, user: SingleUser, timeout: flo
                 return frozenset(reading.subscription.assigned)
             left = deadline - time()
             if left <= 0:
-                await asyncio.sleep(0)  # who asks with timeout 0 must not starve those who could answer
+                await asyncio.sleep(0)  # a loop that asks with timeout 0 must not starve the tasks that could answer
                 cause = reading.assignment_trouble
                 why = f": {cause}" if cause is not None else ""
                 raise RequestTimedOut(f"no partitions were assigned within {timeout:.3g} s{why}") from cause

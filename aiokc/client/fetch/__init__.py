@@ -1,1 +1,1 @@
-"""From Fetch requests to what the user gets."""
+"""From Fetch requests to the records and columns that the application gets."""

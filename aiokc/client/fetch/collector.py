@@ -1,4 +1,4 @@
-"""From what was fetched to what the user gets: decoded as far as he asks, by slices, and handed out in one step."""
+"""Decodes buffered batches into records, in time slices, as far as a call needs, and hands the records out."""
 
 from __future__ import annotations
 
@@ -22,30 +22,31 @@ from ...types import BatchEnd, ConsumerRecords, TopicPartition
 from ..aio.signal import Signal
 from ..aio.time_slice import TimeSlice
 
-# How long decoding may hold the loop before everybody else has a turn, and in steps of how many records. A step takes
-# 0.1 ms in C and 0.4 ms in Python; larger ones would save nothing more.
+# How long decoding may hold the loop before other tasks run, and how many records it decodes between two looks at the
+# clock. Such a step takes 0.1 ms in C and 0.4 ms in Python; larger steps would save nothing more.
 SLICE_SECONDS = 0.002
 _SLICE_RECORDS = 2048 if NATIVE else 256
 
-# A batch of more than that takes long to check, or to decompress; both release the GIL, so a thread does it. So it does
-# with one that was found to be larger than it looks (PartitionBuffer).
+# A batch of more bytes than that takes long to check, or to decompress. Both release the GIL, so a thread does it. A
+# thread also opens a batch that has turned out to be larger than it looks (PartitionBuffer).
 _LARGE_BYTES = 256 << 10
 _LARGE_COMPRESSED_BYTES = 32 << 10
 
 
 @dataclass(slots=True)
 class HandOut:
-    """What one call hands out: where each partition's part ends, and whose error is due."""
+    """What one call hands out: where each partition's part ends, and the buffers whose error is due."""
 
     ends: dict[TopicPartition, BatchEnd] = field(default_factory=dict)
     failed: list[PartitionBuffer] = field(default_factory=list)
 
 
 class FetchCollector:
-    """The user's side of the fetch buffer.
+    """The consuming side of the fetch buffer.
 
-    ``wake`` is notified when there is more to fetch: room, or a partition whose error was raised. ``resume_at``: so
-    many bytes may be buffered at most for what was left out of the last plan to be asked for (None: nothing was).
+    ``wake`` is notified when there is more to fetch: when the buffer has room, or when the error of a partition was
+    raised. ``resume_at`` is set where the last plan left partitions out for want of room: they can be fetched once no
+    more bytes than this are buffered (None: none was left out).
     """
 
     def __init__(
@@ -60,32 +61,32 @@ class FetchCollector:
         self._retry_backoff = config.retry_backoff_ms / 1e3
         self.subscription = subscription
         self.buffer = buffer
-        self._has_taken = False  # since the last Fetch was sent
+        self._has_taken = False  # whether the application has taken records since the last Fetch was sent
         self._waits = False
         self._waits_for: frozenset[TopicPartition] | None = None
         self._counters = counters
         self._wake = wake
         self._take = PartitionBuffer.take
-        self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # their errors are due, and others had records
+        self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # with an error to raise once a call may
         self._opening: dict[int, asyncio.Future[Opened | None]] = {}
 
     def hand_out_typed(self) -> None:
-        """From here on ``take`` only hands out what client/fetch/deserializing.py is done with."""
+        """From here on ``take`` only hands out what client/fetch/deserializing.py has deserialized."""
         self._take = PartitionBuffer.take_typed
 
     async def decode(
         self, count: int, time_slice: TimeSlice, only: Iterable[TopicPartition] | None = None, *, enough: int = 0
     ) -> None:
-        """Have up to ``count`` records decoded in all, giving way to other tasks whenever the turn ends.
+        """Decode until there are up to ``count`` records in all, letting other tasks run after each time slice.
 
-        No further partition is looked at once there are ``enough`` (none given: ``count``).
-        Cancelled at any point, everything decoded so far stays where the next call finds it.
+        It goes on to no further partition once there are ``enough`` records (default: ``count``). If it is cancelled,
+        everything decoded so far stays in the buffers for the next call.
         """
         while (buffer := self.decode_at_once(count, enough or count, only, time_slice.ends)) is not None:
             await self.give_way(buffer, time_slice)
 
     async def give_way(self, buffer: PartitionBuffer, time_slice: TimeSlice) -> None:
-        """Let others run where ``decode_at_once`` had to wait: until its large batch is open, else for a moment."""
+        """Wait at a buffer that ``decode_at_once`` returned: until a large batch is open, else let other tasks run."""
         unread = buffer.unopened()
         if unread is not None and self.opens_slowly(buffer):
             await self._open_in_thread(buffer, unread)
@@ -101,9 +102,10 @@ class FetchCollector:
         until: float,
         served: list[Serving] | None = None,
     ) -> PartitionBuffer | None:
-        """Do as ``decode``, at most ``until`` then; return where it has to wait, None where it is done.
+        """Decode as ``decode`` does, but without an await, and at most until the loop's time ``until``.
 
-        What it came past goes into ``served``: for ``take``, if nobody else has run in between.
+        Return the buffer at which the caller has to wait (``give_way``), or None if all is done. The buffers that it
+        passed are appended to ``served``, for ``take`` if no other task runs in between.
         """
         time = asyncio.get_running_loop().time
         for serving in self.buffer.servable(self.subscription, only):
@@ -112,7 +114,7 @@ class FetchCollector:
                 served.append(serving)
             while len(buffer.ready) < count and buffer.undecoded:
                 if len(buffer.ready) >= enough and self.buffer.is_crowded and buffer.unopened() is not None:
-                    break  # what is decoded ahead only is not worth another open batch
+                    break  # The budget is exceeded: records to decode ahead are not worth another open batch.
                 if self.opens_slowly(buffer):
                     return buffer
                 buffer.decode(min(_SLICE_RECORDS, count - len(buffer.ready)))
@@ -126,7 +128,7 @@ class FetchCollector:
         return None
 
     def opens_slowly(self, buffer: PartitionBuffer) -> bool:
-        """Whether the next batch is to be opened in a thread: that takes long, or nobody knows how long."""
+        """Whether the next batch is to be opened in a thread: opening it takes long, or may do so."""
         unread = buffer.unopened()
         if unread is None:
             return False
@@ -134,7 +136,7 @@ class FetchCollector:
         return unread.is_large or header.batch_length > (_LARGE_COMPRESSED_BYTES if header.codec else _LARGE_BYTES)
 
     async def _open_in_thread(self, buffer: PartitionBuffer, unread: Unread) -> None:
-        """Open a batch in a thread. Where a cancelled call has left one at it, wait for that: never two for a batch."""
+        """Open a batch in a thread. If a cancelled call has left a thread at work on it, wait for that one instead."""
         key = id(unread)
         opening = self._opening.get(key)
         if opening is None:
@@ -150,11 +152,11 @@ class FetchCollector:
             def done(future: asyncio.Future[Opened | None], unread: Unread = unread) -> None:
                 del self._opening[id(unread)]
                 if not future.cancelled():
-                    future.exception()  # looked at: it may be that nobody waits for it any more
+                    future.exception()  # retrieved: asyncio would log it if the call that waited was cancelled
 
             opening.add_done_callback(done)
         await asyncio.wait([opening])
-        if opening.cancelled():  # by the application, which has shut its executor down: another one may be there by now
+        if opening.cancelled():  # the application has shut its executor down, and may have set another one by now
             return
         try:
             opened = opening.result()
@@ -164,32 +166,32 @@ class FetchCollector:
             buffer.opened(unread, opened)
 
     def has_undecoded(self, only: Iterable[TopicPartition] | None = None) -> bool:
-        """Whether records wait to be decoded (or deserialized): they may have come while others had their turn."""
+        """Whether records wait to be decoded or deserialized: they may have come while other tasks ran."""
         servable = self.buffer.servable(self.subscription, only)
         return any(buffer.undecoded or buffer.ready for buffer, _ in servable)
 
     def user_waits(self, only: frozenset[TopicPartition] | None) -> None:
-        """There is nothing to hand out of what the user wants (None: anything). It holds until he takes records."""
+        """The application waits for records of ``only`` (None: any), and there are none, until it takes records."""
         self._waits, self._waits_for = True, only
         if self.resume_at is not None:
             self._wake.notify()
 
     @property
     def demand(self) -> Demand:
-        """What the user does: for the planner."""
+        """What the application does, for the planner: whether it takes records, or waits for some."""
         return Demand(self._has_taken, self._waits, self._waits_for)
 
     def sent(self) -> None:
-        """A Fetch goes out: that the user takes records is news again."""
+        """A Fetch is sent: ``demand`` counts the records that the application takes from now on."""
         self._has_taken = False
 
     def take(
         self, count: int, only: Collection[TopicPartition] | None = None, served: Iterable[Serving] | None = None
     ) -> ConsumerRecords[Any, Any]:
-        """Hand out what is decoded: positions advance here, in the same tick in which the records are returned.
+        """Hand out up to ``count`` decoded records. Positions advance here, in the tick in which records are returned.
 
-        ``served``: what ``decode_at_once`` came past, in this tick. Raises the error of a partition only where nothing
-        else could be handed out.
+        ``served``: the buffers that ``decode_at_once`` passed, in this tick. Raises the error of a partition only if
+        there is no record to hand out.
         """
         batch: ConsumerRecords[Any, Any] = ConsumerRecords()
         step = HandOut()
@@ -207,7 +209,7 @@ class FetchCollector:
     def hand_out(
         self, buffer: PartitionBuffer, position: PartitionPosition, count: int, after: int, step: HandOut
     ) -> None:
-        """``count`` records of a partition, those before ``after``, are the user's; perhaps they are none."""
+        """Hand out ``count`` records of a partition, which may be 0: those before the offset ``after``."""
         if count:
             epoch = buffer.taken_epoch
             step.ends[buffer.tp] = BatchEnd(after, epoch, position.assignment_token, position.topic_id)
@@ -223,8 +225,9 @@ class FetchCollector:
             step.failed.append(buffer)
 
     def handed_out(self, step: HandOut) -> dict[TopicPartition, BatchEnd]:
-        """All partitions had their turn: return where what was handed out ends. Raises an error only if nothing was;
-        else ``raise_held_back`` does.
+        """End one call, after all its partitions: return where the records that it hands out end.
+
+        Raises the error of a partition only if the call hands out nothing; else ``raise_held_back`` raises it later.
         """
         if step.ends:
             self._has_taken, self._waits = True, False
@@ -237,7 +240,7 @@ class FetchCollector:
         return step.ends
 
     def raise_held_back(self, only: Collection[TopicPartition] | None = None) -> None:
-        """Raise an error in whose place an earlier call has returned records of others: they may never end."""
+        """Raise an error that an earlier call held back, since other partitions had records: they may always have."""
         for tp, buffer in list(self._held_back.items()):
             position = self.subscription.get(tp, buffer.token)
             if position is None or not self.buffer.is_current(buffer) or not buffer.at_error:
@@ -252,5 +255,5 @@ class FetchCollector:
         at = asyncio.get_running_loop().time() + self._retry_backoff
         self.subscription.retry_later(self.buffer.clear_error(error), at)
         self.subscription.move_to_end(buffer.tp)
-        self._wake.notify()  # it is to be fetched again then, and nothing else may happen until then
+        self._wake.notify()  # for the fetcher to fetch it again at that time: no other event may come until then
         raise fresh(error)

@@ -1,4 +1,4 @@
-"""From what was fetched to columns: appended by slices, and handed out in one step; or not at all, if that fails."""
+"""Appends buffered batches to Arrow columns, in time slices, and hands them out in one step, or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...types import BatchEnd, RecordColumns, TopicPartition
 from ..aio.time_slice import TimeSlice
 from .collector import FetchCollector, HandOut
 
-# A step takes some 0.3 ms.
+# How much is appended between two looks at the clock. Such a step takes some 0.3 ms.
 _SLICE_ROWS = 8192 if NATIVE else 256
 _SLICE_BYTES = 1 << 20
 
@@ -19,15 +19,15 @@ _NO_END = (1 << 63) - 1
 
 
 class ColumnCollector:
-    """The user's side of the fetch buffer, for columns.
+    """The consuming side of the fetch buffer, for columns.
 
-    What was appended to a builder counts as decoded, and not as handed out, until ``take``: ``put_back`` has it read
-    again. So it is with records that were decoded for getmany() and wait there.
+    Rows that were appended to a builder count as decoded, not as handed out, until ``take``; ``put_back`` makes them be
+    read again. Records that were decoded for getmany() and not handed out are read again as rows, too.
     """
 
     def __init__(self, collector: FetchCollector) -> None:
         self._collector = collector
-        self._appended: dict[PartitionBuffer, int] = {}  # and how many rows of each
+        self._appended: dict[PartitionBuffer, int] = {}  # how many rows of each
 
     async def append(
         self,
@@ -37,9 +37,9 @@ class ColumnCollector:
         time_slice: TimeSlice,
         only: Iterable[TopicPartition] | None = None,
     ) -> None:
-        """Append what is there, until the builder holds ``rows``, or these count ``size``; at least one, if there is.
+        """Append what is buffered, until the builder holds ``rows`` rows or ``size`` bytes; at least one row, if any.
 
-        Gives way to other tasks whenever the turn ends. Cancelled, it has to be followed by ``put_back``.
+        Lets other tasks run after each time slice. If it is cancelled, the caller must call ``put_back``.
         """
         while (buffer := self.append_at_once(builder, rows, size, time_slice.ends, only)) is not None:
             await self._collector.give_way(buffer, time_slice)
@@ -52,7 +52,10 @@ class ColumnCollector:
         ends: float,
         only: Iterable[TopicPartition] | None = None,
     ) -> PartitionBuffer | None:
-        """Do as ``append``, until the time ``ends`` only; return where it has to wait, None where it is done."""
+        """Append as ``append`` does, but without an await, and at most until the loop's time ``ends``.
+
+        Return the buffer at which the caller has to wait (``FetchCollector.give_way``), or None if all is done.
+        """
         time = asyncio.get_running_loop().time
         for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
             if buffer.ready:
@@ -73,14 +76,14 @@ class ColumnCollector:
         return None
 
     def put_back(self) -> None:
-        """What was appended since the last ``take`` will be read again; the builder is of no use any more."""
+        """Make what was appended since the last ``take`` be read again. The builder must not be used any more."""
         for buffer in self._appended:
             buffer.rewind()
         self._appended.clear()
 
     @property
     def is_valid(self) -> bool:
-        """Whether all that was appended may still be handed out: nothing was revoked, paused or sought meanwhile."""
+        """Whether all appended rows may still be handed out: no partition was revoked, paused or sought meanwhile."""
         buffer, subscription = self._collector.buffer, self._collector.subscription
         for appended in self._appended:
             position = subscription.get(appended.tp, appended.token)
@@ -89,13 +92,13 @@ class ColumnCollector:
         return True
 
     def take(self, only: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, BatchEnd]:
-        """Hand out what was appended, and is valid: positions advance here. Return where it ends, by partition.
+        """Hand out the appended rows, which must be valid: positions advance here. Return where they end, by partition.
 
-        Raises the error of a partition only where nothing else could be handed out.
+        Raises the error of a partition only if there is no row to hand out.
         """
         step = HandOut()
         for buffer, position in self._collector.buffer.servable(self._collector.subscription, only):
-            if buffer.ready:  # records, of an earlier getmany(), which there was no room for
+            if buffer.ready:  # decoded for an earlier getmany(); the builder was full before it came to them
                 continue
             self._collector.hand_out(buffer, position, self._appended.get(buffer, 0), buffer.take_appended(), step)
         self._appended.clear()
@@ -103,7 +106,7 @@ class ColumnCollector:
 
 
 class ColumnPoll:
-    """One getmany_columns(): what it wants, and how it gets that, or leaves all as it was."""
+    """One getmany_columns(): how much it wants. It either returns a batch or leaves the buffers as they were."""
 
     def __init__(
         self, collector: FetchCollector, new_builder: Callable[[], ColumnBuilder], *, rows: int, size: int
@@ -116,9 +119,10 @@ class ColumnPoll:
     async def read(
         self, only: Iterable[TopicPartition] | None, check: Callable[[], None], time_slice: TimeSlice
     ) -> RecordColumns:
-        """Return what is there. From the last await to the return positions move, and nothing can be cancelled.
+        """Return a batch of what is buffered; it may be empty. ``check`` raises the errors that come before any record.
 
-        ``check`` raises what comes before any record.
+        Positions move between the last await and the return. As there is no await in between, a cancelled call loses
+        no record.
         """
         columns = self._columns
         try:

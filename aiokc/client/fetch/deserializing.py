@@ -1,4 +1,4 @@
-"""Deserializing what is about to be handed out: in order, letting others run, with errors in their place."""
+"""Calls the application's deserializers on decoded records, in order, in time slices, and places their errors."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Origin: TypeAlias = Literal["key", "value"]
 
 
 class Deserializing:
-    """The stage between decoding and handing out, where the user has given deserializers.
+    """The stage between decoding and handing out, where the application has given deserializers.
 
-    Results stay in the buffers until they are handed out. So a call that is cancelled here has handed out nothing, and
-    the next one goes on with the record that it was at; what belongs to a claim that is gone (revoked, sought away
-    from) goes with its buffer.
+    Results stay in the partitions' buffers until they are handed out. So a call that is cancelled here has handed out
+    nothing, and the next call goes on at the same record. Results under an older token (the partition was revoked, or
+    the application sought) are dropped with their buffer.
     """
 
     def __init__(self, key: object, value: object, collector: FetchCollector, *, patience: float) -> None:
-        """``patience``: how many seconds may be waited for one key or value. Raises ConfigError."""
+        """``patience``: how many seconds one key or value may take. Raises ConfigError for what is no deserializer."""
         self._key = _reader("key", key)
         self._value = _reader("value", value)
         collector.hand_out_typed()
@@ -41,18 +41,18 @@ class Deserializing:
         self._stopped = False
 
     def stop(self) -> None:
-        """Wait for nothing any more."""
+        """End the wait for a deserializer, now and from now on: the consumer stops."""
         self._stopped = True
         if self._waiting is not None:
             self._waiting.end()
 
     async def run(self, count: int, only: Collection[TopicPartition] | None, deadline: float | None) -> None:
-        """Have up to ``count`` records deserialized, in the order in which ``take`` hands them out.
+        """Deserialize up to ``count`` records, in the order in which ``take`` hands them out.
 
-        Past ``deadline`` no more is begun as soon as there is one. Where a record can't be deserialized, all behind it
-        in its partition wait. It is tried again when it is the first in line, since it may have been a look-up that
-        failed, and then raised: so the call after that which hands out those before it raises it, and then all other
-        partitions have their turn before it is raised again.
+        After ``deadline`` it begins no further record once there is one to hand out. If a record can't be deserialized,
+        the records behind it in its partition wait. When it is the first in line, it is tried again, since a look-up
+        may have failed that works now. If it fails again, its error is raised. So one call hands out the records before
+        it, and the call after that raises the error; then all other partitions are served before it is raised again.
         """
         done = 0
         for buffer, _ in self._buffers.servable(self._subscription, only):
@@ -70,7 +70,7 @@ class Deserializing:
                 return
 
     async def _fill(self, buffer: PartitionBuffer, count: int, deadline: tuple[float, int] | None) -> bool:
-        """Deserialize the first ``count`` records of a partition; False: that is all there is time for."""
+        """Deserialize the first ``count`` records of a partition; return whether there is time for more."""
         time, task = asyncio.get_running_loop().time, asyncio.current_task()
         since = time()
         others_ran = False
@@ -104,14 +104,14 @@ class Deserializing:
                     break
                 others_ran = False
             return True
-        # The waiting was cut short.
+        # Reached where the scope of UserCodeTimeout was cancelled: by its timer or by `stop`.
         if not self._stopped:
             late = f"was not done after {self._user_code_timeout:.3g} s (default_api_timeout_ms), and cancelled"
             _refuse(buffer, origin, late, None)
         return not self._stopped
 
     def _serves(self, buffer: PartitionBuffer) -> bool:
-        """Whether it may still be handed out: an await may have seen it revoked, paused, or sought away from."""
+        """Whether the buffer may still be handed out: during an await it may be revoked, paused or sought."""
         position = self._subscription.get(buffer.tp, buffer.token)
         return position is not None and position.fetchable and self._buffers.is_current(buffer)
 
@@ -126,14 +126,15 @@ class Deserializing:
 
 
 def _refuse(buffer: PartitionBuffer, origin: Origin, problem: str, error: BaseException | None) -> None:
-    """Hold back the first record that is not deserialized. What its error says is not repeated: it may be a secret."""
+    """Hold back the first record that is not deserialized. The text of ``error`` is left out: it may hold a secret."""
     buffer.refused = DeserializationFailed(buffer.ready[len(buffer.typed)], origin, problem)
     buffer.refused.__cause__ = error
 
 
 def _reader(origin: Origin, deserializer: Any) -> Callable[[RawRecord], Any]:
-    """Return what gives a record's key or value, or an awaitable of it. Null stays None, as in Java: a tombstone says
-    that there is no value, so there is nothing that a deserializer could make of it.
+    """Return a function that gives a record's key or value, or an awaitable of it.
+
+    Null stays None, as in Java: a tombstone says that there is no value, so there is nothing to deserialize.
     """
     content: Callable[[RawRecord], bytes | None] = attrgetter(origin)
     if deserializer is None:

@@ -1,4 +1,4 @@
-"""Fetching ahead of the user: one Fetch in flight for each broker, into a buffer that is bounded in bytes."""
+"""Sends Fetch requests ahead of the application: one in flight to each broker, into a buffer bounded in bytes."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from .response_handler import FetchResponseHandler
 logger = logging.getLogger("aiokc.fetch")
 prepare(FetchRequest)
 
-# Planning looks at so many partitions between two looks at the clock, some 0.5 ms, and has such turns: what it finds is
-# sent in the same step as the last of them.
+# Planning looks at so many partitions between two looks at the clock (some 0.5 ms), and lets other tasks run after so
+# many seconds. The Fetches that it finds are sent in the same step as the last partitions are looked at.
 _LOOK_AT_ONCE = 200
 _LOOK_SECONDS = 0.001
 
-# An answer that changed no more partitions than this is followed by the next Fetch in the same step.
+# If an answer changed no more partitions than this, the next Fetch is sent in the same step.
 _FOLLOW_AT_ONCE = 32
 
-# A broker that is well answers in less, and no other is worth waiting for.
+# How long to wait until a fetch session is closed: a healthy broker answers in less.
 _CLOSE_SECONDS = 0.5
 
 _COMPLAINT_SECONDS = 30.0
@@ -56,10 +56,10 @@ _GARBLED_IN_A_ROW = 3
 
 
 class Fetcher:
-    """Reads what the subscription assigns; ``collector`` hands it out.
+    """Fetches the assigned partitions of a subscription; ``collector`` hands their records out.
 
-    ``arrived`` is notified when something may have become ready for the user: records, or an error; ``lost`` when a
-    position may have to be found anew.
+    ``arrived`` is notified when the application may get something: records, or an error. ``lost`` is notified when a
+    position may have to be found anew. ``wake`` is for others to notify: something to plan for has happened.
     """
 
     def __init__(
@@ -110,18 +110,18 @@ class Fetcher:
         self._validator.done.followed_by(self.wake)
         self._validator.done.followed_by(self.arrived)
         self._validator.done.followed_by(self.lost)
-        self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how much that may bring
-        self._next_search = 0.0  # for leaders
+        self._busy: dict[int, int] = {}  # brokers with a Fetch in flight, and how many bytes that may bring
+        self._next_search = 0.0  # when to ask for metadata because partitions have no leader
         self._search_pauses = self._new_backoff()
         self._closed = False
-        self._news = False  # that the user was not told of yet
+        self._news = False  # something has come for the application, and `arrived` was not notified yet
         self._look_again_at = inf
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._garbled: Counter[int] = Counter()
 
     def heard_at(self, tp: TopicPartition) -> float | None:
-        """As of when what is known of the end of ``tp`` holds, in seconds since the epoch; None: nothing is known."""
+        """When a broker last told the end of ``tp``, in seconds since the epoch; None: the end is not known."""
         position = self._subscription[tp]
         if position.high_watermark is None:
             return None
@@ -130,7 +130,7 @@ class Fetcher:
     # Fetching
 
     async def run(self) -> None:
-        """Keep a Fetch in flight to each broker that has something the user may want next."""
+        """Keep a Fetch in flight to each broker that leads a partition which may be fetched now."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._validator.run)
             while True:
@@ -140,12 +140,15 @@ class Fetcher:
                 await self.wake.wait(None if at == inf else at - asyncio.get_running_loop().time())
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """Send no further Fetch."""
         self._closed = True
 
     async def close_sessions(self) -> None:
-        """Tell the brokers that their fetch sessions are not needed any more: until they notice, these take the room of
-        others' (KIP-227). Nothing is done where that would take long; raises nothing."""
+        """Tell the brokers to close this consumer's fetch sessions (KIP-227). Takes 0.5 s at most, and raises nothing.
+
+        A broker keeps a limited number of sessions: one that is left open takes another client's place until the broker
+        evicts it. Brokers to which no connection is ready are left out.
+        """
         with anyio.move_on_after(_CLOSE_SECONDS):
             async with anyio.create_task_group() as tasks:
                 for plan in self._planner.closings():
@@ -162,17 +165,17 @@ class Fetcher:
             logger.debug("broker %d: its fetch session %d was not closed: %s", plan.node_id, plan.session[0], error)
 
     async def _look(self) -> None:
-        """Plan anew where something happened, giving way every ms. There is no await after the last look."""
+        """Plan anew for the touched partitions, letting other tasks run every ms. No await follows the last look."""
         loop = asyncio.get_running_loop()
         since = now = loop.time()
-        self._subscription.next_retry(now)  # what is due counts as touched
+        self._subscription.next_retry(now)  # touches the partitions whose retry is due
         while self._look_at(now, _LOOK_AT_ONCE) or loop.time() - since > _LOOK_SECONDS:
             if loop.time() - since > _LOOK_SECONDS:
                 await asyncio.sleep(0)
                 since = loop.time()
 
     def _look_at(self, now: float, most: int) -> bool:
-        """Plan anew for up to ``most`` partitions that something happened to; return whether there are more of them."""
+        """Plan anew for up to ``most`` touched partitions; return whether there are more of them."""
         looked = self._planner.look(self._metadata.cluster, now, most)
         for tp, token in looked.recreated:
             self._lost.recreated(tp, token)
@@ -180,9 +183,9 @@ class Fetcher:
         return looked.more
 
     def _send(self, tasks: TaskGroup, own: int | None = None) -> FetchPlan | None:
-        """Send what there is to send, and tell the user what has come; return what the caller has to send, to ``own``.
+        """Send the planned Fetches, and notify ``arrived`` of what has come. Sets ``_look_again_at``.
 
-        ``_look_again_at`` is known then.
+        Return the Fetch to broker ``own``, which the caller has to send; None where there is none.
         """
         subscription = self._subscription
         if subscription.is_locating:
@@ -195,7 +198,8 @@ class Fetcher:
             self.collector.resume_at = plans.resume_at
             if plans.fetches:
                 self.collector.sent()
-            # All of them, before any is sent: a task that runs at once, and fails at once, would plan for the others.
+            # Mark all brokers as busy before any Fetch is sent: a task that starts at once, and fails at once, would
+            # plan for the others.
             self._busy.update((plan.node_id, plan.max_bytes) for plan in plans.fetches)
             for plan in plans.fetches:
                 if plan.node_id == own:
@@ -203,8 +207,8 @@ class Fetcher:
                 else:
                     tasks.start_soon(self._converse, plan, tasks)
             self._look_again_at = self._next_look(plans, now)
-        # The next Fetch is sent by the time that the user gets to run, as its task was started, or is running, before:
-        # so the broker works on that while the user works on this.
+        # Notify after the next Fetch: its task was started, or is running, before the application's. So the broker
+        # works on the next answer while the application works on this one.
         if self._news:
             self._news = False
             if subscription.is_locating:
@@ -221,19 +225,19 @@ class Fetcher:
             retries.append(self._next_search)
         else:
             self._search_pauses.reset()
-        if self._subscription.has_touched:  # what became due since the look at the clock before `look`
+        if self._subscription.has_touched:  # a retry has become due since `_look` read the clock
             return now
         return min((retry for retry in retries if retry is not None and retry > now), default=inf)
 
     async def _converse(self, plan: FetchPlan, tasks: TaskGroup) -> None:
-        """Send one Fetch after the other to a broker, for as long as each answer shows at once what to ask for next."""
+        """Send one Fetch after the other to a broker, as long as the next one can be planned in the answer's step."""
         following: FetchPlan | None = plan
         while following is not None:
             await self._fetch(following)
             following = self._follow(plan.node_id, tasks)
 
     def _follow(self, node_id: int, tasks: TaskGroup) -> FetchPlan | None:
-        """Return the next Fetch to a broker that has answered; None: there is none, or finding out is for ``run``."""
+        """Return the next Fetch to a broker that has answered; None: there is none, or ``run`` was woken to plan."""
         now = asyncio.get_running_loop().time()
         if self._look_again_at <= now or self._look_at(now, _FOLLOW_AT_ONCE):
             self.wake.notify()
@@ -245,7 +249,7 @@ class Fetcher:
         return plan
 
     async def _fetch(self, plan: FetchPlan) -> None:
-        """Send one Fetch and store its answer. Failures are logged and retried with a growing pause."""
+        """Send one Fetch and store its answer. Failures are logged, and retried after growing pauses."""
         session = self._planner.session(plan.node_id)
         answered = False
         try:
@@ -273,7 +277,7 @@ class Fetcher:
             self._complain(f"broker {plan.node_id}", error)
             self._back_off(plan)
         except MalformedResponse as error:
-            # One garbled answer may be an accident on the way; several in a row are a broker that must be looked at.
+            # One garbled answer may be an accident on the way. Several in a row mean a broker that needs attention.
             self._garbled[plan.node_id] += 1
             if self._garbled[plan.node_id] < _GARBLED_IN_A_ROW:
                 self._complain(f"broker {plan.node_id}", error)
@@ -281,7 +285,7 @@ class Fetcher:
             else:
                 self._fail(plan, error)
         except KafkaError as error:
-            # No retry will help by itself (authentication, version): the user gets it, in place of the records.
+            # A retry does not help (authentication, version): the application gets the error in place of the records.
             self._fail(plan, error)
         finally:
             if not answered:
@@ -289,7 +293,7 @@ class Fetcher:
             del self._busy[plan.node_id]
 
     def _refused(self, response: FetchResponse, plan: FetchPlan, session: FetchSession) -> None:
-        """The answer counts for nothing. A session that is gone is opened anew, at once, unless that helped nothing."""
+        """Drop an answer that refuses the request. A lost session is opened anew: at once, unless that just failed."""
         broker = f"broker {plan.node_id}"
         if response.error_code == ErrorCode.NONE:
             problem: KafkaError = MalformedResponse(f"{broker} answered a Fetch for other partitions than were asked")
@@ -301,7 +305,7 @@ class Fetcher:
             self._back_off(plan)
 
     def _complain(self, about: str, error: KafkaError) -> None:
-        """Log what will be tried again, once in a while for each broker and partition."""
+        """Log an error that will be retried, at most every 30 s for each broker and partition."""
         held_back = self._complaints.admit(about, asyncio.get_running_loop().time())
         if held_back is not None:
             logger.warning("%s; trying again%s", error, and_more(held_back))

@@ -1,4 +1,4 @@
-"""Calling interceptors: in their order, each with the last good value, and none of them can do any harm."""
+"""Calls the application's interceptors in their order, each with the last good result, and logs what they raise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPLAINT_SECONDS: Final = 30.0
 
 
 class _WrongAnswer(Exception):
-    """What an interceptor returned can't take the place of the records."""
+    """An interceptor returned something that can't take the place of the records."""
 
 
 class Interceptors:
@@ -30,7 +30,7 @@ class Interceptors:
         self._closed = False
 
     def on_consume(self, batch: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
-        """Return what they leave of ``batch``, without partitions of which nothing is left."""
+        """Return what the interceptors leave of ``batch``, without partitions of which they leave nothing."""
         for one in self._interceptors:
             # A copy, since an interceptor may have changed what it was given before it fails.
             given = ConsumerRecords({tp: list(records) for tp, records in batch.items()})
@@ -49,7 +49,7 @@ class Interceptors:
                     self._complain(one, "on_commit", "the offsets are committed", error)
 
     def close(self) -> None:
-        """Tell each, the first time that this is called."""
+        """Call close() of each interceptor, once."""
         if self._closed:
             return
         self._closed = True
@@ -60,7 +60,7 @@ class Interceptors:
                 self._complain(one, "close", "the consumer has stopped all the same", error)
 
     def _complain(self, one: ConsumerInterceptor, method: str, so: str, error: BaseException) -> None:
-        """Log it, once in a while. A CancelledError is an error like any other here, where nobody awaits anything."""
+        """Log the error, at most every 30 s for each method. A CancelledError is one, too: nothing is awaited here."""
         name = f"{type(one).__name__}.{method}()"
         held_back = self._complaints.admit(name, asyncio.get_running_loop().time())
         if held_back is not None:
@@ -68,7 +68,7 @@ class Interceptors:
 
 
 def _checked(answer: object, given: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
-    """Return the answer as a batch, if it is one that may take the place of what was given."""
+    """Return ``answer`` as a batch. Raises _WrongAnswer if it can't take the place of ``given``."""
     if not isinstance(answer, Mapping):
         raise _WrongAnswer(f"on_consume() returned {type(answer).__name__}: it must return the records that go on")
     batch: ConsumerRecords[Any, Any] = ConsumerRecords({tp: list(records) for tp, records in answer.items() if records})

@@ -1,4 +1,4 @@
-"""Reading ranges of offsets, as records or as columns, without a group and without a subscription."""
+"""Client.read() and Client.read_columns(): iterate over ranges of offsets, with a Fetcher of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..cluster.cluster_client import ClusterClient
 from .column_collector import ColumnCollector
 from .fetcher import Fetcher
 
-# The most records of one step: enough to make the step's cost vanish, few enough to stay within some MB of them.
+# The most records of one step: enough that the step's own cost does not count, few enough to be some MB.
 _RECORDS_AT_ONCE = 4096
 _ALL_ROWS = 1 << 31
 
@@ -35,10 +35,10 @@ async def read_ranges(
 ) -> AsyncIterator[PartitionRecords]:
     """Yield the records of ``{partition: (from, until)}``, each partition's in order.
 
-    A range ends by position: offsets at its end that hold no record (control records, aborted or compacted ones) end
-    it as well. What is fetched for it is counted, and ``following`` keeps its topics in the metadata. Raises
-    OffsetOutOfRange where the log does not hold a range's start any more, RequestTimedOut, naming where it stands,
-    after ``timeout`` seconds without progress, and ConsumerClosed when the link is stopped meanwhile.
+    A range ends by position: it also ends at offsets that hold no record (control records, aborted or compacted ones).
+    ``counters`` counts what is fetched, and ``following`` keeps the topics in the metadata. Raises OffsetOutOfRange
+    where the log does not hold a range's start any more, RequestTimedOut, which names the positions, after ``timeout``
+    seconds without progress, and ConsumerClosed when the client is stopped meanwhile.
     """
     async with _RangeReading(cluster_client, ranges, timeout, counters, following) as reading:
         collector = reading.fetcher.collector
@@ -50,7 +50,7 @@ async def read_ranges(
                 if records[-1].offset >= until:
                     records = [record for record in records if record.offset < until]
                 yield PartitionRecords(tp, records, reading.position(tp))
-                reading.progresses()  # however long the caller took over these
+                reading.progresses()  # the caller's time with these records does not count
             await reading.next()
 
 
@@ -64,10 +64,10 @@ async def read_column_ranges(
     counters: FetchCounters,
     following: AbstractContextManager[None],
 ) -> AsyncIterator[RecordColumns]:
-    """Yield the records of these ranges as batches of columns, each of ``batch_bytes`` or one record more.
+    """Yield the records of these ranges as batches of columns, each full with the record that reaches ``batch_bytes``.
 
-    The last one may be smaller. Everything else is as with ``read_ranges``; what was read before an error is yielded
-    before it is raised.
+    The last batch may be smaller. What was read before an error is yielded before the error is raised. Everything else
+    is as with ``read_ranges``.
     """
     async with _RangeReading(cluster_client, ranges, timeout, counters, following) as reading:
         columns = ColumnCollector(reading.fetcher.collector)
@@ -76,9 +76,9 @@ async def read_column_ranges(
             while reading.unfinished:
                 reading.check()
                 waits_at = columns.append_at_once(builder, _ALL_ROWS, batch_bytes, reading.time_slice.ends)
-                # At once, too: what is in the builder can't be taken out of it again. Were others to run in between, a
-                # partition whose leader moved would not be handed out, though its rows are; who goes on from where
-                # that batch says that it ends would have them twice.
+                # No await before `take`: rows can't be taken out of the builder again. If other tasks ran in between
+                # and a partition's leader moved, `take` would not hand that partition out, though its rows are in the
+                # batch. A caller that goes on where the batch says that it ends would get these rows twice.
                 columns.take()
                 ends |= reading.moved()
                 if builder.size >= batch_bytes or builder.is_full:
@@ -98,7 +98,7 @@ async def read_column_ranges(
 
 
 class _RangeReading:
-    """A fetcher of its own for these ranges, what is left of them, and when that became less."""
+    """One read: its own Fetcher, the ranges that are left, and the time of its last progress."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _RangeReading:
         for tp in subscription.assigned:
             subscription.seek(tp, ranges[tp][0])
             subscription.read_until(tp, ranges[tp][1])
-        # A broker keeps a session for minutes, and has a thousand: short reads must not use up those of consumers.
+        # A broker keeps a fetch session for minutes, and has room for a thousand: short reads must not use them up.
         self.fetcher = Fetcher(
             cluster_client.config,
             cluster_client.pool,
@@ -151,7 +151,7 @@ class _RangeReading:
         await self._background.stop()
 
     def check(self) -> None:
-        """Raise what ended the link, or the background of this reading."""
+        """Raise what ended the client's background, or the background of this read."""
         self._cluster.check()
         self._background.check()
 
@@ -160,11 +160,11 @@ class _RangeReading:
         return bool(self._subscription.assigned)
 
     def position(self, tp: TopicPartition) -> int:
-        """Where to read on: within the range, or at its end."""
+        """The offset to read next: within the range, or at its end."""
         return min(self._subscription[tp].position, self._ranges[tp][1])
 
     def moved(self) -> dict[TopicPartition, BatchEnd]:
-        """Return where the partitions stand that have moved since the last call."""
+        """Return the positions of the partitions that have moved since the last call."""
         now = self._positions()
         moved = {tp: position for tp, position in now.items() if self._told.get(tp) != position}
         self._told = now
@@ -177,13 +177,13 @@ class _RangeReading:
         }
 
     def progresses(self) -> None:
-        """The time without progress begins now."""
+        """There is progress: the timeout begins anew."""
         self._last_progress = asyncio.get_running_loop().time()
 
     async def next(self) -> None:
-        """Give up the ranges that are finished; where nothing has moved, wait for more. Raises RequestTimedOut.
+        """Drop the ranges that are finished. If no position has moved, wait for records. Raises RequestTimedOut.
 
-        Lets others run at least every 2 ms, however much is there, and however fast the caller takes it.
+        Lets other tasks run at least every 2 ms, however much is buffered, and however fast the caller takes it.
         """
         if asyncio.get_running_loop().time() > self.time_slice.ends:
             await self.time_slice.give_way()
@@ -192,7 +192,7 @@ class _RangeReading:
         if has_moved:
             self.progresses()
         if self._subscription.replace(tp for tp, offset in stands.items() if offset < self._ranges[tp][1]):
-            self.fetcher.wake.notify()  # what is buffered behind the end of a range makes room
+            self.fetcher.wake.notify()  # what was buffered behind the end of a range is freed: there is room to fetch
             self._stood = self._positions()
             return
         if has_moved:

@@ -1,4 +1,4 @@
-"""What the answers to Fetch requests bring: stored, partition by partition, without holding the loop."""
+"""Handles Fetch responses, partition by partition, in time slices: stores records, updates positions and metadata."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ logger = logging.getLogger("aiokc.fetch")
 
 
 class FetchResponseHandler:
-    """Takes in what brokers answer: records into ``buffer``, what is said of the log into the positions, news of the
-    cluster into ``metadata``.
+    """Puts records into ``buffer``, the log's offsets into the positions, and news of the cluster into ``metadata``.
 
-    ``complain`` is told of what will be tried again: what it is about, and why.
+    ``complain(about, error)`` is called for each error that will be retried; ``about`` names the broker or partition.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class FetchResponseHandler:
     async def take_in(
         self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse, plan: FetchPlan
     ) -> None:
-        """Store what came, partition by partition, giving way to other tasks every 2 ms."""
+        """Store a response, partition by partition, letting other tasks run every 2 ms."""
         loop = asyncio.get_running_loop()
         since = loop.time()
         moved = self._learn_leaders(answers, response)
@@ -80,24 +79,24 @@ class FetchResponseHandler:
                 since = await self._add_rest(target, since)
                 size += len(data.records)
                 goes_on = goes_on or self._goes_on(target.tp, position)
-        # An answer that is as long as it may be can have left out partitions of which nothing else is known.
+        # A broker leaves partitions out of a response that is as long as it may be: they may have more.
         self._planner.answered(plan.node_id, has_more=goes_on or 2 * size > plan.max_bytes)
         if later:
             self._subscription.retry_later(later, loop.time() + self._config.retry_backoff_ms / 1e3)
 
     def _position_of(self, target: FetchTarget) -> PartitionPosition | None:
-        """Return what an answer is for, if it still is."""
+        """Return the position that an answer is for; None where the answer is stale."""
         position = self._subscription.get(target.tp, target.token)
         if position is None:
             return None  # revoked, or sought away from, while the Fetch was in flight
         if position.state is not PositionState.FETCHING or target.leader_epoch != _epoch(position.checked_epoch):
-            return None  # another leader since: this one may not have known that it was deposed (KIP-320)
+            return None  # Another leader was elected since: this one may not have known that (KIP-320).
         return position
 
     async def _add_rest(self, target: FetchTarget, since: float) -> float:
-        """Store what of a partition was not stored at once, giving way every 2 ms; return when it last has.
+        """Store the rest of a partition's batches, letting other tasks run every 2 ms; return when they last ran.
 
-        What a claim that has ended meanwhile, or has another leader, would still get is left out.
+        Stops where the answer becomes stale meanwhile: the token has changed, or the partition has another leader.
         """
         buffer, time = self._buffer.of(target.tp), asyncio.get_running_loop().time
         while buffer is not None and buffer.is_arriving:
@@ -112,16 +111,16 @@ class FetchResponseHandler:
         return since
 
     def _goes_on(self, tp: TopicPartition, position: PartitionPosition) -> bool:
-        """Whether the log holds more of a partition than was fetched of it."""
+        """Whether the log holds more of a partition than was fetched."""
         end = position.last_stable_offset if self._read_committed else position.high_watermark
         return end is not None and self._buffer.frontier(tp, position)[0] < end
 
     def _learn_leaders(
         self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse
     ) -> set[TopicPartition]:
-        """Take over the leaders that the answer names (KIP-951), and return the partitions that move there, at once.
+        """Take over the leaders that the response names (KIP-951); return the partitions that have a new leader by it.
 
-        The metadata are refreshed beside it.
+        These are fetched from their new leaders at once; a refresh of the metadata is requested as well.
         """
         leaders = {
             target.tp: NewLeader(data.current_leader.leader_id, data.current_leader.leader_epoch, target.topic_id)
@@ -137,7 +136,7 @@ class FetchResponseHandler:
         )
 
     def _apply(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
-        """Do what the answer about one partition means; False: it is to be asked again, but not at once."""
+        """Do what the answer about one partition means; return False if it is to be fetched again after a pause."""
         if answer.verdict in (Verdict.DATA, Verdict.FAIL):
             return self._store(answer, position, node_id)
         tp = answer.target.tp
@@ -158,7 +157,10 @@ class FetchResponseHandler:
         return False
 
     def _store(self, answer: Answer, position: PartitionPosition, node_id: int) -> bool:
-        """Keep what came; False: nothing can come, before the metadata tell of the replica that the leader names."""
+        """Store the records, or the error in their place, and follow the leader to a preferred replica (KIP-392).
+
+        Return False if the metadata do not know that replica yet: the leader sends no records before.
+        """
         data, tp = answer.data, answer.target.tp
         is_led_on = data.preferred_read_replica not in (-1, node_id)
         is_known = is_led_on and self._metadata.cluster.has_replica(tp, data.preferred_read_replica)
@@ -166,7 +168,7 @@ class FetchResponseHandler:
             until = asyncio.get_running_loop().time() + self._config.metadata_max_age_ms / 1e3
             logger.debug("%s is fetched from broker %d from now on", tp, data.preferred_read_replica)
             self._subscription.read_from(tp, data.preferred_read_replica, until)
-        elif is_led_on:  # the leader would say so again, at once, and give no records
+        elif is_led_on:  # asked again at once, the leader would name the replica again, and send no records
             self._metadata.request_update()
         if answer.verdict is Verdict.DATA:
             position.learn(data.high_watermark, data.last_stable_offset, data.log_start_offset)
