@@ -310,7 +310,7 @@ class Connection:
             return self._set_alarm(first.waiter.deadline)
         if late > _LOOP_IS_LATE_SECONDS:
             # Something held the loop, for instance an application's handler that computes. The reply may have been in
-            # the socket for long. Let the loop read first: set the timer again, for as long as it was late, at most 1 s.
+            # the socket for long. Let the loop read first: set the timer again, for the time it was late, at most 1 s.
             return self._set_alarm(now + min(late, _LATE_READING_SECONDS))
         elapsed = now - first.waiter.sent_at
         error = RequestTimedOut(f"{self.name}: no answer to {first} within {elapsed:.3g} s")
