@@ -1,4 +1,4 @@
-"""The offset JSON in Spark's checkpoint, its anchor (where a query began), and the shares of maxOffsetsPerTrigger. Pure.
+"""The offset JSON in Spark's checkpoint, its anchor (where a query began), and shares of maxOffsetsPerTrigger. Pure.
 
 The JSON is that of Spark's own Kafka source, ``{"topic": {"0": next_offset, ...}}``, topics sorted by name and
 partitions by number. Spark compares offsets as text, so equal offsets must be written equally.
