@@ -1,4 +1,4 @@
-"""What a run in Spark lacks to be published: rows that are missing, or rest on too little."""
+"""Checks whether a run in Spark may be published: no rows are missing, and each rests on enough rounds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Row: TypeAlias = tuple[str, int, str]
 
 
 def lacks(found: Sequence[Found], topics: Mapping[str, Case]) -> Iterator[str]:
-    """Yield a line for each thing that is missing, and for each figure that cannot be."""
-    rounds: dict[Row, set[int]] = defaultdict(set)  # one that is there twice counts once
+    """Yield a line for each missing row, and for each figure that is impossible."""
+    rounds: dict[Row, set[int]] = defaultdict(set)  # a round that is there twice counts once
     for each in found:
         rounds[each.what, each.slots, each.who].add(each.round)
     for row, least in _least_rounds().items():
