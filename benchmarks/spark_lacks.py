@@ -41,7 +41,7 @@ def lacks(found: Sequence[Found], topics: Mapping[str, Case]) -> Iterator[str]:
 
 
 def _least_rounds() -> dict[Row, int]:
-    """Return all rows of a whole run."""
+    """Return all rows of a whole run, with the least number of rounds of each."""
     reads = {(read.name, slots, who): LEAST_ROUNDS for read in READS for slots in SLOTS for who in SOURCES}
     batches = {(_micro_batches(n), max(SLOTS), who): LEAST_TRIGGER_ROUNDS for n in PARTITIONS for who in VARIANTS}
     return reads | batches | {("idle", max(SLOTS), who): LEAST_ROUNDS for who in IDLE}

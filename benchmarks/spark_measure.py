@@ -141,7 +141,7 @@ def _status(spark: SparkSession) -> Any:
 
 
 def _executions(spark: SparkSession) -> dict[int, Any]:
-    """Return those queries by number. Only the newest thousand are kept, so that their count says nothing."""
+    """Return these queries by number. Spark keeps only the newest thousand, so their count says nothing."""
     executions = _status(spark).executionsList()
     found = map(executions.apply, range(executions.size()))
     return {execution.executionId(): execution for execution in found}

@@ -104,7 +104,7 @@ class StreamPlan:
         return start if is_idle else offsets.to_json(ends, begins | new if is_first else new)
 
     def batch_begins(self) -> None:
-        """Note that the query has a new batch, perhaps only of another source: it must not wait for an idle one."""
+        """Note that the query has a new batch, perhaps only of another source: it must not wait as an idle one does."""
         self._not_before = min(self._not_before, self._asked + _BUSY_SECONDS)
 
     def known_ends(self) -> OffsetJson | None:
