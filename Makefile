@@ -1,17 +1,18 @@
-# Everything runs from here, and nothing is installed outside of this folder: Python packages in .venv, Kafka in .kafka.
+# All commands of the project. Nothing is installed outside this folder: Python packages go to .venv, Kafka to .kafka.
 #
 #   make demo         see it work: a group, and a real Spark, on brokers in Python   (BROKER=kafka: on a real Kafka)
-#   make test         checks and tests; make test-long adds the long ones; make lint only checks
-#   make test-pythons what needs no broker and no Spark, on each other Python that is on PATH or pyenv has (3.11 or newer)
-#   make simulate     thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one of them again)
-#   make mutants      change the code wrongly, one place at a time: which changes does no fast test see?   (N=500; SEED=5;
-#                     MUTANT=1a2b3c4d runs one of them again)
-#   make fuzz         look for batches that the C decoder can't stand, with sanitizers   (SECONDS=60; SEED=5)
-#   make bench        measure it beside other clients; make bench-rebalance: groups that rebalance; make bench-spark
+#   make test         checks and tests; make test-long adds the long tests; make lint runs only the checks
+#   make test-pythons tests without a broker and Spark, on each other Python on PATH or in pyenv (3.11 or newer)
+#   make simulate     simulate thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one again)
+#   make mutants      change the code wrongly, one place at a time; list the changes that no fast test notices
+#                     (N=500; SEED=5; MUTANT=1a2b3c4d runs one of them again)
+#   make fuzz         look for batches that crash the C decoder, with sanitizers   (SECONDS=60; SEED=5)
+#   make bench        compare it with other clients; make bench-rebalance: groups that rebalance; make bench-spark
 #   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6 --version 2.8.2")
-#   make clean        back to what was cloned
+#   make clean        remove what the other commands have made
 #
-# ARGS are passed on, to pytest as well: make test ARGS="tests/net -x". PYTHON chooses the interpreter (3.11 or newer).
+# ARGS are passed on to the command, for instance to pytest: make test ARGS="tests/net -x". PYTHON chooses the
+# interpreter (3.11 or newer).
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -21,32 +22,32 @@ PYTHON ?= $(shell for name in python3 python3.15 python3.14 python3.13 python3.1
 	$$name -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$name && break; done)
 VENV_PYTHON := $(CURDIR)/.venv/bin/python
 
-# The environment is made once, and again when the locked packages, the project's own, its extension, or the interpreter
-# change. Without a C compiler it has no extension, and records are decoded in Python.
+# The environment is made once, and again when dev.lock, pyproject.toml, the C extension or the interpreter change.
+# Without a C compiler it has no extension, and records are decoded in Python.
 KEY := $(shell cat dev.lock pyproject.toml aiokc/_native/*.[ch] | $(PYTHON) -c \
 	'import hashlib, sys; print(hashlib.sha256((sys.stdin.read() + sys.version).encode()).hexdigest()[:12])' 2>/dev/null)
 READY := .venv/ready-$(KEY)
 PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check
 
-# Spark starts its Python workers by these.
+# Spark starts its Python workers with these interpreters.
 export PYSPARK_PYTHON := $(VENV_PYTHON)
 export PYSPARK_DRIVER_PYTHON := $(VENV_PYTHON)
 export AIOKC_KAFKA_HOME ?= $(CURDIR)/.kafka
 ARGS ?=
-# What the demo runs on: cluster (aiokc's own brokers) or kafka.
+# What the demo runs on: cluster (aiokc's brokers in Python) or kafka.
 BROKER ?= cluster
 N ?= 1000
 SEED ?=
 MUTANT ?=
 SECONDS ?= 60
 
-# The tests of records once more, for whoever has no extension. Not where ARGS asked for some tests only.
+# The tests of records once more, without the extension. Skipped if ARGS selects some tests.
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/_native tests/test_record_contract.py)
 
-# Where all is tested, there are two halves that run beside each other, since most tests wait more than they work: what
-# starts programs of its own (Spark, Kafka, other processes) and then the decoder in Python and the one under sanitizers,
-# and everything else. What the first half has said comes at the end.
+# `make test` without ARGS runs two halves beside each other, since most tests wait more than they work. The first half
+# starts programs (Spark, Kafka, other processes); then come the decoder in Python and the C decoder under sanitizers.
+# The second half is everything else. The output of the first half is printed at the end.
 SANITIZED := tests/_native/test_sanitized.py
 FIRST_HALF := tests/spark tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
 	tests/test_conftest.py tests/test_wheel.py
@@ -54,18 +55,18 @@ BESIDE = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -
 	$(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
 	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED) && test $$first -eq 0; }
 
-# The promise to speak with old brokers, on real ones.
+# Tests on real old brokers, which aiokc promises to work with.
 OLD_VERSIONS = from aiokc.testing.kafka.jars import OLD_VERSIONS; print(*OLD_VERSIONS)
 OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)'); do echo "== tests on Kafka $$version" && \
 	$(VENV_PYTHON) -m pytest -q --kafka $$version || exit 1; done)
 
-# And on older Sparks.
+# Tests on older releases of Spark.
 OLD_SPARKS = from tests.spark_releases import OLD_SPARKS; print(*OLD_SPARKS)
 ON_OLD_SPARKS = $(shell grep -ls every_spark tests/spark/test_*.py)
 OLDER_SPARKS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_SPARKS)'); do echo "== tests on PySpark $$version" && \
 	AIOKC_SPARK=$$version $(VENV_PYTHON) -m pytest -q $(ON_OLD_SPARKS) || exit 1; done)
 
-# And on other Pythons, as far as nothing but Python is wanted.
+# Tests on other Pythons: those that need neither a broker nor Spark.
 OTHER_PYTHONS = $(if $(ARGS),:,$(VENV_PYTHON) -m tests.other_pythons)
 
 .PHONY: help setup jars demo lint test test-long test-pythons simulate mutants fuzz bench bench-rebalance bench-spark kafka clean

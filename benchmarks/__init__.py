@@ -1,1 +1,1 @@
-"""How fast aiokc and other Kafka consumers read, measured alike: ``python -m benchmarks``, see README.md."""
+"""Benchmarks of aiokc and other Kafka consumers, measured in the same way: ``python -m benchmarks``, see README.md."""

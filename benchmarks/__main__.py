@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure, print the table, write results.json and results.svg."""
+"""``python -m benchmarks``: measures all clients, prints the table, writes results.json and results.svg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What aiokc is meant to reach beside the others, and whether a run shows it: only ratios within one run count."""
+"""The aims for aiokc's speed compared with the other clients, as ratios within one run, and whether it reaches them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One line of the table. ``is_within_spread``: not reached, by less than the run's own rounds differ."""
+    """One line of the table. ``is_within_spread``: missed by less than the rounds of the run differ."""
 
     work: str
     aim: str
@@ -70,7 +70,7 @@ BARS: Final = (
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """Return what this run says of each aim; nothing of those that it did not measure."""
+    """Return whether this run reaches each aim; nothing for aims that it did not measure."""
     rows = summarize(results)
     figures = {(row.case.name, row.client): row.figures for row in rows if row.figures is not None}
     found = [_verdict(bar, figures) for bar in BARS if {(bar.case, bar.client), (bar.case, bar.peer)} <= figures.keys()]
@@ -82,7 +82,7 @@ def verdicts(results: Results) -> list[Verdict]:
 
 
 def render_verdicts(found: Sequence[Verdict]) -> str:
-    """A table, or nothing where there is nothing to say."""
+    """Return a table of the verdicts; empty if there are none."""
     if not found:
         return ""
     lines = [f"| {verdict.work} | {verdict.aim} | {verdict.found} | {verdict.outcome} |" for verdict in found]
@@ -111,7 +111,7 @@ def _held(work: str, p99: float, longest: float) -> Iterable[Verdict]:
 
 
 def _measured(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    return [row for row in rows if "-" not in row.values()]  # those with "-" say why they failed
+    return [row for row in rows if "-" not in row.values()]  # a row with "-" has failed
 
 
 def _latency(rows: Sequence[Mapping[str, str]]) -> Iterable[Verdict]:

@@ -1,4 +1,4 @@
-"""What is read: topics of JSON lines of one size each, and the totals that a complete read must arrive at."""
+"""The topics that are read (JSON lines of one size each), and the totals that a complete read of one must reach."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 PARTITIONS: Final = 6
 KEY_SIZE: Final = 8
-#: Distinct values of a topic: together much longer than a record batch, so that no codec sees one twice.
+#: Distinct values of a topic. Together they are much longer than a record batch, so no batch has one of them twice.
 DISTINCT_VALUES: Final = 20_000
 
 _LOG_WORDS: Final = """
@@ -32,22 +32,22 @@ class Case:
 
     @property
     def topic(self) -> str:
-        """A name that says all that the content depends on: a topic of this name can be read again."""
+        """Return a name with everything that the content depends on, so that a later run can use the topic again."""
         return f"benchmark-{self.value_size}-{self.compression}-{self.records}"
 
     @property
     def partition_records(self) -> list[int]:
-        """How many records each partition has: record number i is in partition i % PARTITIONS."""
+        """Return how many records each partition has: record number i is in partition i % PARTITIONS."""
         return [len(range(partition, self.records, PARTITIONS)) for partition in range(PARTITIONS)]
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of all keys and values."""
+        """Return the bytes of all keys and values."""
         return self.records * (KEY_SIZE + self.value_size)
 
     @property
     def offset_sum(self) -> int:
-        """The sum of all offsets: with the count, it tells each record read once from some read twice or never."""
+        """Return the sum of all offsets. With the count, it shows that no record was read twice or never."""
         return sum(count * (count - 1) // 2 for count in self.partition_records)
 
 
@@ -55,9 +55,9 @@ def _case(label: str, value_size: int, compression: str, records: int) -> Case:
     return Case(f"{label}-{compression}", value_size, compression, records)
 
 
-#: Cases for clients that name them: too slow for the others', the decoders in Python.
+#: Cases only for clients that name them: the decoders in Python, which are too slow for the other cases.
 SPECIAL: Final = frozenset({"100B-few"})
-#: Cases that are measured only where they are asked for by name.
+#: Cases that are measured only if the command line names them.
 BY_NAME: Final = frozenset({"1kB-lz4", "1kB-zstd"})
 CASES: Final = {
     case.name: case
@@ -74,7 +74,7 @@ CASES: Final = {
 
 
 def json_lines(size: int, count: int, random: Random) -> Sequence[bytes]:
-    """``count`` log-like JSON objects of exactly ``size`` bytes each; ``size`` must leave room for the fixed fields."""
+    """Return ``count`` log-like JSON objects of exactly ``size`` bytes, which must have room for the fixed fields."""
     return [_json_line(size, random) for _ in range(count)]
 
 

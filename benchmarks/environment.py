@@ -1,4 +1,4 @@
-"""Where and with what it was measured: a figure without this says nothing."""
+"""The conditions of a run: machine, operating system, versions. A figure means nothing without them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .clients.franz_go import find_go
 
 
 def environment(clients: Iterable[Client], *, local_broker: bool) -> dict[str, str]:
-    """What the header of the output says, by what it is about."""
+    """Return the lines of the output's header: what each is about, and its text."""
     found = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": f"{_processor()}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}",
@@ -51,7 +51,7 @@ def _version(distribution: str) -> str:
 
 
 def _aiokc_version(known: str) -> str:
-    """The version, the commit of the source tree, and which decoder is at work."""
+    """Return the version, the commit of the source tree, and which decoder is in use."""
     decoder = "native" if importlib.import_module("aiokc.records").NATIVE else "pure Python"
     root = Path(__file__).resolve().parent.parent
     described = subprocess.run(

@@ -1,4 +1,4 @@
-"""What crosses from the harness to the process that measures, and back: as JSON."""
+"""The messages between the harness and the process that measures, as JSON: Job and Measurement."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FETCH_SETTINGS: Final[FetchSettings] = {
 class Job:
     """Read all ``records`` records of the topic with one client, at most ``max_records`` at a time.
 
-    ``cpu`` is the processor to stay on, None for all.
+    ``cpu`` is the processor that the process is bound to; None: all processors.
     """
 
     client: str
@@ -70,8 +70,8 @@ class Stalls:
 class Measurement:
     """What one process measured, and what it read.
 
-    ``data_bytes`` is the size of all keys and values; it may be off by ``data_bytes_error`` where the client rounds
-    it. ``offset_sum`` is None for a client that shows no offsets.
+    ``data_bytes`` is the size of all keys and values; if the client rounds it, the error is at most
+    ``data_bytes_error``. ``offset_sum`` is None for a client that shows no offsets.
     """
 
     seconds: float

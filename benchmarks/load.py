@@ -1,4 +1,4 @@
-"""Filling the topics, with confluent-kafka: someone else's producer."""
+"""Filling the topics, with the producer of confluent-kafka (aiokc has none)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class LoadFailed(Exception):
 
 
 def load(bootstrap: str, case: Case) -> bool:
-    """Make the case's topic be there with exactly its records; False if it was already.
+    """Create the case's topic with exactly its records; return False if it exists already.
 
-    Raises LoadFailed where records are not delivered, or a topic of that name has other contents.
+    Raises LoadFailed if records are not delivered, or if a topic of that name has other contents.
     """
     if create_topic(bootstrap, case.topic, PARTITIONS):
         _produce(bootstrap, case)
@@ -41,9 +41,9 @@ def load(bootstrap: str, case: Case) -> bool:
 
 
 def load_spread(bootstrap: str, topic: str, partitions: int, records: int, value_size: int) -> None:
-    """Make a topic be there that has as many records in each of its partitions. Raises LoadFailed.
+    """Create a topic with the same number of records in each partition. Raises LoadFailed.
 
-    One of that name is believed to be that.
+    If a topic of that name exists, its contents are not checked.
     """
     if not create_topic(bootstrap, topic, partitions):
         return
@@ -64,7 +64,7 @@ def load_spread(bootstrap: str, topic: str, partitions: int, records: int, value
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> bool:
-    """Create a topic; False if it exists. Raises LoadFailed."""
+    """Create a topic; return False if it exists. Raises LoadFailed."""
     admin = AdminClient({**_QUIET, "bootstrap.servers": bootstrap})
     new = NewTopic(topic, min(partitions, _MOST_AT_ONCE), 1, config={"retention.ms": "-1"})
     created = admin.create_topics([new], operation_timeout=60, request_timeout=60)
@@ -114,7 +114,7 @@ def _hand_over(producer: Producer, topic: str, partition: int, numbers: range, v
     messages = [{"key": b"%08d" % number, "value": values[number % len(values)]} for number in numbers]
     while messages:
         producer.produce_batch(topic, messages, partition=partition)
-        # The queue was full for those that are marked: wait until some are delivered.
+        # The queue had no room for the records that are marked: wait until some are delivered.
         messages = [{"key": message["key"], "value": message["value"]} for message in messages if "_error" in message]
         producer.poll(0.1 if messages else 0)
 

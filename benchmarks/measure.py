@@ -1,4 +1,4 @@
-"""Running one worker, and believing its figures only if it read what there was to read."""
+"""Running one worker process, and accepting its figures only if it has read each record once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MeasurementFailed(Exception):
 
 
 def measure(job: Job, case: Case, *, timeout: float) -> Measurement:
-    """Measure in a fresh process. Raises MeasurementFailed, also when it is not done after ``timeout`` seconds."""
+    """Measure in a fresh process. Raises MeasurementFailed, also if it has not ended after ``timeout`` seconds."""
     command = [sys.executable, "-m", "benchmarks.worker", job.to_json()]
     worker = subprocess.Popen(
         command,

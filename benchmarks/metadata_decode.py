@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def metadata(topics: int, partitions: int) -> MetadataResponse:
-    """A response with so many topics of so many partitions, three replicas each."""
+    """Return a response with so many topics of so many partitions, with three replicas each."""
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=node, host=f"broker-{node}", port=9092) for node in (1, 2, 3)],
         cluster_id="benchmark",
@@ -52,7 +52,7 @@ def metadata(topics: int, partitions: int) -> MetadataResponse:
 
 
 class _Slices:
-    """Times slices of work on the loop, with and without the garbage collector's part in them, in ms of CPU time."""
+    """Measures slices of work on the loop in ms of CPU time, with and without the time of the garbage collector."""
 
     def __init__(self) -> None:
         self.spent: list[float] = []

@@ -1,4 +1,4 @@
-"""The picture: records per second of each client in each case."""
+"""The plot: records per second of each client in each case."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _COLUMNS: Final = 3
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Write a plot of the rows that have figures; its kind follows from the suffix. Bars are medians, lines spreads."""
+    """Write a plot of the rows that have figures, in the format of the suffix. Bars are medians, lines are spreads."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot
 
-    # The same figures give the same file: a picture that changes in every commit hides what has changed.
+    # The same figures give the same file. If the file changed with every run, a commit would not show what has changed.
     with mpl.rc_context({"svg.hashsalt": "aiokc", "font.size": 9}):
         cases = list(dict.fromkeys(row.case.name for row in rows if row.figures))
         columns = max(1, min(_COLUMNS, len(cases)))

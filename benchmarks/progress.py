@@ -1,4 +1,4 @@
-"""Showing how far a run is."""
+"""The display of a run's progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class Display:
-    """Progress on stderr: a bar on a terminal, and a line for each step that is done, there and anywhere else."""
+    """Progress on stderr: a line for each step that is done, and on a terminal also a bar."""
 
     def __init__(self, steps: int) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The last table's place in README.md, between two markers, with its JSON and its picture beside it."""
+"""Publishing a run: writes its table into README.md, between two markers, and its JSON and its plot beside it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LEAST_ROUNDS: Final = 3
 
 
 class Unpublishable(Exception):
-    """This run must not become the published one; str() says why."""
+    """The run must not be published; str() says why."""
 
 
 def publish(results: Results, folder: Path = FOLDER) -> None:
     """Write results.json and results.svg into the folder, and the table into its README.md.
 
-    Raises Unpublishable where rows failed, or the run was a quick one.
+    Raises Unpublishable if rows failed, or if the run was a quick one.
     """
     if results.failed:
         raise Unpublishable("some measurements failed")
@@ -41,7 +41,7 @@ def publish(results: Results, folder: Path = FOLDER) -> None:
 
 
 def replace_section(text: str, section: str, begins: str = BEGIN, ends: str = END) -> str:
-    """Return the text with what stands between the markers replaced; raises ValueError where they are missing."""
+    """Return the text with the part between the markers replaced. Raises ValueError if the markers are missing."""
     before, begin, rest = text.partition(begins)
     _, end, after = rest.partition(ends)
     if not begin or not end:

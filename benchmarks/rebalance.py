@@ -1,4 +1,4 @@
-"""``python -m benchmarks.rebalance``: how long a group takes to settle, and what that costs its members."""
+"""``python -m benchmarks.rebalance``: measures how long a group takes to settle, and how long partitions are silent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SIZES: Final = (1, 10, 50)
 #: The broker's own default; the tests' brokers have none.
 INITIAL_DELAY_MS: Final = 3_000
 WRITE_EVERY: Final = 0.25
-#: Longer than the heartbeat interval: a rebalance that is still to come would show in it.
+#: Longer than the heartbeat interval, so that a rebalance that is still to come shows within it.
 QUIET: Final = 4.0
 #: A member hears of a rebalance with its next heartbeat, of which there is one every 3 s. So the one that joins comes
 #: at another moment between two of them in each round, and at the same ones for all clients: seconds after the others
@@ -52,7 +52,7 @@ END: Final = "<!-- end of rebalances -->"
 async def settle(
     seat: Seat, client: str, members: int, joins_after: float = JOINS_AFTER[0], quiet: float = QUIET
 ) -> Settled:
-    """Form a group of so many members, wait, let one more join. The members live on until the process ends."""
+    """Form a group of so many members, wait, then let one more join. The members run until the process ends."""
     board = seat.board
     lives: list[asyncio.Future[None]] = []
 
@@ -87,9 +87,9 @@ async def settle(
 
 
 def worker(given: str) -> None:
-    """Measure once, print the result, and end without a word to the group: nobody is left to hear it."""
+    """Measure once, print the result, and exit without leaving the group: it has no other members."""
     job = json.loads(given)
-    gc.freeze()  # all clients are imported here: a full collection of that in the middle says nothing about any of them
+    gc.freeze()  # all clients are imported here; a full collection of their objects would disturb the measurement
     asyncio.run(_settle_and_exit(Seat(number=0, board=Board(PARTITIONS), **job["seat"]), **job["settle"]))
 
 
@@ -100,7 +100,7 @@ async def _settle_and_exit(seat: Seat, **given: Any) -> None:
 
 @contextmanager
 def writing(bootstrap: str, topic: str, partitions: int) -> Iterator[None]:
-    """A record for each partition, again and again."""
+    """Keep writing a record to each partition."""
     stop = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 4})
 
@@ -126,7 +126,7 @@ def writing(bootstrap: str, topic: str, partitions: int) -> Iterator[None]:
 def measure(
     bootstrap: str, client: str, protocol: str, members: int, joins_after: float, quiet: float = QUIET
 ) -> Settled:
-    """Run one measurement in a process of its own. Raises RuntimeError where that fails."""
+    """Run one measurement in a process of its own. Raises RuntimeError if it fails."""
     group = f"rebalance-{uuid.uuid4().hex[:8]}"
     seat = {"bootstrap": bootstrap, "topic": TOPIC, "group": group, "protocol": protocol}
     job = json.dumps(
@@ -149,17 +149,17 @@ def measure(
 
 
 def warm_up(bootstrap: str, clients: Sequence[str], members: int) -> None:
-    """Have each client's members join once, unmeasured.
+    """Let members of each client join once, without measuring.
 
-    The broker loads and compiles what serves a group when the first one comes: fifty members took longer to join it
-    than the 3 s that it gives them, and so had a rebalance more than all groups after them.
+    The broker loads and compiles its group code when the first group comes. Then fifty members took longer to join than
+    the 3 s that the broker gives them, and so this group had one rebalance more than all groups after it.
     """
     for client in clients:
         measure(bootstrap, client, PROTOCOLS[client][0], members, 0.0, quiet=0.5)
 
 
 def run(clients: Sequence[str], sizes: Sequence[int], rounds: int) -> dict[Key, list[Settled]]:
-    """Measure everything, the clients in turn, each round beginning with another one."""
+    """Measure everything. Each round measures all clients, and begins with another one."""
     rows = [(client, protocol) for client in clients for protocol in PROTOCOLS[client]]
     found: dict[Key, list[Settled]] = {}
     config = {"group.initial.rebalance.delay.ms": str(INITIAL_DELAY_MS)}

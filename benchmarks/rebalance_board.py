@@ -1,4 +1,4 @@
-"""Who owns which partition while a group rebalances, and how long each was silent: written down by its members."""
+"""The record of a group's rebalances: which member owns which partition, and how long each partition was silent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 
 class Board:
-    """What the members of one group say, from any thread. Times are those of ``clock``, in seconds."""
+    """Collects what the members of one group report, from any thread. Times are those of ``clock``, in seconds."""
 
     def __init__(self, partitions: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self.owners: list[int | None] = [None] * partitions
@@ -20,7 +20,7 @@ class Board:
         self._gaps = [0.0] * partitions
 
     def took(self, member: int, partitions: Iterable[int]) -> None:
-        """``member`` was assigned these."""
+        """Note that these partitions were assigned to ``member``."""
         with self._lock:
             for partition in partitions:
                 if self.owners[partition] not in (None, member):
@@ -29,7 +29,7 @@ class Board:
                 self.changed_at = self._clock()
 
     def gave(self, member: int, partitions: Iterable[int]) -> None:
-        """These were taken away from ``member``, or it has lost them."""
+        """Note that ``member`` had to give up these partitions, or has lost them."""
         with self._lock:
             for partition in partitions:
                 if self.owners[partition] == member:
@@ -37,7 +37,7 @@ class Board:
                 self.changed_at = self._clock()
 
     def heard(self, partitions: Iterable[int]) -> None:
-        """A record of each of these is in the hands of a member."""
+        """Note that a member has just received a record of each of these partitions."""
         now = self._clock()
         with self._lock:
             for partition in partitions:
@@ -47,18 +47,18 @@ class Board:
                 self._heard[partition] = now
 
     def is_steady(self, members: int, quiet: float) -> bool:
-        """Whether so many members have had all partitions among them, without a change, for ``quiet`` seconds."""
+        """Whether so many members have owned all partitions together, without a change, for ``quiet`` seconds."""
         with self._lock:
             has_all = None not in self.owners and len(set(self.owners)) == members
             return has_all and self._clock() - self.changed_at >= quiet
 
     def all_heard(self) -> bool:
-        """Whether a record of each partition has been in the hands of a member."""
+        """Whether members have received a record of each partition."""
         with self._lock:
             return None not in self._heard
 
     def new_window(self) -> list[float]:
-        """The longest silence of each partition since the last call, the one that lasts included; and begin anew."""
+        """Return each partition's longest silence since the last call, a current one included; start a new window."""
         now = self._clock()
         with self._lock:
             ended = [

@@ -1,4 +1,4 @@
-"""Members of a group, of three clients, with the same settings: each says on the board what it gets, and reads."""
+"""Group members of three clients, with the same settings. Each reads, and reports its partitions to the Board."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASSIGNORS: Final = {"eager": "range", "cooperative": "cooperative-sticky"}
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one member needs to know."""
+    """The parameters of one member."""
 
     number: int
     bootstrap: str
@@ -86,7 +86,7 @@ async def aiokafka(seat: Seat) -> None:
 
 
 async def confluent(seat: Seat) -> None:
-    """librdkafka has threads of its own; another one for each member calls poll()."""
+    """Run a member of confluent-kafka: besides librdkafka's own threads, another thread calls poll()."""
     consumer = ConfluentConsumer(
         {
             "bootstrap.servers": seat.bootstrap,

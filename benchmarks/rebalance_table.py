@@ -1,4 +1,4 @@
-"""From the measurements of groups that rebalance to a table and its aims, as Markdown."""
+"""Renders the measurements of rebalancing groups, and the aims for them, as Markdown tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from .bars import Verdict, render_verdicts
 
-#: What a gap may be longer than the same run's calm one: how late a record is written, and seen, differs by so much.
+#: By how much a gap may exceed the calm one of the same run: writing and receiving a record vary by so much.
 JITTER: Final = 0.1
 _OURS: Final = "aiokc"
 
@@ -44,7 +44,7 @@ _TIMES: Final[Mapping[str, Callable[[Settled], float]]] = {
 
 
 def render(found: Measured) -> str:
-    """The table: medians, and of the two times the least and the greatest; below it the aims, where peers ran, too."""
+    """Return the table: medians, and least and greatest of the two times; below it the aims, if peers ran too."""
     lines = [
         "| members | protocol | client | all at once: s | one more: s | not moved | their longest gap: ms (calm) |",
         "| ------: | -------- | ------ | -------------: | ----------: | --------: | ---------------------------: |",
@@ -64,7 +64,7 @@ def render(found: Measured) -> str:
 
 
 def verdicts(found: Measured) -> Iterator[Verdict]:
-    """Yield what the run says of each aim: times beside those of each peer, and the gaps of cooperative groups."""
+    """Yield whether the run reaches each aim: times compared with each peer, and the gaps of cooperative groups."""
     for (size, protocol, client), mine in sorted(found.items()):
         if client != _OURS:
             continue
@@ -79,7 +79,7 @@ def verdicts(found: Measured) -> Iterator[Verdict]:
 
 
 def _beside(work: str, mine: Sequence[float], theirs: Sequence[float]) -> Verdict:
-    """Judge medians. Rounds differ by seconds where a member joins at other moments: their differences do not."""
+    """Judge medians. Rounds differ by seconds if a member joins at other moments: their differences do not."""
     behind = median(mine) - median(theirs)
     differences = [one - other for one, other in zip(mine, theirs, strict=True)]
     spread = min(max(_spread(mine), _spread(theirs)), _spread(differences))

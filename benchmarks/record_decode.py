@@ -1,4 +1,4 @@
-"""How long a record takes from a fetched batch to a Python object: CRC, decompression and decoding, beside its peers.
+"""How long aiokc and its peers take from a fetched batch to a Python object: CRC, decompression and decoding.
 
 python -m benchmarks.record_decode
 """
@@ -27,7 +27,7 @@ Decoder: TypeAlias = Callable[[bytes], list[Any]]
 
 _RECORDS: Final = 500  # in a batch
 _ROUNDS: Final = 15
-_ROUND_NS: Final = 5_000_000  # at least: so many batches are decoded in one round
+_ROUND_NS: Final = 5_000_000  # at least: one round decodes enough batches for this
 
 NATIVE_IS_BUILT: Final = importlib.util.find_spec("aiokc._native.extension") is not None
 
@@ -57,7 +57,7 @@ def _peer(batch_type: Callable[[bytes], Any]) -> Decoder:
 
 
 def _drop(_: Iterable[Any]) -> None:
-    """Nobody looks at them."""
+    """Discard what it is called with."""
 
 
 def _read(records: Iterable[Any]) -> None:
@@ -66,7 +66,7 @@ def _read(records: Iterable[Any]) -> None:
 
 
 # The peers' objects hold an offset, a timestamp, key, value and headers; their consumers make another object of each,
-# with topic and partition. aiokc's is the one that its users get.
+# with topic and partition. aiokc's object is the one that the application gets.
 DECODERS: Final[dict[str, Decoder]] = {
     **({"aiokc (C)": _aiokc("1")} if NATIVE_IS_BUILT else {}),
     "aiokc (Python)": _aiokc("0"),
@@ -77,7 +77,7 @@ DECODERS: Final[dict[str, Decoder]] = {
 
 
 def batch_of(value_bytes: int, codec: Codec) -> bytes:
-    """A batch of JSON values of about that size, which compress as such values do."""
+    """Return a batch of JSON values of about that size, which compress as such values do."""
     chance = random.Random(1)
     records = []
     for number in range(_RECORDS):
@@ -89,7 +89,7 @@ def batch_of(value_bytes: int, codec: Codec) -> bytes:
 
 
 def nanoseconds(decoder: Decoder, use: Callable[[Iterable[Any]], None], data: bytes) -> float:
-    """The least CPU time of a round, per record: what else the machine does can only add to it."""
+    """Return the least CPU time of a round, per record: other work of the machine can only add to it."""
 
     def round_of(batches: int) -> int:
         gc.collect()

@@ -1,4 +1,4 @@
-"""What a run found: every single measurement, and what is needed to understand it, as JSON."""
+"""The results of a run as JSON: every single measurement, with the conditions that it was made under."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .studies import Study
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One measurement, or the reason why there is none."""
+    """One measurement, or the reason why it failed."""
 
     round: int
     case: str

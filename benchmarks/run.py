@@ -1,4 +1,4 @@
-"""A whole run: broker, topics, a warm-up, and the measurements in turn."""
+"""Runs everything: starts a broker, fills topics, warms up, and makes the measurements one after the other."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from .studies import Study
 from .studies import run as run_study
 from .table import render_rate
 
-#: Reads each topic once before the rounds: the first reader finds a broker that is not compiled yet.
+#: Reads each topic once before the rounds: for the first reader, the broker's JVM has not compiled its code yet.
 _WARM_UP: Final = "confluent"
 
-# With 10,000 partitions the usual heap is full while they are loaded, and the broker answers nobody any more.
+# 10,000 partitions fill the usual heap while they are loaded, and then the broker does not answer any more.
 _BROKER_JVM: Final = ("-Xmx2g",)
 
 
@@ -34,7 +34,7 @@ _BROKER_JVM: Final = ("-Xmx2g",)
 class Plan:
     """What to measure. ``timeout`` is for one measurement, in seconds.
 
-    ``client_cpu`` is the one that the clients stay on, while a broker started here gets the others; None: all share.
+    ``client_cpu`` is the CPU of the clients; a broker started here gets the others. None: all share all CPUs.
     """
 
     cases: Sequence[Case]
@@ -62,7 +62,7 @@ class Plan:
 
 
 def run(plan: Plan) -> Results:
-    """Measure everything. Raises LocalKafkaError without a broker, LoadFailed and MeasurementFailed without topics."""
+    """Measure everything. Raises LocalKafkaError without a broker, LoadFailed or MeasurementFailed for a bad topic."""
     plan, missing = _usable(plan)
     about = environment(plan.clients, local_broker=not os.environ.get("AIOKC_BOOTSTRAP")) | missing
     turns = list(schedule(plan.cases, plan.clients, plan.rounds))
@@ -83,7 +83,7 @@ def run(plan: Plan) -> Results:
 
 
 def _usable(plan: Plan) -> tuple[Plan, dict[str, str]]:
-    """Leave out what is not here, with the reason."""
+    """Return the plan without franz-go if that can't be built, and the reason."""
     if not any(client.name == "franz-go" for client in plan.clients):
         return plan, {}
     reason = franz_go.prepare()

@@ -1,4 +1,4 @@
-"""Which measurement comes when."""
+"""The order of the measurements."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Turn:
 
 
 def schedule(cases: Sequence[Case], clients: Sequence[Client], rounds: int) -> Iterator[Turn]:
-    """Every client in every case that it reads once per round, each round beginning with another client.
+    """Return the turns: in each round every client once in each of its cases; each round begins with another client.
 
-    What changes on the machine over the minutes then hits all clients alike, and none always comes first.
+    So slow changes of the machine affect all clients alike, and no client always comes first.
     """
     for number in range(rounds):
         shift = number * len(clients) // rounds if rounds <= len(clients) else number % len(clients)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.spark``: Spark's own Kafka source and aiokc's, side by side in the same session."""
+"""``python -m benchmarks.spark``: compares Spark's own Kafka source with aiokc's, in the same session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _QUICK_RECORDS: Final = 50_000
 
 @dataclass(frozen=True)
 class Results:
-    """A whole run: where it was, what was to be read, and every single measurement."""
+    """A whole run: its conditions, what it had to read, and every single measurement."""
 
     about: dict[str, str]
     topics: dict[str, Case]
@@ -54,7 +54,7 @@ class Results:
         return cls(stored["about"], cases, [Found(**each) for each in stored["found"]])
 
     def section(self) -> str:
-        """Return what README.md says of the run."""
+        """Return the section of README.md about the run."""
         header = "\n".join(f"- {name}: {value}" for name, value in self.about.items())
         return f"{header}\n\n{render(self.found, self.topics)}\n"
 
@@ -62,7 +62,7 @@ class Results:
 def run(options: argparse.Namespace) -> Results:
     """Measure everything, one session after the other.
 
-    Raises RuntimeError where one of them fails; results/spark-broken-off.json has what there was by then.
+    Raises RuntimeError if a session fails; results/spark-broken-off.json then has the measurements made so far.
     """
     about = environment([CLIENTS["aiokc"]], local_broker=not os.environ.get("AIOKC_BOOTSTRAP"))
     jars = [Path(jar).stem for jar in spark_kafka_jars().split(",")]
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> Results:
             )
             try:
                 found += _session(job)
-            except RuntimeError:  # what it had found by then has taken its time, too
+            except RuntimeError:  # keep the measurements made so far: they took long
                 Results(about, cases, found).write(FOLDER / "results" / "spark-broken-off.json")
                 raise
     about["load average after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
@@ -125,7 +125,7 @@ def _say(found: Found) -> None:
 def publish(results: Results, folder: Path = FOLDER) -> None:
     """Write spark_results.json into the folder, and the tables into its README.md.
 
-    Raises ValueError for a run of fewer rounds, records or micro-batches, or without some of the rows.
+    Raises ValueError for a run with too few rounds, records or micro-batches, or without some of the rows.
     """
     if results.topics != topics(_RECORDS):
         raise ValueError("README.md is left as it was: a run of all topics, with all their records, belongs there")
@@ -139,9 +139,9 @@ def publish(results: Results, folder: Path = FOLDER) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit code: 2 if nothing was measured, 1 if README.md was to be written and was not."""
+    """Return the exit code: 2 if nothing was measured, 1 if README.md could not be written."""
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # and take the session along
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # also ends the session
     if options.quick:
         quick: Mapping[str, Any] = {"records": _QUICK_RECORDS, "rounds": 1, "triggers": 1, "idle": 1, "slots": [2]}
         vars(options).update(quick)

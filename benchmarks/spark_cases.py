@@ -1,4 +1,4 @@
-"""What Spark is given to do: reads of whole topics, micro-batches of a few records, and nothing at all."""
+"""What is measured in Spark: reads of whole topics, micro-batches of a few records, and an idle stream."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 
 from .cases import Case
 
-#: The sources: Spark's own, ours, and one that hands Spark record batches that are there already (its ceiling).
+#: The sources: Spark's own, aiokc's, and one that hands Spark record batches made in advance (Spark's ceiling).
 SOURCES: Final = ("kafka", "aiokc", "prebuilt")
 ALL: Final = "all"
 TWO: Final = "value, offset"
-#: Task slots, a session for each.
+#: Numbers of task slots; each has a session of its own.
 SLOTS: Final = (1, 2)
 BATCH: Final = "batch"
 STREAM: Final = "availableNow"
@@ -29,7 +29,7 @@ def topics(records: int) -> dict[str, Case]:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One way to read a topic to its end. The bar is what aiokc must reach: rows/s as a multiple of Spark's own."""
+    """One way to read a topic to its end. The bar is the aim for aiokc: rows/s as a multiple of Spark's own source."""
 
     topic: str
     query: str
@@ -73,5 +73,5 @@ VARIANTS: Final = {
 #: The partitions of the topics whose micro-batches are timed; each gets so many records at a time, but 5 at least.
 PARTITIONS: Final = (1, 6, 50)
 LEAST_RECORDS: Final = 5
-#: An addBatch of aiokc may take so much of that of a variant of Spark's own source.
+#: The addBatch of aiokc may take at most this multiple of that of a variant of Spark's own source.
 LATENCY_BARS: Final = {"kafka": 1 / 3, "kafka, 10 ms": 1.5}

@@ -1,4 +1,4 @@
-"""The CPU time of Spark: of its JVM, and of Python processes that come and go."""
+"""Measures the CPU time of Spark: of its JVM, and of Python processes that start and end meanwhile."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _TICK: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one process has used in all, with the children that it has waited for, in seconds.
+    """The CPU seconds of one process so far, with those of the children that it has waited for.
 
-    ``inherits`` is False where it ignores SIGCHLD: the system then drops the time of children that end.
+    ``inherits`` is False if it ignores SIGCHLD: the system then drops the time of children that end.
     """
 
     parent: int
@@ -29,7 +29,7 @@ Usages = Mapping[int, Usage]
 
 
 def usages() -> Usages:
-    """Return the processes of this one's session (setsid), by their ids."""
+    """Return the usage of the processes in this process's session (setsid), by process id."""
     found, session = {}, os.getsid(0)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -45,7 +45,7 @@ def usages() -> Usages:
 
 
 def seconds_between(before: Usages, after: Usages) -> float:
-    """Return what was used meanwhile, also by processes that came and went."""
+    """Return the CPU seconds used in between, also by processes that started or ended."""
 
     def lives(process: int) -> bool:
         return process in after and (process not in before or after[process].started == before[process].started)

@@ -1,4 +1,4 @@
-"""What a run in Spark lacks to be published: rows that are missing, or rest on too little."""
+"""Checks whether a run in Spark may be published: no rows are missing, and each rests on enough rounds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Row: TypeAlias = tuple[str, int, str]
 
 
 def lacks(found: Sequence[Found], topics: Mapping[str, Case]) -> Iterator[str]:
-    """Yield a line for each thing that is missing, and for each figure that cannot be."""
-    rounds: dict[Row, set[int]] = defaultdict(set)  # one that is there twice counts once
+    """Yield a line for each missing row, and for each figure that is impossible."""
+    rounds: dict[Row, set[int]] = defaultdict(set)  # a round that is there twice counts once
     for each in found:
         rounds[each.what, each.slots, each.who].add(each.round)
     for row, least in _least_rounds().items():
@@ -41,7 +41,7 @@ def lacks(found: Sequence[Found], topics: Mapping[str, Case]) -> Iterator[str]:
 
 
 def _least_rounds() -> dict[Row, int]:
-    """Return all rows of a whole run."""
+    """Return all rows of a whole run, with the least number of rounds of each."""
     reads = {(read.name, slots, who): LEAST_ROUNDS for read in READS for slots in SLOTS for who in SOURCES}
     batches = {(_micro_batches(n), max(SLOTS), who): LEAST_TRIGGER_ROUNDS for n in PARTITIONS for who in VARIANTS}
     return reads | batches | {("idle", max(SLOTS), who): LEAST_ROUNDS for who in IDLE}

@@ -42,7 +42,7 @@ class Incomplete(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that one session is to measure.
+    """Everything that one session has to measure.
 
     ``triggers`` micro-batches count in each of the first ``trigger_rounds`` rounds; ``idle`` is in seconds.
     """
@@ -76,7 +76,7 @@ class Found:
 
 
 def measure(job: Job, spark: SparkSession, folder: Path) -> Iterator[Found]:
-    """Measure it all: every source once per round, each round beginning with another one."""
+    """Measure everything: every source once per round. Each round begins with another source."""
     cases = {name: Case(**fields) for name, fields in job.topics.items()}
     reads = [read for read in READS if read.name in job.reads]
     for topic, columns in dict.fromkeys((read.topic, read.columns) for read in reads):
@@ -135,13 +135,13 @@ def _rows_of_stream(query: StreamingQuery) -> int:
 
 
 def _status(spark: SparkSession) -> Any:
-    """Return what knows of all queries that Spark's SQL tab would show, by now."""
+    """Return Spark's store of the queries that its SQL tab shows, up to date."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     return spark._jsparkSession.sharedState().statusStore()
 
 
 def _executions(spark: SparkSession) -> dict[int, Any]:
-    """Return those queries by number. Only the newest thousand are kept, so that their count says nothing."""
+    """Return these queries by number. Spark keeps only the newest thousand, so their count says nothing."""
     executions = _status(spark).executionsList()
     found = map(executions.apply, range(executions.size()))
     return {execution.executionId(): execution for execution in found}
@@ -219,7 +219,7 @@ def _next_at_work(query: StreamingQuery) -> None:
 
     before, deadline = last(), time.monotonic() + _TIMEOUT
     while last() == before and time.monotonic() < deadline:
-        query.awaitTermination(1)  # raises what the query failed with
+        query.awaitTermination(1)  # raises the error of the query
     time.sleep(0.5)
 
 
@@ -234,7 +234,7 @@ def idle(
         given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, **variant.options}
         query = _start(spark, variant.source, given, folder)
     try:
-        time.sleep(2)  # until the compiler and the garbage collector are done with what was before
+        time.sleep(2)  # until compiler and garbage collector are done with earlier work
         cpu, began = usages(), time.perf_counter()
         time.sleep(seconds)
         return time.perf_counter() - began, seconds_between(cpu, usages())
@@ -248,7 +248,7 @@ def _start(spark: SparkSession, source: str, given: dict[str, str], folder: Path
     writer = rows.writeStream.format("noop").option("checkpointLocation", str(folder / uuid.uuid4().hex))
     query = writer.start()
     if source != "prebuilt":
-        query.processAllAvailable()  # it knows now where it begins
+        query.processAllAvailable()  # the query has now fixed its start
     return query
 
 

@@ -1,4 +1,4 @@
-"""Spark's ceiling for a source written in Python: one that yields record batches which are there already.
+"""The upper limit for a source written in Python: a Spark source that yields record batches made in advance.
 
 ``format("prebuilt")`` has the columns of a Kafka source. Options: ``tasks``, ``rows`` of all tasks together,
 ``value.size``. As a stream it has its rows once, or, with ``always=true``, again in each micro-batch.
@@ -39,7 +39,7 @@ def record_batch(columns: tuple[str, ...], rows: int, value_size: int) -> pa.Rec
 
 
 class _Shape:
-    """What the options say, and how it is read."""
+    """The shape that the options describe, and how it is read."""
 
     unsettled_reads = 2
 

@@ -1,4 +1,4 @@
-"""The Spark that is measured: one session with all three sources."""
+"""The Spark session that is measured, and how it loads each of the three sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .spark_cases import TWO
 from .spark_prebuilt import PrebuiltSource
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-#: Whatever the sources run with, they share it.
+#: The settings of the session, the same for all sources.
 SETTINGS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -52,7 +52,7 @@ def options(source: str, bootstrap: str, case: Case) -> dict[str, str]:
 
 
 def load(spark: SparkSession, source: str, given: dict[str, str], columns: str, *, stream: bool) -> DataFrame:
-    """Return these columns; Spark's own source takes no schema, so there they are chosen behind it."""
+    """Return these columns; Spark's own source takes no schema, so its columns are selected after the load."""
     reader = (spark.readStream if stream else spark.read).format(source).options(**given)
     if columns != TWO:
         return reader.load()

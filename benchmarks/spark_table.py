@@ -1,4 +1,4 @@
-"""From the measurements in Spark to three tables, as Markdown: medians of the rounds, beside their bars."""
+"""Renders the measurements in Spark as three Markdown tables: medians of the rounds, beside their aims."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOTHING: Final = "-"
 
 
 def render(found: Sequence[Found], topics: Mapping[str, Case]) -> str:
-    """Return the tables of what there is."""
+    """Return the tables of the measurements there are."""
     tables = [reads(found, topics), latencies(found), idle(found)]
     return "\n\n".join(table for table in tables if table)
 

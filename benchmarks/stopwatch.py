@@ -1,4 +1,4 @@
-"""Time, processor time and peak memory of this process, and the stalls of its event loop."""
+"""Measures time, processor time and peak memory of this process, and the stalls of its event loop."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ class Stopwatch:
         self.peak_rss = peak_rss()
 
     def read(self, *, seconds: float, cpu_seconds: float, peak_rss: int) -> None:
-        """Take the figures of a run that somebody else measured."""
+        """Take over the figures of a run that the client itself has measured."""
         self.seconds, self.cpu_seconds, self.peak_rss = seconds, cpu_seconds, peak_rss
 
     def stalls(self) -> Stalls | None:
-        """Nothing to tell without an event loop."""
+        """Return None: there is no event loop."""
         return None
 
 
 def cpu_seconds(who: int) -> float:
-    """User and system time, all threads: of RUSAGE_SELF, or of RUSAGE_CHILDREN that have ended."""
+    """Return user and system time of all threads: of RUSAGE_SELF, or of RUSAGE_CHILDREN that have ended."""
     usage = resource.getrusage(who)
     return usage.ru_utime + usage.ru_stime
 
 
 def peak_rss() -> int:
-    """The most memory, in bytes, that was ever resident of this process.
+    """Return the peak resident memory of this process in bytes.
 
     Linux's ru_maxrss survives exec: it is at least the parent's resident size when it forked. VmHWM starts afresh.
     """
@@ -62,12 +62,12 @@ def peak_rss() -> int:
 
 
 def max_rss(who: int) -> int:
-    """ru_maxrss in bytes; macOS counts in bytes, the others in kibibytes."""
+    """Return ru_maxrss in bytes; macOS counts in bytes, other systems in kibibytes."""
     return resource.getrusage(who).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 class LoopStopwatch(Stopwatch):
-    """Has a timer on the running loop, too, that is due every TICK_SECONDS: how late did it fire each time?
+    """Also has a timer on the running loop, due every TICK_SECONDS, and measures how late it fires each time.
 
     A loop that is held for 100 ms makes 20 timers late, by 100, 95, 90 ... ms, and all of them count: a sampler that
     skipped those would see one late timer, and call a loop that is always held nearly idle.
@@ -92,7 +92,7 @@ class LoopStopwatch(Stopwatch):
         self._count(time.perf_counter())
 
     def stalls(self) -> Stalls | None:
-        """How late the timers fired; None if the run was shorter than one tick."""
+        """Return how late the timers fired; None if the run was shorter than one tick."""
         return distribution(self.lateness)
 
     def _fire(self) -> None:
@@ -107,14 +107,14 @@ class LoopStopwatch(Stopwatch):
 
 
 def lateness(due: float, now: float) -> list[float]:
-    """How late, at ``now``, are the timers that were due at ``due`` and every TICK_SECONDS after it?"""
+    """Return how late, at ``now``, the timers are that were due at ``due`` and every TICK_SECONDS after it."""
     if due > now:
         return []
     return [now - due - tick * TICK_SECONDS for tick in range(int((now - due) / TICK_SECONDS) + 1)]
 
 
 def distribution(seconds: Sequence[float]) -> Stalls | None:
-    """Median, 99th percentile and maximum, in milliseconds; None of nothing."""
+    """Return median, 99th percentile and maximum in milliseconds; None if there are no values."""
     if not seconds:
         return None
     ordered = sorted(seconds)

@@ -1,4 +1,4 @@
-"""From measurements to rows: medians, spreads, and the ratio to aiokc."""
+"""Summarises measurements into rows: medians, spreads, and the ratio to aiokc."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .results import Outcome, Results
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median, the least and the greatest of the rounds."""
+    """Median, least and greatest value of the rounds."""
 
     median: float
     least: float

@@ -1,4 +1,4 @@
-"""The one table, as Markdown that also reads well in a terminal."""
+"""Renders a run as Markdown that also reads well in a terminal: conditions, table, aims, studies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOTHING: Final = "-"
 
 
 def render(results: Results) -> str:
-    """All that a run has to say: under what conditions, what was measured, and what is aimed at."""
+    """Return everything about a run: its conditions, its figures, and the aims."""
     tables = f"{render_table(summarize(results))}{render_studies(results.studies)}{render_verdicts(verdicts(results))}"
     return f"{render_header(results)}\n\n{tables}"
 

@@ -1,4 +1,4 @@
-"""Touching records: for every client the same three accesses per record, summed up so that a read can be verified."""
+"""Touching records: the same three accesses per record for every client, summed up so that a read can be verified."""
 
 from __future__ import annotations
 

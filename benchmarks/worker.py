@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: ``python -m benchmarks.worker JOB`` ends its output with a Measurement."""
+"""One measurement in a process of its own: ``python -m benchmarks.worker JOB`` prints a Measurement last."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Makes Spark find ``format("aiokc")`` by itself: it looks for ``DefaultSource`` in every package ``pyspark_*``.
+"""Lets Spark find ``format("aiokc")``: Spark looks for a ``DefaultSource`` in every package named ``pyspark_*``.
 
-A package that raises there makes every such format unfindable, also those of others. So this one never does: where
-PySpark lacks the Data Source API, it has no ``DefaultSource``, and says why.
+If the import of one such package raises, Spark finds none of these formats. So this package never raises: if PySpark
+lacks the Data Source API, it has no ``DefaultSource``, and logs why.
 """
 
 import logging

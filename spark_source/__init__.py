@@ -1,7 +1,7 @@
-"""Kafka as a source of Apache Spark, read by aiokc: ``spark.readStream.format("aiokc")``.
+"""The Spark data source: ``spark.readStream.format("aiokc")`` reads Kafka through aiokc. What is not here is internal.
 
-Spark finds the format by itself, through the package ``pyspark_aiokc``. Where another ``pyspark_*`` package breaks
-that search, ``spark_source.register(spark)`` makes the format known to one session.
+Spark finds the format by itself, through the package ``pyspark_aiokc``. If another ``pyspark_*`` package breaks that
+search, ``spark_source.register(spark)`` makes the format known to one session.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ __all__ = ["AiokcDataSource", "LagListener", "offsets_behind_latest", "register"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("aiokc")`` known to this session, also where Spark's own search for it fails."""
+    """Make ``format("aiokc")`` known to this session, even if Spark's own search for it fails."""
     spark.dataSource.register(AiokcDataSource)

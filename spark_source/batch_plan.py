@@ -1,4 +1,4 @@
-"""Which offsets a batch query reads: decided once, in the driver, when the query is planned."""
+"""Batch queries: decides which offsets one reads, once, in the driver, when Spark plans the query."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .topics_view import TopicsView
 def batch_ranges(
     options: SourceOptions, cluster: Cluster
 ) -> tuple[dict[TopicPartition, tuple[int, int]], Set[TopicPartition]]:
-    """Return (from, until) for each partition that has something to read, and which of them start at their earliest.
+    """Return (from, until) for each partition that has something to read, and which of them start at "earliest".
 
-    Those start at the first record that there is once they are read: retention that goes on meanwhile is no loss.
+    A task reads those from the first record that exists when it reads: what retention deletes until then is no loss.
     Raises ConfigError for a topic or partition that does not exist and for a range that ends before it starts, DataLoss
-    where a log does not hold its range.
+    if a log does not hold its range.
     """
     view = TopicsView(options, cluster)
     view.check_all_exist()
@@ -30,7 +30,8 @@ def batch_ranges(
     begin = looked_up(options.starting or AtOffset("startingOffsets", EARLIEST), view, ends)
     starts, from_earliest = as_offsets(begin, view, ends), {tp for tp, at in begin.items() if at == EARLIEST}
     if not isinstance(options.starting, AtOffset | None):
-        # Meanwhile records came, and a start was found behind the ends: by their time, or a member committed them.
+        # Records may have come since the ends were listed. Then a start may lie behind an end: it was found by the
+        # time of such a record, or a member of the group has committed beyond it.
         ends |= {tp: end for tp, end in view.ends().items() if tp in ends}
     ends |= view.held_back(ends, starts)
     stops = resolve(options.ending or AtOffset("endingOffsets", LATEST), view, ends)

@@ -1,4 +1,4 @@
-"""Where a query starts and where it ends: what the options say, before the cluster is asked. Pure."""
+"""The options for where a query starts and ends, parsed before the cluster is asked (by ``resolve.py``). Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TIME_EXAMPLE: Final = '{"events":{"0":1700000000000,"1":1700000000000}}'
 
 @dataclass(frozen=True)
 class AtOffset:
-    """EARLIEST or LATEST for all partitions, or an offset (or one of the two) for each one.
+    """EARLIEST or LATEST for all partitions, or an offset (or one of the two) for each partition.
 
-    ``otherwise`` is for the partitions that ``at`` leaves out; where it is None, ``at`` must name all.
+    ``otherwise`` is for the partitions that ``at`` leaves out; if it is None, ``at`` must name all.
     """
 
     option: str
@@ -32,8 +32,8 @@ class AtOffset:
 class AtTime:
     """The first record at or after a time in ms, one for all partitions or one for each.
 
-    ``otherwise`` is for the partitions that ``at`` leaves out; ``no_match`` is LATEST, or None where a partition
-    without such a record is an error.
+    ``otherwise`` is for the partitions that ``at`` leaves out. ``no_match`` is for partitions without such a record:
+    LATEST, or None for an error.
     """
 
     option: str
@@ -44,7 +44,7 @@ class AtTime:
 
 @dataclass(frozen=True)
 class AtCommitted:
-    """What a consumer group committed; ``otherwise`` is for partitions without (None: an error)."""
+    """What a consumer group has committed; ``otherwise`` is for partitions without a commit (None: an error)."""
 
     option: str
     group_id: str
@@ -57,9 +57,9 @@ SIDES: Final[tuple[Side, Side]] = ("starting", "ending")
 
 
 def parse_bound(side: Side, given: Mapping[str, str]) -> Bound | None:
-    """Return what the options of one side say, None if nothing. Raises ConfigError.
+    """Return what the options of one side say; None if there are none. Raises ConfigError.
 
-    Where several are given the order is that of Spark's own source: one time for all, times, offsets.
+    If there are several, the order of precedence is that of Spark's own source: one time for all, times, offsets.
     """
     one_time, times, offsets = (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets")
     default = _default(side, given)
@@ -119,7 +119,7 @@ def _no_match(side: Side, given: Mapping[str, str], *, is_timed: bool) -> int | 
 
 
 def is_fixed(bound: Bound) -> bool:
-    """Return whether ``bound`` says the same offsets whenever it is asked, as far as retention lets it."""
+    """Return whether ``bound`` always resolves to the same offsets, unless retention deletes them."""
     if isinstance(bound, AtCommitted) or LATEST in (bound.at, bound.otherwise):
         return False
     if isinstance(bound, AtTime):
@@ -128,21 +128,21 @@ def is_fixed(bound: Bound) -> bool:
 
 
 def is_given(bound: Bound, partition: TopicPartition) -> bool:
-    """Return whether ``bound`` gives the very offset of this partition, so that no log has to be asked for it."""
+    """Return whether ``bound`` gives an offset for this partition, so that the cluster need not be asked."""
     return isinstance(bound, AtOffset) and not isinstance(bound.at, int) and bound.at.get(partition, -1) >= 0
 
 
 def overruled(side: Side, given: Mapping[str, str]) -> list[str]:
-    """Return the options of one side that another one takes precedence over."""
+    """Return the options of one side that have no effect, because another one takes precedence."""
     ordered = [f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"]
     return [name for name in ordered if name.lower() in given][1:]
 
 
 def spread(bound: AtOffset | AtTime, partitions: Iterable[TopicPartition]) -> Offsets:
-    """Return what ``bound`` says for each partition: an offset or a time; EARLIEST and LATEST among them.
+    """Return what ``bound`` says for each partition: an offset, a time, EARLIEST or LATEST.
 
-    Raises ConfigError where the JSON names a partition that there is not, or leaves one out and nobody said what then:
-    it would start where nobody wanted.
+    Raises ConfigError if the JSON names a partition that the query does not read, or leaves one out and there is no
+    default: the query would start or end there at an offset that nothing asked for.
     """
     wanted = sorted(partitions)
     if isinstance(bound.at, int):

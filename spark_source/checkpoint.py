@@ -1,10 +1,11 @@
-"""Taking a query's checkpoint back to Spark's own Kafka source.
+"""A command that makes a query's checkpoint readable again for Spark's own Kafka source.
 
     python -m spark_source.checkpoint CHECKPOINT
 
-The other direction needs nothing. On the way back ``format("kafka")`` does not understand the anchors (see
-``offsets.py``): this takes them out of the offset log. Where the query has not finished its first batch, it writes the
-start where that source looks for it, so that the batch is repeated as it was planned. The query must not be running.
+The other direction needs no command. On the way back ``format("kafka")`` does not understand the anchors (see
+``offsets.py``), so this command removes them from the offset log. If the query has not finished its first batch, it
+also writes the start to where that source looks for it, so that Spark repeats the batch as it was planned. The query
+must not be running.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _VERSION: Final = "v1"
 
 
 def take_back(checkpoint: Path) -> list[str]:
-    """Take the anchors out of the offset log of this folder; return what was done, line by line.
+    """Remove the anchors from the offset log in this folder; return what was done, line by line.
 
-    A second call finds nothing to do. Raises UsageError where this is no checkpoint, or of a version that is not known.
+    A second call finds nothing to do. Raises UsageError if the folder is no checkpoint, or has an unknown version.
     """
     log = checkpoint / "offsets"
     entries = sorted((entry for entry in log.glob("*") if entry.name.isdigit()), key=lambda entry: int(entry.name))
@@ -40,7 +41,7 @@ def _take_out(checkpoint: Path, entry: Path) -> list[str]:
     if version != _VERSION:
         raise UsageError(f"{entry} is of version {version!r}; this knows {_VERSION!r} only")
     done: list[str] = []
-    for number, line in enumerate(lines[1:]):  # the first one is about the batch, then there is one for each source
+    for number, line in enumerate(lines[1:]):  # the first line is about the batch; then one for each source
         document = _document(line)
         if document is None or ANCHOR not in document:
             continue
@@ -60,7 +61,7 @@ def _take_out(checkpoint: Path, entry: Path) -> list[str]:
 def _document(line: str) -> dict[str, Any] | None:
     try:
         document = json.loads(line)
-    except json.JSONDecodeError:  # "-": nothing of this source
+    except json.JSONDecodeError:  # "-": this source has no offset
         return None
     return document if isinstance(document, dict) else None
 

@@ -1,4 +1,4 @@
-"""``kafka.*``: the options of the client, under the names that Java's clients have for them. Pure."""
+"""The ``kafka.*`` options: those of ``aiokc.ClientConfig``, under the names that Java's clients have for them. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiokc.errors import ConfigError
 from .option_values import boolean, integer
 
 _NO_TEXT: Final = re.compile(r"\b(Resolve|Callable|Awaitable|SSLContext)\b")
-#: Of a client's configuration, what can be written as text: Java's name to the field.
+#: The fields of ClientConfig whose value can be written as text, by Java's name.
 CLIENT_OPTIONS: Final = {
     "kafka." + field.name.replace("_", "."): field
     for field in fields(ClientConfig)
@@ -47,7 +47,7 @@ REFUSED: Final = {
 
 
 def client_config(given: Mapping[str, str]) -> ClientConfig:
-    """Return the configuration that these options (names in lower case) say. Raises ConfigError in their names."""
+    """Return the ClientConfig of these options (names in lower case). Raises ConfigError, with Java's names."""
     if not given.get("kafka.bootstrap.servers", "").strip():
         raise ConfigError("option 'kafka.bootstrap.servers' is missing; give 'host:port,host:port'")
     values: dict[str, Any] = {}
@@ -63,7 +63,7 @@ def client_config(given: Mapping[str, str]) -> ClientConfig:
 
 
 def suggestion(name: str) -> str:
-    """Return what may have been meant by an unknown ``kafka.`` option."""
+    """Return the end of the error message for an unknown ``kafka.`` option: what may have been meant."""
     close = difflib.get_close_matches(name, CLIENT_OPTIONS, n=1)
     if close:
         return f"; did you mean '{close[0]}'?"

@@ -1,6 +1,6 @@
-"""Copying what a stream has finished to a consumer group (`commitOffsets`), so that Kafka's lag tools see the stream.
+"""The option `commitOffsets`: commits the ends of finished batches for a group, so that lag tools see the stream.
 
-The copy is for them only: Spark's checkpoint decides where the query goes on.
+The commits are only for these tools: Spark's checkpoint decides where the query goes on.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .options import SourceOptions
 
 _logger = logging.getLogger(__name__)
 
-# A stream that idles asks for its next batch many times a second.
+# The pause after a failed commit: Spark asks an idle stream for its next batch many times a second.
 _RETRY_SECONDS: Final = 10.0
 
 
 class CommitBack:
-    """Told which batches are finished; commits each new end once, and only logs what goes wrong."""
+    """Hears which batches are finished, and commits each new end once. It only logs a commit that fails."""
 
     def __init__(
         self, options: SourceOptions, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic
@@ -39,10 +39,10 @@ class CommitBack:
         self._began = start
 
     def finished(self, end: Mapping[str, Any]) -> None:
-        """Commit the end of a finished batch, unless that is done already. Returns within some seconds.
+        """Commit the end of a finished batch, unless this is done already. Returns within some seconds.
 
-        Spark asks for the next batch with the end of the last finished one, idle or not, and tells of finished batches
-        one batch late: both come here, whichever is first.
+        Spark passes the end of the last finished batch when it asks for the next one, idle or not. It also calls
+        commit(), but one batch late. The reader forwards both; the first one commits.
         """
         if self._group_id is None or end == self._began:
             return

@@ -1,4 +1,4 @@
-"""Records that a query was to read and that are not in Kafka any more: never passed over in silence."""
+"""Data loss: records that a query has to read are no longer in Kafka. It fails, or logs a warning; never silent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REMEDY = (
 class DataLoss(KafkaError):
     """Offsets that a query has to read are not in the log: ``wanted`` and ``available`` are (from, until).
 
-    ``wanted`` has no end (None) where no batch was planned yet; ``available`` is None for a partition that is gone.
+    The end of ``wanted`` is None if no batch was planned yet; ``available`` is None for a partition that is gone.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ def within(
     fail: bool,
     from_earliest: bool = False,
 ) -> tuple[int, int]:
-    """Return what of ``wanted`` the log holds; raise DataLoss if that is not all, unless ``fail`` is false.
+    """Return the part of ``wanted`` that the log holds. If that is not all, raise DataLoss, or warn if not ``fail``.
 
-    A range that is ``from_earliest`` has no offset to start at: what retention has deleted of its head is no loss.
+    A range that is ``from_earliest`` has no fixed start: if retention deletes its first records, that is no loss.
     """
     start, until = wanted
     if available is None:

@@ -1,4 +1,4 @@
-"""The cluster as planning sees it, in the driver's process: blocking calls with deadlines over an aiokc.Client."""
+"""What planning asks of Kafka, in the driver: blocking calls with deadlines and retries over an aiokc.Client."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .loop_thread import LoopThread
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# The client keeps its own deadlines; this much later the call ends even if it does not.
+# The client keeps its own deadlines. If it should not, the call ends this many seconds later.
 _GRACE: Final = 5.0
-# A partition that is unknown may be one of a topic that was created just now. After this time it is one that is gone.
+# An unknown partition may belong to a topic that was created just now. After this time it counts as gone.
 _PATIENCE_MS: Final = 5_000
-# A commit is for lag tools: no batch waits for it longer than this.
+# A commit is only for lag tools: no batch waits longer for it.
 _COMMIT_MS: Final = 1_000
 _STOP_TIMEOUT: Final = 5.0
 
@@ -31,32 +31,32 @@ class Cluster(Protocol):
     """What planning asks of Kafka."""
 
     def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
-        """Return those of these topics that exist; None: all that may be seen."""
+        """Return those of these topics that exist; for None, all topics that the client is allowed to see."""
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the offset of EARLIEST or LATEST, for each partition; raise UnknownTopic if one is gone."""
+        """Return the EARLIEST or LATEST offset of each partition; raise UnknownTopic if one is gone."""
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after each time in ms, None where no record is that young."""
+        """Return the first offset at or after each time in ms; None if there is no such record."""
 
     def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the end of each log whatever the isolation level is: behind what open transactions have written."""
+        """Return the end of each log in any isolation level: it includes what open transactions have written."""
 
     def log_ranges(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return (earliest, latest) of each partition; raise UnknownTopic if one is gone."""
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return what a group has committed for each partition, None where it has nothing."""
+        """Return what a group has committed for each partition; None if it has committed nothing."""
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Let a group have committed these offsets, within a second, or six with connecting. Raises KafkaError."""
+        """Commit these offsets for a group, within a second, or six if it must connect first. Raises KafkaError."""
 
 
 class DriverCluster:
-    """A Cluster over one client, which connects at the first call.
+    """The Cluster over one client, which connects at the first call.
 
-    Every attempt ends within kafka.default.api.timeout.ms; fetchOffset.numRetries says how many there are where what
-    went wrong may pass (RequestTimedOut, NoBrokersAvailable), and fetchOffset.retryIntervalMs when the next one is.
+    Each attempt ends within kafka.default.api.timeout.ms. After an error that may pass (RequestTimedOut,
+    NoBrokersAvailable) there is another one, fetchOffset.retryIntervalMs later: at most fetchOffset.numRetries in all.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class DriverCluster:
         wanted = dict.fromkeys(partitions, LATEST)
 
         async def work() -> dict[TopicPartition, int]:
-            # A client has one isolation level, and this is asked for seldom.
+            # A client has one isolation level, so this needs another client; it is needed seldom.
             async with Client(replace(self._config, isolation_level="read_uncommitted")) as client:
                 return await list_offsets(client, wanted)
 
@@ -115,7 +115,7 @@ class DriverCluster:
         self._call("committing offsets", work(), timeout=_COMMIT_MS / 1e3)
 
     def close(self) -> None:
-        """Close the connections, as far as this is possible within some seconds."""
+        """Close the connections; give up after some seconds, and log that."""
         thread, client = self._thread, self._client
         self._thread = self._client = None
         if thread is None:
@@ -133,7 +133,7 @@ class DriverCluster:
             try:
                 return self._call(what, self._with_client(work), timeout=self._config.default_api_timeout_ms / 1e3)
             except KafkaError as error:
-                # Whether a topic is unknown for good is decided in the client already.
+                # The client itself has already waited whether an unknown topic appears.
                 if not error.retriable or isinstance(error, UnknownTopic) or attempt == self._attempts:
                     raise
                 _logger.warning("%s failed, attempt %d of %d: %s", what, attempt, self._attempts, error)
@@ -157,12 +157,12 @@ class DriverCluster:
 
 
 async def topics(client: Client, names: list[str] | None, *, timeout_ms: int | None = None) -> dict[str, TopicInfo]:
-    """Return those of these topics that exist; None: all that may be seen."""
+    """Return those of these topics that exist; for None, all topics that the client is allowed to see."""
     if names is not None:
         try:
             return await client.list_topics(names, timeout_ms=timeout_ms)
         except UnknownTopic:
-            pass  # one of them: see which are there
+            pass  # at least one of them is: list all, to see which exist
     everything = await client.list_topics(timeout_ms=timeout_ms)
     return everything if names is None else {name: everything[name] for name in names if name in everything}
 
@@ -178,13 +178,13 @@ async def _committed(client: Client, group_id: str, wanted: list[TopicPartition]
 
 
 async def list_offsets(client: Client, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the offset of EARLIEST or LATEST, for each partition; raise UnknownTopic if one is gone."""
+    """Return the EARLIEST or LATEST offset of each partition; raise UnknownTopic if one is gone."""
     if not timestamps:
         return {}
     whole = client.config.default_api_timeout_ms
     try:
         found = await client.list_offsets(timestamps, timeout_ms=min(_PATIENCE_MS, whole))
-    except RequestTimedOut:  # so all are there, as far as the brokers know
+    except RequestTimedOut:  # no UnknownTopic: all partitions exist, as far as the brokers know
         if whole <= _PATIENCE_MS:
             raise
         found = await client.list_offsets(timestamps, timeout_ms=whole - _PATIENCE_MS)

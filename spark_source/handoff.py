@@ -1,4 +1,4 @@
-"""From the loop's thread to a blocking iterator: a queue that is bounded in bytes."""
+"""A queue bounded in bytes, from a coroutine in the loop's thread to a blocking iterator in Spark's thread."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .loop_thread import LoopThread
 
 T = TypeVar("T")
 
-# How often who waits looks whether the producer's thread is still there.
+# How often the waiting iterator checks that the producer's thread still runs.
 _LOOK_SECONDS: Final = 5.0
 
 
 class Handoff(Generic[T]):
-    """Items put by a coroutine, taken by a thread; ``put`` waits while more than ``max_bytes`` are not taken yet."""
+    """Items put by a coroutine and taken by a thread; ``put`` waits while ``max_bytes`` would be exceeded."""
 
     def __init__(self, thread: LoopThread, *, max_bytes: int) -> None:
         self._thread, self._max_bytes = thread, max_bytes
@@ -25,7 +25,7 @@ class Handoff(Generic[T]):
         self._room = asyncio.Event()
 
     async def put(self, item: T, size: int) -> None:
-        """Hand over ``item`` of ``size`` bytes; one that is larger than the bound goes through alone."""
+        """Hand over ``item`` of ``size`` bytes; an item larger than ``max_bytes`` waits until the queue is empty."""
         while self._held and self._held + size > self._max_bytes:
             self._room.clear()
             await self._room.wait()
@@ -37,9 +37,9 @@ class Handoff(Generic[T]):
         self._items.put(error)
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the items until finish(); raise its error. The producer has the deadlines, as long as its loop runs.
+        """Yield the items until finish(); raise its error. Deadlines are the producer's task.
 
-        Raises RuntimeError where that has ended without finish().
+        Raises RuntimeError if the producer's loop has ended without finish().
         """
         while True:
             got = self._next()

@@ -1,7 +1,7 @@
-"""How far a stream is behind its topics, from the progress that Spark reports.
+"""How far a stream is behind its topics, computed from the progress that Spark reports.
 
-Spark gives the sources written in Python no metrics of their own: ``progress.sources[n].metrics`` stays empty. The
-numbers are in its offsets, though; here they have the names that Spark's own Kafka source gives them.
+Spark gives sources written in Python no metrics of their own: ``progress.sources[n].metrics`` stays empty. But the
+progress has the offsets; the numbers computed from them have the names that Spark's own Kafka source uses.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _logger = logging.getLogger(__name__)
 def offsets_behind_latest(progress: StreamingQueryProgress, source: int = 0) -> dict[str, float]:
     """Return minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest over a source's partitions.
 
-    ``progress`` is ``query.lastProgress``, or a listener's ``event.progress``. Empty where the progress says nothing of
-    where the topics end, or has another kind of source there.
+    ``progress`` is ``query.lastProgress``, or a listener's ``event.progress``. Empty if the progress does not say where
+    the topics end, or if ``source`` is the number of another kind of source.
     """
     reported = progress.sources[source]
     try:
@@ -59,30 +59,30 @@ def _offsets(text: Any) -> dict[tuple[str, str], int]:
 
 
 class LagListener(StreamingQueryListener):
-    """Tells of the lag after each batch: ``spark.streams.addListener(LagListener(tell))``.
+    """Calls ``tell`` with the lag after each batch: ``spark.streams.addListener(LagListener(tell))``.
 
-    ``tell(name, numbers)`` gets the query's name (its id, where it has none) and what `offsets_behind_latest` returns,
-    of the source that is furthest behind. Without ``tell`` it is logged. What ``tell`` raises is logged by Spark.
+    ``tell(name, numbers)`` gets the query's name (its id, if it has none) and what `offsets_behind_latest` returns for
+    the source that is furthest behind. Without ``tell`` the lag is logged. Spark logs what ``tell`` raises.
     """
 
     def __init__(self, tell: Callable[[str, dict[str, float]], None] | None = None) -> None:
         self._tell = tell or _log
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's names)
-        """Nothing is known yet."""
+        """Do nothing: the lag is not known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Tell of the lag, if the query reads from Kafka."""
+        """Call ``tell`` with the lag, if the query reads from Kafka."""
         progress = event.progress
         found = [offsets_behind_latest(progress, number) for number in range(len(progress.sources))]
         if numbers := max(found, key=lambda each: each.get("maxOffsetsBehindLatest", -1), default={}):
             self._tell(progress.name or str(progress.id), numbers)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing has changed."""
+        """Do nothing: the lag has not changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing is behind any more."""
+        """Do nothing: the query has ended."""
 
 
 def _log(name: str, numbers: dict[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: how Spark's blocking calls reach an asyncio client."""
+"""An event loop in a thread of its own: through it, Spark's blocking calls use an asyncio client."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines in a daemon thread: a process that ends, or is killed, never waits for it."""
+    """Runs coroutines in a daemon thread: the process never waits for it to end."""
 
     def __init__(self, name: str) -> None:
         self._closing = asyncio.Event()
         running = Future[asyncio.AbstractEventLoop]()
         self._thread = threading.Thread(target=self._run, args=(running,), name=name, daemon=True)
         self._thread.start()
-        self._loop = running.result()  # or what kept it from running: a process without a free file descriptor, say
+        self._loop = running.result()  # raises what kept the loop from starting, e.g. no free file descriptor
 
     def _run(self, running: Future[asyncio.AbstractEventLoop]) -> None:
         try:
-            with asyncio.Runner() as runner:  # on the way out it cancels what still runs
+            with asyncio.Runner() as runner:  # its exit cancels the tasks that still run
                 runner.run(self._until_closed(running))
         except BaseException as error:
             if running.done():
@@ -38,12 +38,12 @@ class LoopThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs coroutines: if not, nothing that was submitted will ever be done."""
+        """Whether the thread still runs coroutines; if not, no submitted coroutine will ever end."""
         return self._thread.is_alive()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop, for what may be called from another thread."""
+        """The loop, for its thread-safe methods."""
         return self._loop
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -56,13 +56,13 @@ class LoopThread:
         try:
             return future.result(timeout)
         except TimeoutError:
-            if future.done():  # its own error, which may be a TimeoutError too
+            if future.done():  # the error of the coroutine, which may be a TimeoutError too
                 raise
             future.cancel()
             raise RequestTimedOut(f"{what} took longer than {timeout:.3g} s") from None
 
     def close(self, *, timeout: float) -> None:
-        """Cancel what runs and end the thread; return after ``timeout`` seconds in any case."""
+        """Cancel the tasks that run and end the thread; return after ``timeout`` seconds in any case."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join(timeout)

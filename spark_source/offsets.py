@@ -1,12 +1,13 @@
-"""Offsets as Spark keeps them in a checkpoint, and what a micro-batch is in their terms. Pure.
+"""The offset JSON in Spark's checkpoint, its anchor (where a query began), and shares of maxOffsetsPerTrigger. Pure.
 
 The JSON is that of Spark's own Kafka source, ``{"topic": {"0": next_offset, ...}}``, topics sorted by name and
 partitions by number. Spark compares offsets as text, so equal offsets must be written equally.
 
-Spark does not write down where a query starts. If the driver dies during batch 0, it asks for the initial offset once
-more, and replays batch 0 from *there* to the end that it had written: with startingOffsets=latest the records between
-the two starts would be lost. So the end of batch 0 also carries, under ``__aiokc_from__``, the offsets that it starts
-from; so does the end of a later batch for those partitions that are new in it.
+Spark does not write down where a query starts. If the driver dies during batch 0, Spark asks for the initial offset
+once more after the restart, and repeats batch 0 from *there* to the end that it had written. With
+startingOffsets=latest the records between the two starts would be lost. So the end of batch 0 also has an anchor: under
+``__aiokc_from__``, the offsets that the batch starts from. The end of a later batch has one for the partitions that are
+new in it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OffsetJson: TypeAlias = dict[str, dict[str, Any]]
 
 
 def to_json(ends: Mapping[TopicPartition, int], anchor: Mapping[TopicPartition, int] | None = None) -> OffsetJson:
-    """Return the JSON of ``ends``, with the starts in ``anchor`` where there are any."""
+    """Return the JSON of ``ends``, with the starts in ``anchor`` if there are any."""
     written: OffsetJson = _nested(ends)
     if anchor:
         written[ANCHOR] = _nested(anchor)
@@ -39,12 +40,12 @@ def _nested(offsets: Mapping[TopicPartition, int]) -> OffsetJson:
 
 
 def positions(written: Mapping[str, Any]) -> Offsets:
-    """Return the offsets in a JSON offset of the checkpoint, its anchor left aside. Raises ConfigError."""
+    """Return the offsets in a JSON offset of the checkpoint, without its anchor. Raises ConfigError."""
     return from_json("the checkpoint", {topic: parts for topic, parts in written.items() if topic != ANCHOR}, least=0)
 
 
 def anchor(written: Mapping[str, Any]) -> Offsets:
-    """Return the starts that a JSON offset of the checkpoint carries; {} where it has none. Raises ConfigError."""
+    """Return the anchor of a JSON offset of the checkpoint; {} if it has none. Raises ConfigError."""
     return from_json("the checkpoint", written.get(ANCHOR, {}), least=0)
 
 
@@ -66,10 +67,10 @@ def from_json(origin: str, document: object, *, least: int) -> Offsets:
 
 
 def admit(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], max_offsets: int) -> Offsets:
-    """Return ends of a batch of about ``max_offsets`` offsets, each partition's share in proportion to its backlog.
+    """Return the ends of a batch of about ``max_offsets`` offsets, shared in proportion to each partition's backlog.
 
-    As in Spark's own source, every partition with a backlog gets at least one offset, so that none starves; only this
-    may exceed ``max_offsets``.
+    As in Spark's own source, every partition with a backlog gets at least one offset, so that none starves. Only for
+    this may the batch exceed ``max_offsets``.
     """
     backlog = {tp: max(0, end - starts[tp]) for tp, end in ends.items()}
     total = sum(backlog.values())

@@ -1,4 +1,4 @@
-"""The values of options, from text: each is what it says it is, or an error that names the option. Pure."""
+"""Parsing the text of one option value: number, boolean, time span, JSON. Errors name the option. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def boolean(option: str, text: str) -> bool:
 
 
 def one_of(option: str, values: tuple[str, ...], text: str) -> str:
-    """Return that one of ``values`` which ``text`` is, in any case. Raises ConfigError."""
+    """Return the one of ``values`` that ``text`` is, written in any case. Raises ConfigError."""
     lowered = text.strip().lower()
     if lowered not in values:
         raise ConfigError(f"option '{option}' must be one of {', '.join(values)}, not {text!r}")
@@ -57,7 +57,7 @@ def one_of(option: str, values: tuple[str, ...], text: str) -> str:
 
 
 def milliseconds(option: str, text: str) -> int:
-    """Return a time span written as Spark's are: "15m", "30s", "500ms", "1500". Raises ConfigError."""
+    """Return the ms of a time span in Spark's notation: "15m", "30s", "500ms", "1500". Raises ConfigError."""
     found = re.fullmatch(r"([0-9]{1,18})([a-z]*)", text.strip().lower())
     if found is None or found[2] not in _MICROSECONDS:
         raise ConfigError(f"option '{option}' must be a time span like 500ms, 30s, 15m or 1h, not {text!r}")
@@ -65,7 +65,7 @@ def milliseconds(option: str, text: str) -> int:
 
 
 def json_object(option: str, example: str, text: str) -> Mapping[str, Any]:
-    """Return a JSON object, each key of which is there once. Raises ConfigError, which shows the ``example``."""
+    """Return a JSON object without duplicate keys. Raises ConfigError, which shows the ``example``."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)

@@ -1,4 +1,4 @@
-"""What a user may write in ``.option(...)``, checked once: an option is obeyed or refused, never passed over. Pure."""
+"""Parsing and checking all that ``.option(...)`` may say: each option is obeyed or refused, never ignored. Pure."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ _BATCH_ONLY: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffs
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """The options of one query. ``starting`` and ``ending`` are None where the user said nothing.
+    """The options of one query. ``starting`` and ``ending`` are None if the query does not give them.
 
-    ``given`` are the options that were there, as the user should have written them.
+    ``given`` are the options that the query gives, by their documented names, whatever case it writes them in.
     """
 
     client: ClientConfig
@@ -141,7 +141,7 @@ def _said(bound: AtOffset) -> list[int | None]:
 
 
 def _check_names(given: Mapping[str, str]) -> None:
-    if "provider" in given:  # what Spark's catalog says of a table when it creates one
+    if "provider" in given:  # Spark's catalog gives this option when it creates a table
         raise ConfigError(
             "a table of Spark's catalog can't be USING aiokc: Spark does not give its options to a source that is "
             "written in Python when it is read; use CREATE TEMPORARY VIEW ... USING aiokc OPTIONS (...)"
@@ -153,7 +153,7 @@ def _check_names(given: Mapping[str, str]) -> None:
         if name in supported:
             continue
         if name == "kafka.security.protocol" and given[name].strip().upper() == "PLAINTEXT":
-            continue  # which is what there is
+            continue  # the only protocol so far
         if re.match(r"kafka\.(security|sasl|ssl)\.", name):
             raise ConfigError(f"option '{name}' is not supported by the aiokc source yet: TLS and SASL are to come")
         if name.startswith("kafka."):

@@ -1,7 +1,7 @@
-"""The readers that Spark calls, for batch and for streaming queries.
+"""The readers that Spark calls: the one for batch queries, and the base of those for streams.
 
-Spark makes two of each: one is pickled and sent to the executors, where only read() is called; the other plans, in the
-driver's process. So nothing is connected before it is needed.
+Spark makes two of each. One is pickled and sent to the executors, where Spark only calls read(). The other plans, in
+the driver's process. So a reader connects only when it has to.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class AiokcBatchReader(DataSourceReader):
-    """Reads the offsets that the topics have when the query is planned."""
+    """Reads a range of offsets for each partition, fixed when Spark plans the query."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._columns = options, columns_of(schema)
@@ -41,9 +41,9 @@ class AiokcBatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader):
-    """Reads topics in micro-batches that can be repeated: each is a range of offsets per partition.
+    """Reads topics in micro-batches that can be repeated: each is a range of offsets for each partition.
 
-    How Spark asks for the end of the next one depends on its release, and is left to the classes that derive from this.
+    How Spark asks for the end of the next batch depends on its release: the derived classes do this.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -61,7 +61,7 @@ class StreamReader(DataSourceStreamReader):
         return _input_partitions(tasks(self._plan.ranges(start, end), self._options))
 
     def commit(self, end: dict[str, Any]) -> None:
-        # Spark tells every source of the query, whichever of them the next batch has records of.
+        # Spark calls this for every source of the query, also when the batch has only records of another source.
         self._plan.batch_begins()
         self._commit_back.finished(end)
 
@@ -81,6 +81,6 @@ def _input_partitions(planned: Sequence[Task]) -> list[InputPartition]:
 
 
 def _read(options: SourceOptions, columns: Sequence[str], partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-    if partition is None or partition.value is None:  # Spark's "no partitions", before 4.2 and since
+    if partition is None or partition.value is None:  # no partitions: None before Spark 4.2, value None since
         return iter(())
     return read_task(options, columns, partition.value)

@@ -1,4 +1,4 @@
-"""From what the options say of the start and the end to offsets, by asking the cluster."""
+"""Turns the start and the end of a query (``bounds.py``) into offsets, by asking the cluster."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .topics_view import TopicsView
 def resolve(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
     """Return ``bound`` as offsets of the partitions in ``ends``, where "latest" means these ends.
 
-    Raises ConfigError where the options leave a partition without an offset.
+    Raises ConfigError if the options leave a partition without an offset.
     """
     return as_offsets(looked_up(bound, view, ends), view, ends)
 
 
 def looked_up(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
-    """Return ``bound`` for each of the partitions in ``ends``, EARLIEST and LATEST as they are; raise ConfigError."""
+    """Return ``bound`` for each partition in ``ends``; EARLIEST and LATEST stay as they are. Raises ConfigError."""
     if isinstance(bound, AtCommitted):
         return _committed(bound, view, ends)
     if isinstance(bound, AtTime):
@@ -30,7 +30,7 @@ def looked_up(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
 
 
 def as_offsets(wanted: Offsets, view: TopicsView, ends: Offsets) -> Offsets:
-    """Return ``wanted`` with the logs' first offsets for EARLIEST, and ``ends`` for LATEST."""
+    """Return ``wanted`` with the first offset of the log for EARLIEST, and that of ``ends`` for LATEST."""
     earliest = view.earliest(tp for tp, at in wanted.items() if at == EARLIEST)
     return {tp: ends[tp] if at == LATEST else earliest.get(tp, at) for tp, at in wanted.items()}
 
@@ -48,7 +48,7 @@ def _committed(bound: AtCommitted, view: TopicsView, ends: Mapping[TopicPartitio
 
 
 def _at_times(bound: AtTime, view: TopicsView, wanted: Offsets) -> Offsets:
-    named = {tp: at for tp, at in wanted.items() if at < 0}  # by the default of what the JSON leaves out
+    named = {tp: at for tp, at in wanted.items() if at < 0}  # EARLIEST or LATEST, where the JSON has no time
     found = view.at_times({tp: at for tp, at in wanted.items() if at >= 0})
     offsets = {tp: bound.no_match if offset is None else offset for tp, offset in found.items()}
     missing = [f"{tp} (asked for {wanted[tp]})" for tp, offset in sorted(offsets.items()) if offset is None]

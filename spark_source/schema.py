@@ -1,4 +1,4 @@
-"""The columns: those of Spark's own Kafka source, in its order and with its types."""
+"""The columns of the rows: those of Spark's own Kafka source, in its order and with its types."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HEADERS: Final = StructField("headers", ArrayType(_HEADER))
 
 
 def kafka_schema(*, include_headers: bool) -> StructType:
-    """Return Kafka's columns, with ``headers`` as the last one where it is asked for."""
+    """Return Kafka's columns; with ``include_headers``, ``headers`` is the last one."""
     return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
 
 

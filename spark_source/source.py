@@ -1,7 +1,7 @@
-"""The entry that Spark looks for: a DataSource named "aiokc".
+"""The entry point for Spark: the DataSource named "aiokc".
 
-Spark imports this module in a process that it starts only to search for data sources, and a module that raises there
-makes every Python data source of the session unfindable. So it imports nothing but PySpark until it is used.
+Spark imports this module in a process that it starts only to search for data sources. If a module raises there, Spark
+finds no Python data source in the whole session. So this module imports nothing but PySpark until it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class AiokcDataSource(DataSource):
     """Kafka topics as rows: the columns, options and offsets of Spark's own Kafka source, read by aiokc.
 
-    Options are checked when the source is loaded: ConfigError names the option and what to do.
+    Options are checked when the source is loaded: ConfigError names the option and says what to do.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:

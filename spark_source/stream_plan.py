@@ -1,7 +1,7 @@
-"""Which offsets the next micro-batch of a stream has.
+"""Streams: decides where one starts, which offsets each micro-batch has, and what counts as data loss.
 
-Spark calls initial(), then for each batch latest() and ranges(). After a restart ranges() comes first, with offsets of
-the checkpoint, to repeat a batch that was not finished.
+Spark calls initial(), then latest() and ranges() for each batch. After a restart it calls ranges() first, with offsets
+of the checkpoint, to repeat a batch that was not finished.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .topics_view import TopicsView
 
 _logger = logging.getLogger(__name__)
 
-# Spark asks an idle query every 10 ms. Answered at this pace, times the number of leaders, it costs 4 ListOffsets and
-# half a Metadata request a second.
+# Spark asks an idle query every 10 ms. The plan answers once in this time, multiplied by the number of leaders: this
+# costs 4 ListOffsets requests and half a Metadata request a second.
 _IDLE_SECONDS: Final = 0.25
 _BUSY_SECONDS: Final = 0.05
 
 
 class StreamPlan:
-    """The offsets of one streaming query, from its start or restart on. Used by one thread, as Spark does."""
+    """Plans the batches of one streaming query, from its start or restart on. Spark calls it from one thread."""
 
     def __init__(
         self,
@@ -50,17 +50,18 @@ class StreamPlan:
         self._targets: Offsets | None = None
         self._asked = self._not_before = clock()
         self._ends: Offsets | None = None
-        self._last_batch = -math.inf  # the first one after a start never waits for minOffsetsPerTrigger
+        self._last_batch = -math.inf  # the first batch after a start never waits for minOffsetsPerTrigger
 
     def freeze(self) -> None:
-        """From now on, behave as if nothing were written any more: trigger(availableNow=True)."""
+        """Fix the ends of the logs: later records belong to no batch. For trigger(availableNow=True)."""
         self._targets = self._view.ends()
 
     def initial(self) -> OffsetJson:
-        """Return where the query starts. Spark asks twice, and must hear the same twice.
+        """Return where the query starts. Spark asks twice, and must get the same answer twice.
 
-        Where the options no longer say it (the group is gone, say), that is {}, and latest() raises the reason. Spark
-        asks before it repeats batch 0 too, and that begins where its anchor says.
+        If the options no longer lead to a start (the group is gone, for instance), the answer is {}, and latest()
+        raises the reason. It is not raised here, because Spark also asks before it repeats batch 0, and that batch
+        begins where its anchor says.
         """
         if self._initial is None and self._unresolved is None:
             try:
@@ -71,16 +72,16 @@ class StreamPlan:
         return offsets.to_json(self._initial or {})
 
     def latest(self, start: OffsetJson, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJson:
-        """Return the end of a batch that begins at ``start``, or ``start`` itself if there is nothing (enough) new.
+        """Return the end of a batch that begins at ``start``, or ``start`` itself if there are too few new offsets.
 
-        ``min_offsets`` are waited for no longer than maxTriggerDelay, and not at all once the ends are frozen. Waits a
-        moment where it was asked a moment ago. Raises DataLoss where the logs no longer reach ``start``, and whatever
-        kept initial() from saying where the query starts.
+        A batch waits for ``min_offsets`` no longer than maxTriggerDelay, and not at all once the ends are frozen. Calls
+        that follow each other closely sleep first. Raises DataLoss if the logs no longer reach ``start``, and the error
+        because of which initial() found no start.
         """
         self._keep_pace()
         if not start and self._unresolved is not None:
             raise fresh(self._unresolved)
-        self._unresolved = None  # what was read so far says where to go on
+        self._unresolved = None  # not needed any more: ``start`` says where to go on
         reached = offsets.positions(start)
         due = reached | {tp: max(end, reached.get(tp, 0)) for tp, end in (self._targets or {}).items()}
         ends = self._ends_behind(due)
@@ -90,7 +91,8 @@ class StreamPlan:
         new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
         is_first = offsets.ANCHOR not in start and reached == self._initial
         is_idle = not is_first and not new and ends == reached
-        # A topic that was made anew is told of once: a batch that says where it goes on after a loss is not held back.
+        # A recreated topic is reported only once. So the batch that records where the query goes on after a loss must
+        # not wait for minOffsetsPerTrigger.
         is_whole = begins == reached and all(ends[tp] >= position for tp, position in reached.items())
         if is_whole and not is_idle and not is_first and min_offsets is not None:
             is_idle = self._are_too_few(begins | new, ends, min_offsets)
@@ -102,24 +104,24 @@ class StreamPlan:
         return start if is_idle else offsets.to_json(ends, begins | new if is_first else new)
 
     def batch_begins(self) -> None:
-        """Hear that the query has work, be it from another source only: it must not wait for this one to idle."""
+        """Note that the query has a new batch, perhaps only of another source: it must not wait as an idle one does."""
         self._not_before = min(self._not_before, self._asked + _BUSY_SECONDS)
 
     def known_ends(self) -> OffsetJson | None:
-        """Return the ends of the logs as they were last heard of, or frozen; None before that."""
+        """Return the ends of the logs that were last listed, or frozen; None before that."""
         ends = self._ends if self._targets is None else self._targets
         return None if ends is None else offsets.to_json(ends)
 
     def ranges(self, start: OffsetJson, end: OffsetJson) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the offsets to read for the batch from ``start`` to ``end``, empty ranges left out.
+        """Return the offsets to read for the batch from ``start`` to ``end``, without empty ranges.
 
-        Raises DataLoss where the logs do not hold them, ConfigError where nobody knows where the batch began.
+        Raises DataLoss if the logs do not hold them, ConfigError if it is not known where the batch began.
         """
         begins, ends = offsets.positions(start) | offsets.anchor(end), offsets.positions(end)
         self._check_start_is_known(start, end)
         if not start and self._unresolved is not None and not ends.keys() <= begins.keys():
             raise fresh(self._unresolved)
-        # Spark's own source, whose checkpoint this may be, writes no anchor for new partitions.
+        # The checkpoint may be that of Spark's own source, which writes no anchor for new partitions.
         begins |= self._view.earliest(ends.keys() - begins.keys())
         wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
         return readable(wanted, self._view, fail=self._options.fail_on_data_loss, known=self._ends or {})
@@ -131,7 +133,7 @@ class StreamPlan:
         return resolve(bound, self._view, self._view.ends() if self._targets is None else self._targets)
 
     def _check_start_is_known(self, start: OffsetJson, end: OffsetJson) -> None:
-        """Raise ConfigError for a batch 0 that Spark's own source has planned, if it may have begun elsewhere."""
+        """Raise ConfigError for a batch 0 that Spark's own source has planned, if it may have had another start."""
         bound, ends = self._options.starting, offsets.positions(end)
         if (self._initial is None and self._unresolved is None) or bound is None or not ends:
             return
@@ -152,7 +154,10 @@ class StreamPlan:
             _logger.warning("failOnDataLoss=false: going on from %s, although %s", where, unknown)
 
     def _may_have_been_trimmed(self, bound: Bound, ends: Offsets) -> Offsets:
-        """Return where the query starts at the earliest record of a log, and that is not the first one it ever had."""
+        """Return the earliest offsets of the logs that may have lost records since Spark's own source planned batch 0.
+
+        In these the query would start at the earliest record, or before it, and this is not offset 0.
+        """
         doubtful = {tp: at for tp, at in (self._initial or {}).items() if at > 0 and tp in ends}
         earliest = self._view.earliest(tp for tp in doubtful if not is_given(bound, tp))
         return {tp: first for tp, first in earliest.items() if doubtful[tp] <= first}
@@ -174,9 +179,9 @@ class StreamPlan:
         self._not_before = self._asked + (idle if is_idle else _BUSY_SECONDS)
 
     def _ends_behind(self, due: Offsets) -> Offsets:
-        """Return where the logs end now, or were to end if that is frozen; a log shorter than that as far as it goes.
+        """Return where the logs end now; if the ends are frozen, the frozen ones, or the end of a log that is shorter.
 
-        ``due`` are the ends that were read or promised already.
+        ``due`` are the ends that the query has read or frozen already.
         """
         self._view.look_for(due)
         ends = self._ends = self._view.confirmed_ends(self._view.ends(), due)
@@ -185,7 +190,7 @@ class StreamPlan:
         return ends
 
     def _without_lost(self, reached: Offsets, ends: Mapping[TopicPartition, int], due: Offsets) -> Offsets:
-        """Return ``reached`` without partitions that are not what they were; raise DataLoss if there are such."""
+        """Return ``reached`` without partitions that are gone or recreated. Raise DataLoss for these and cut logs."""
         recreated, kept = self._view.recreated(), dict(reached)
         for tp, position in sorted(reached.items()):
             until: int | None = None
@@ -209,10 +214,11 @@ class StreamPlan:
         return kept
 
     def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> Offsets:
-        """Return where partitions start that were not there before: at their earliest record."""
+        """Return the starts of the partitions that the query did not have before: their earliest records."""
         starts = self._view.earliest(new)
         known = {tp.topic for tp in begins}
-        # A topic that has been added to `subscribe` may be an old one. One that a pattern finds is new.
+        # A topic that was added to `subscribe` may be old: it may have lost its first records. One that
+        # `subscribePattern` finds is new.
         is_new = self._options.choice.topics is None
         for tp, start in sorted(starts.items()):
             if start > 0 and (is_new or tp.topic in known):
@@ -230,10 +236,10 @@ def readable(
     known: Mapping[TopicPartition, int] | None = None,
     from_earliest: Set[TopicPartition] = frozenset(),
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return what the logs hold of these ranges, empty ones left out. Raises DataLoss if that is not all of them.
+    """Return the parts of these ranges that the logs hold, without empty ones. Raises DataLoss if that is not all.
 
-    ``known`` are the ends of the logs as they were a moment ago: where they cover all ranges, they are not asked again.
-    A range that is ``from_earliest`` starts where its log starts by now.
+    ``known`` are the ends of the logs as they were a moment ago: if they cover all ranges, the ends are not listed
+    again. A range that is ``from_earliest`` starts where its log starts now.
     """
     if known and all(known.get(tp, -1) >= until for tp, (_, until) in wanted.items()):
         available = view.log_ranges(wanted, known)

@@ -1,4 +1,4 @@
-"""The reader of streams for Spark 4.2 and newer, which tell where a batch begins and how many records it may have."""
+"""The stream reader for Spark 4.2 and newer, which tell sources where a batch begins and how large it may be."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .reader import StreamReader
 
 
 class AiokcStreamReader(StreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream in batches of the size that the options ask for, and with frozen ends where they are asked for."""
+    """Reads a stream in batches of the size that the options ask for; with availableNow, up to frozen ends."""
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's names here and below)
         self._plan.freeze()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        # Spark has no limit that says both; latestOffset() looks at the options for itself.
+        # Spark has no limit for both; latestOffset() looks at the options itself.
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:

@@ -1,7 +1,7 @@
-"""From ranges of offsets to tasks: large ranges are split, small ones share a task. Pure.
+"""Divides ranges of offsets into Spark tasks: large ranges are split, small ones share a task. Pure.
 
-The splitting is that of Spark's own source (KafkaOffsetRangeCalculator), so that `minPartitions` and
-`maxRecordsPerPartition` give the same tasks; the sharing (`maxPartitions`) it does not have.
+Ranges are split as in Spark's own source (KafkaOffsetRangeCalculator), so that `minPartitions` and
+`maxRecordsPerPartition` give the same tasks. Sharing a task (`maxPartitions`) is new: that source does not have it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .options import SourceOptions
 class OffsetRange(NamedTuple):
     """Records of one partition from ``start`` on, before ``until``.
 
-    ``from_earliest``: from the first record that there is when they are read, which was at ``start``.
+    ``from_earliest``: from the first record that exists when the task reads; it was at ``start`` when Spark planned.
     """
 
     partition: TopicPartition
@@ -29,11 +29,11 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets there are."""
+        """The number of offsets."""
         return self.until - self.start
 
 
-#: What one task reads, concurrently; no two ranges are of the same partition.
+#: What one task reads: ranges of different partitions concurrently, those of one partition one after the other.
 Task = tuple[OffsetRange, ...]
 
 
@@ -43,7 +43,7 @@ def tasks(
     *,
     from_earliest: Set[TopicPartition] = frozenset(),
 ) -> list[Task]:
-    """Return what each task reads of these ranges, none of which is empty."""
+    """Return what each task reads; none of the ``ranges`` may be empty."""
     parts = [OffsetRange(tp, start, until, tp in from_earliest) for tp, (start, until) in sorted(ranges.items())]
     if (most := options.max_records_per_partition) is not None:
         parts = [piece for part in parts for piece in split(part, math.ceil(part.size / most))]
@@ -55,9 +55,9 @@ def tasks(
 
 
 def split(part: OffsetRange, count: int) -> Iterable[OffsetRange]:
-    """Yield ``part`` in ``count`` pieces of almost equal size, empty ones left out.
+    """Yield ``part`` in ``count`` pieces of almost equal size, without empty ones.
 
-    Only the first may still start later: of the others, others have read what comes before.
+    Only the first piece keeps ``from_earliest``: the records before any other piece belong to the piece before it.
     """
     start, remaining = part.start, part.size
     for index in range(count):
@@ -70,7 +70,7 @@ def split(part: OffsetRange, count: int) -> Iterable[OffsetRange]:
 
 def _at_least(parts: Sequence[OffsetRange], least: int) -> list[OffsetRange]:
     total = sum(part.size for part in parts)
-    # Ranges too small to be split do not count for the shares of those that are.
+    # Ranges that are too small to be split are left out when the shares of the others are computed.
     small = {part for part in parts if _share(part.size, total, least) == 1}
     large_total = total - sum(part.size for part in small)
     large_count = max(least - len(small), 1)
@@ -86,7 +86,7 @@ def _share(size: int, total: int, count: int) -> int:
 
 
 def _shared(parts: Sequence[OffsetRange], limit: int) -> list[Task]:
-    """Put the largest range into the task with the least to read, and so on; a partition is split over tasks only."""
+    """Put each range, the largest first, into the task that has the fewest offsets to read."""
     loads = [(0, index) for index in range(limit)]
     members: list[list[OffsetRange]] = [[] for _ in range(limit)]
     for part in sorted(parts, key=lambda part: (-part.size, part)):

@@ -1,4 +1,4 @@
-"""Which partitions a query reads: all of some topics, all of those whose name matches, or some by number. Pure."""
+"""The options `subscribe`, `subscribePattern` and `assign`: which topics and partitions a query reads. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ STRATEGIES: Final = ("assign", "subscribe", "subscribePattern")
 class TopicChoice:
     """What one of the options `assign`, `subscribe` and `subscribePattern` says.
 
-    ``topics`` are the names to look up, or None where ``pattern`` (as Python writes it) decides: as in Spark's own
-    source it may match any part of a name. ``partitions`` is None where all partitions of a topic are meant.
+    ``topics`` are the names to look up, or None if ``pattern`` (in Python's notation) decides; as in Spark's own
+    source, it may match any part of a name. ``partitions`` is None if the query reads all partitions of its topics.
     """
 
     option: str
@@ -47,7 +47,7 @@ def subscribe(*topics: str) -> TopicChoice:
 
 
 def parse_choice(given: Mapping[str, str]) -> TopicChoice:
-    """Return the choice that these options (names in lower case) make. Raises ConfigError unless it is exactly one."""
+    """Return the choice of these options (names in lower case). Raises ConfigError unless exactly one is given."""
     named = [option for option in STRATEGIES if option.lower() in given]
     if len(named) > 1:
         both = " and ".join(f"'{option}'" for option in named)
@@ -87,11 +87,11 @@ def _assigned(text: str) -> TopicChoice:
 
 
 def _matching(text: str) -> TopicChoice:
-    # Named groups are the one thing that topic names could need and that Java and Python write differently.
+    # Of what a pattern of topic names may need, only named groups are written differently in Java and Python.
     pattern = re.sub(r"\(\?<([a-zA-Z][a-zA-Z0-9]*)>", r"(?P<\1>", text.strip())
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # Python reads Java's [a-z&&[^b]] as something else, and only warns
+            warnings.simplefilter("error")  # Python gives Java's [a-z&&[^b]] another meaning, and only warns
             re.compile(pattern)
     except (re.error, Warning) as error:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The subscribed topics as they are now: their partitions, the ends of their logs, and what to make of bad news."""
+"""A query's topics as they are now: partitions, ends of the logs; asks again before it believes that one is gone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .options import SourceOptions
 _logger = logging.getLogger(__name__)
 
 _MAX_AGE_SECONDS: Final = 2.0
-# While a topic is missing, asking takes the client seconds: it waits in case the topic has only just been created.
+# While a topic is missing, a lookup takes seconds: the client waits in case the topic has only just been created.
 _INCOMPLETE_MAX_AGE_SECONDS: Final = 60.0
-# An open transaction may hold an idle query back for long.
+# How long high watermarks are kept: an open transaction may stop an idle query for long.
 _MARKS_SECONDS: Final = 10.0
 
 
@@ -48,7 +48,7 @@ class TopicsView:
             choice = self._options.choice
             found = self._cluster.topics(choice.topics)
             if choice.topics is None:
-                # As in Spark's own source, a pattern is not for Kafka's own topics.
+                # As in Spark's own source, a pattern never matches Kafka's internal topics.
                 found = {
                     name: info for name, info in found.items() if choice.wants_topic(name) and not info.is_internal
                 }
@@ -59,10 +59,10 @@ class TopicsView:
         return [tp for tp in there if self._options.choice.wants(tp)]
 
     def look_for(self, expected: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions that exist, asked again while one that is ``expected`` seems to be gone.
+        """Return the partitions that exist; ask again while an ``expected`` one seems to be gone.
 
-        A broker that has just started may not have heard of it. (The client itself is as patient with the names of
-        topics, so they are not asked for again here.)
+        A broker that has just started may not know it yet. This does not ask again for a missing topic that is named
+        in the options: the client itself has already waited for it.
         """
         wanted = [tp for tp in expected if self._options.choice.wants(tp)]
         there = set(self.partitions())
@@ -80,7 +80,7 @@ class TopicsView:
         return self._options.choice.topics is None or topic in self._topics
 
     def leaders(self) -> int:
-        """Return how many brokers lead what the query reads: each of them is asked for the ends of its logs."""
+        """Return how many brokers lead the query's partitions: each of them gets a request for the ends of its logs."""
         assigned = self._options.choice.partitions
         return len(
             {
@@ -92,7 +92,7 @@ class TopicsView:
         )
 
     def check_all_exist(self, besides: Iterable[TopicPartition] = ()) -> None:
-        """Raise ConfigError if a topic or partition that the options name does not exist, ``besides`` not counted."""
+        """Raise ConfigError if the options name a topic or partition that neither exists nor is in ``besides``."""
         choice, there = self._options.choice, {*self.partitions(), *besides}
         wanted = {tp.topic for tp in there}
         missing = [f"topic {topic!r}" for topic in choice.topics or () if topic not in wanted]
@@ -106,7 +106,7 @@ class TopicsView:
             )
 
     def ends(self) -> Offsets:
-        """Return the end of each partition's log, as far as the isolation level lets it be read."""
+        """Return the end of each partition's log, as far as the isolation level allows to read it."""
         try:
             return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
         except UnknownTopic:  # deleted since the partitions were listed
@@ -118,16 +118,16 @@ class TopicsView:
         return self._cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offset at or after each of these times in ms; None where no record is that young."""
+        """Return the first offset at or after each of these times in ms; None if there is no such record."""
         return self._cluster.offsets_at(times)
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """Return what this group has committed for each of these partitions; None where it has nothing."""
+        """Return what this group has committed for each of these partitions; None if it has committed nothing."""
         return self._cluster.committed(group_id, partitions)
 
     def confirmed_ends(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
-        """Return ``ends``, those asked again that lie before what was ``reached``, until they do not or seem true."""
-        # A leader that has just been elected may not know yet how far its log goes (KAFKA-7703).
+        """Return ``ends``; ask again, some times, for those that lie before what the query has ``reached``."""
+        # A leader that has just been elected may not know yet where its log ends (KAFKA-7703).
         for _ in range(self._options.offset_attempts):
             ends = ends | self.held_back(ends, reached)
             behind = [tp for tp, position in reached.items() if ends.get(tp, position) < position]
@@ -139,7 +139,11 @@ class TopicsView:
         return ends
 
     def held_back(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
-        """Return what of ``reached`` is in its log, behind an open transaction at which that ends (read_committed)."""
+        """Return those of ``reached`` that lie in their log behind an open transaction (read_committed).
+
+        With read_committed, a log seems to end at its first open transaction. Its high watermark shows whether the
+        log has what the query has reached.
+        """
         if self._options.client.isolation_level != "read_committed":
             return {}
         behind = {tp: position for tp, position in reached.items() if ends.get(tp, position) < position}
@@ -153,7 +157,7 @@ class TopicsView:
     def log_ranges(
         self, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int] | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return (earliest, latest) of those of these partitions that exist; latest as in ``ends``, if given."""
+        """Return (earliest, latest) of each of these partitions that exists; latest is that of ``ends``, if given."""
 
         def ask(wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
             if ends is None:
@@ -169,12 +173,12 @@ class TopicsView:
             return ask([tp for tp in wanted if tp in there])
 
     def recreated(self) -> dict[str, str]:
-        """Return the topics that were deleted and created again since the last call, with their ids (KIP-516)."""
+        """Return the topics recreated (deleted and created again) since the last call, and their two ids (KIP-516)."""
         changed: dict[str, str] = {}
         for name, info in self._topics.items():
             known, topic_id = self._ids.get(name), info.topic_id
-            # Brokers hear of it one by one. One that still names the old id would make a loss of it, and the next that
-            # names the new one another; but ids are random, and none that a topic has left comes back.
+            # Brokers learn of the new topic one by one. A broker that still names the old id must not count as another
+            # recreation, nor the next one that names the new id. Ids are random, so an old id never comes back.
             if topic_id is None or topic_id == known or topic_id in self._left:
                 continue
             self._ids[name] = topic_id

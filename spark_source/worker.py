@@ -1,8 +1,8 @@
-"""Reading the ranges of one task in an executor's Python worker.
+"""Reading the ranges of one Spark task, in an executor's Python worker, into Arrow record batches.
 
-Spark reuses a worker process for many tasks, so the connections stay: one loop thread and one client for each
-configuration, for as long as the process lives. Positions do not stay: the next batch of a partition may run in another
-worker. Whatever fails or is abandoned half-way takes its client along, so that a retry starts with a fresh one.
+Spark reuses a worker process for many tasks, so the connections stay: the process keeps one loop thread and one client
+for each configuration as long as it lives. Positions do not stay: the next batch of a partition may run in another
+worker. A task that fails or is abandoned half-way closes its client, so that a retry starts with a fresh one.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .task_plan import Task
 
 _logger = logging.getLogger(__name__)
 _package_logger = logging.getLogger(__package__)
-# There where Spark keeps what its workers log (spark.sql.pyspark.worker.logging.enabled). It takes what the loggers let
-# through, which is warnings only, and no code of the user's runs in these processes to change that.
+# Set in the environment if Spark keeps what its workers log (spark.sql.pyspark.worker.logging.enabled). Spark takes
+# what the loggers let through: by default only warnings. No code of the application runs here that could change that.
 _SPARK_LOGS: Final = "PYSPARK_SPARK_SESSION_UUID"
 
 # Spark's JVM side is slow on batches below 1 MB and far above 8 MB.
 _BATCH_BYTES: Final = 4 << 20
-# Batches that Spark has not taken yet; the client's own fetch_buffer_bytes come on top.
+# The limit of batches that Spark has not taken yet; the client's own fetch_buffer_bytes come on top.
 _QUEUE_BYTES: Final = 16 << 20
 _STOP_TIMEOUT: Final = 5.0
-# How long a task that is about to fail looks whether its topics are still there.
+# How long a task that is about to fail checks whether its topics still exist.
 _LOOK_MS: Final = 10_000
 _UNSETTLED_READS: Final = 2
 
 
 class ReadCancelled(KafkaError):
-    """A task ended before it had read all of its ranges, and no error says why."""
+    """A task ended before it had read all of its ranges, without an error that says why."""
 
 
 class Runtime:
@@ -67,10 +67,11 @@ class Runtime:
             return self._client
 
     def settle(self) -> None:
-        """Take what was imported by now out of the garbage collector's sight.
+        """Exempt the modules that were imported so far from garbage collection (gc.freeze).
 
-        PySpark's worker calls gc.collect() after every task. With pyarrow and pandas loaded that takes some 40 ms, more
-        than all the rest of a small task. Some of their imports are made during the first read only.
+        PySpark's worker calls gc.collect() after every task. With pyarrow and pandas loaded this takes some 40 ms, more
+        than all the rest of a small task. They import some modules only during the first read, so this runs after the
+        first two reads.
         """
         if self._unsettled_reads:
             self._unsettled_reads -= 1
@@ -90,15 +91,15 @@ class Runtime:
 
 
 _runtimes: dict[ClientConfig, Runtime] = {}
-# Threads do not survive a fork: a child must not wait for those of its parent.
+# Threads do not survive a fork: a child process must not wait for the threads of its parent.
 os.register_at_fork(after_in_child=_runtimes.clear)
 
 
 def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the task's ranges as Arrow record batches, each partition's in order of their offsets.
+    """Yield the records of the task's ranges as Arrow record batches, each partition's in the order of their offsets.
 
-    Raises DataLoss where the logs do not hold them (any more), and after kafkaConsumer.pollTimeoutMs without progress
-    RequestTimedOut, or NoBrokersAvailable where the process had no connection yet. Logs one line when all is read.
+    Raises DataLoss if the logs do not hold them (any more). After kafkaConsumer.pollTimeoutMs without progress, raises
+    RequestTimedOut, or NoBrokersAvailable if the process had no connection yet. Logs one line when all is read.
     """
     if _SPARK_LOGS in os.environ and _package_logger.level == logging.NOTSET:
         _package_logger.setLevel(logging.INFO)
@@ -122,12 +123,15 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
 
 
 def _outcome(done: Future[None]) -> BaseException | None:
-    """What ended it. Nobody but read_task cancels it, and that one listens no more: else rows would be missing."""
+    """Return the error that ended the reading. A cancelled one must be an error too: else rows would be missing.
+
+    Only read_task cancels the reading, and then it no longer takes batches.
+    """
     return ReadCancelled("the reading of a Spark task was cancelled") if done.cancelled() else done.exception()
 
 
 class _TaskRead:
-    """One task: reads its ranges concurrently, straight into batches of columns, and counts."""
+    """Reads the ranges of one task concurrently, straight into batches of columns, and counts what it reads."""
 
     def __init__(
         self,
@@ -139,10 +143,10 @@ class _TaskRead:
         self._options, self._columns, self._runtime, self._handoff = options, columns, runtime, handoff
         self._batches = self._records = self._bytes = 0
         self._waited = 0.0
-        self._heads: set[tuple[TopicPartition, int]] = set()  # where ranges begin that may begin later
+        self._heads: set[tuple[TopicPartition, int]] = set()  # the starts of ranges that may begin later
 
     async def run(self, task: Task) -> None:
-        """Read everything and hand it over; log what it took."""
+        """Read all ranges and hand them over; then log counts and times."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         client = await self._runtime.client(timeout_ms=self._options.poll_timeout_ms)
@@ -174,10 +178,10 @@ class _TaskRead:
                     await self._hand_over(batch)
                     for tp, end in batch.next_offsets.items():
                         ranges[tp] = end.offset, ranges[tp][1]
-                return  # every range is passed, also where its last offsets hold no record
+                return  # every range is read, also if its last offsets have no record
             except (OffsetOutOfRange, UnknownTopic, RequestTimedOut) as error:
                 unread = {tp: (start, until) for tp, (start, until) in ranges.items() if start < until}
-                # Whose first record is still to come. After that one, what is missing would be a hole.
+                # Ranges that have had no record yet. After the first record, a missing one would be a hole.
                 heads = {tp for tp, (start, _) in unread.items() if (tp, start) in self._heads}
                 ranges = await _what_is_left(client, self._options, unread, error, heads)
                 self._heads |= {(tp, ranges[tp][0]) for tp in heads & ranges.keys()}
@@ -188,12 +192,12 @@ class _TaskRead:
         self._records += len(batch)
         self._bytes += batch.nbytes
         began = loop.time()
-        await self._handoff.put(pa.record_batch(batch), batch.nbytes)  # which copies nothing
+        await self._handoff.put(pa.record_batch(batch), batch.nbytes)  # copies nothing
         self._waited += loop.time() - began
 
 
 def rounds(task: Task) -> list[dict[TopicPartition, tuple[int, int]]]:
-    """Return what can be read at once, one after the other: a partition has one range at a time."""
+    """Divide the task into rounds, to be read one after the other. A round has one range of a partition at most."""
     found: list[dict[TopicPartition, tuple[int, int]]] = []
     for tp, start, until, _ in task:
         free = next((ranges for ranges in found if tp not in ranges), None)
@@ -210,19 +214,19 @@ async def _what_is_left(
     error: KafkaError,
     heads: Set[TopicPartition],
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the parts of ``wanted`` that the logs still hold, after ``error`` had come in their place.
+    """Return the parts of ``wanted`` that the logs still hold, after reading them has raised ``error``.
 
-    Of ``heads``, retention may have deleted the beginning. Raises DataLoss if that is not all of it, and ``error`` if
-    it is: then that is not about data loss.
+    For ``heads``, retention may have deleted the first records: that is no loss. Raises DataLoss if another part is
+    missing, and ``error`` if nothing is missing: then the error is not about data loss.
     """
     fail = options.fail_on_data_loss
     try:
         there = await topics(client, sorted({tp.topic for tp in wanted}), timeout_ms=_LOOK_MS)
     except KafkaError:
-        raise error from error.__cause__  # the brokers are what there is to worry about
+        raise error from error.__cause__  # the problem is that no broker answers
     existing = [tp for tp in wanted if tp.topic in there and tp.partition in there[tp.topic].partitions]
     if isinstance(error, RequestTimedOut):
-        available = {tp: wanted[tp] for tp in existing}  # for all that is known: only who is gone can't be waited for
+        available = {tp: wanted[tp] for tp in existing}  # taken as available; only a partition that is gone is lost
     else:
         available = await log_ranges(client, existing)
     exchanged = available.keys() & (error.offsets.keys() if isinstance(error, LogTruncated) else ())

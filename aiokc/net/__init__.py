@@ -1,1 +1,1 @@
-"""Sockets: the only place of the client that opens one."""
+"""Network I/O: sockets and connections. The only package of the client that opens a socket."""

@@ -1,4 +1,4 @@
-"""From a name to the addresses to try."""
+"""Name resolution: from a broker's host name to the addresses to try, by DNS or by the application's ``resolve``."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def address_text(host: str, port: int) -> str:
 async def resolved(host: str, port: int, resolve: Resolve | None) -> Sequence[Address]:
     """Return the addresses of ``host``, in the order in which to try them, each once; at least one.
 
-    ``resolve`` takes the place of DNS. Raises ConnectionFailed where there is no address now, and ConfigError where
-    ``resolve`` returns what are no addresses.
+    ``resolve`` takes the place of DNS. Raises ConnectionFailed if there is no address now, and ConfigError if
+    ``resolve`` returns something that is not a list of addresses.
     """
     name = address_text(host, port)
     if resolve is not None:
@@ -43,7 +43,7 @@ async def resolved(host: str, port: int, resolve: Resolve | None) -> Sequence[Ad
 
 
 async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
-    """Return what the user's function says. Whatever it raises, this address can't be used now: that may pass."""
+    """Return what the application's ``resolve`` says. If it raises, this host can't be reached now; that may pass."""
     name, task = address_text(host, port), asyncio.current_task()
     try:
         answer: Any = resolve(host, port)
@@ -66,8 +66,8 @@ async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
 
 
 def _address(given: Any) -> Address:
-    """Raises TypeError, ValueError, LookupError."""
-    host, port = given[:2]  # getaddrinfo() has more in those of IPv6
+    """Return ``given`` as an address. Raises TypeError, ValueError, LookupError."""
+    host, port = given[:2]  # an IPv6 address of getaddrinfo() has four items
     if not isinstance(host, str) or not host or isinstance(port, bool):
         raise TypeError
     number = index(port)
@@ -77,10 +77,10 @@ def _address(given: Any) -> Address:
 
 
 async def _looked_up(host: str, port: int) -> list[Any]:
-    """Return what DNS says. A thread of the loop's default executor asks it, and that is the application's.
+    """Return what DNS says. The lookup runs in the loop's default executor, which belongs to the application.
 
-    Where it shuts that down with ``cancel_futures=True``, the look-up ends by a CancelledError that nobody has
-    cancelled this task with; and until it has set another one, nothing can be asked.
+    If the application shuts that executor down with ``cancel_futures=True``, the lookup raises a CancelledError
+    although this task was not cancelled. Until the application sets another executor, no name can be looked up.
     """
     name = address_text(host, port)
     try:

@@ -1,4 +1,4 @@
-"""One connection to one broker over a blocking socket: for a thread, where the event loop does not run."""
+"""One connection to one broker over a blocking socket, for a thread without an event loop (the watchdog thread)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LENGTH_BYTES = 4
 
 
 class BlockingConnection:
-    """Requests and replies, one at a time. Belongs to one thread; every operation on the socket has a timeout.
+    """Sends one request at a time and reads its reply. Belongs to one thread; each socket operation has a timeout.
 
-    After an error it is closed, and stays so. Not made directly: see ``open``.
+    After an error the connection is closed, and stays closed. Create it with ``open``.
     """
 
     def __init__(self, name: str, sock: socket.socket, options: ConnectionOptions) -> None:
@@ -32,7 +32,7 @@ class BlockingConnection:
 
     @classmethod
     def open(cls, route: Route, options: ConnectionOptions, *, timeout: float) -> BlockingConnection:
-        """Connect by the same way as the loop did, and return once the handshake is over.
+        """Connect to the address that the event loop connected to, and return once the handshake is over.
 
         Raises ConnectionFailed, RequestTimedOut after ``timeout`` seconds, MalformedResponse, AuthenticationFailed.
         """
@@ -63,7 +63,7 @@ class BlockingConnection:
         return connection
 
     def request(self, request_type: type[Request[R]], build: Callable[[int], Request[R]], *, timeout: float) -> R:
-        """Return the answer to what ``build`` makes for the highest version that both sides speak.
+        """Send the request that ``build`` makes for the highest version that both sides speak; return the response.
 
         Raises RequestTimedOut after ``timeout`` seconds, ConnectionFailed, MalformedResponse, UnsupportedVersion.
         """
@@ -113,7 +113,7 @@ class BlockingConnection:
         return body
 
     def _receive(self, count: int, deadline: float) -> memoryview:
-        """Return exactly so many bytes. Memory is taken for what has arrived, not for what was announced."""
+        """Return exactly ``count`` bytes. Memory grows with the bytes that arrive, not with the announced length."""
         received = bytearray()
         while len(received) < count:
             self._socket.settimeout(_left(deadline))
@@ -125,7 +125,10 @@ class BlockingConnection:
 
 
 def _left(deadline: float) -> float:
-    """The timeout of the next operation on the socket. Raises TimeoutError where no time is left: 0 is no timeout."""
+    """Return the timeout of the next socket operation. Raises TimeoutError if no time is left.
+
+    0 would not do as a timeout: it makes a socket non-blocking.
+    """
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

@@ -1,4 +1,4 @@
-"""Connecting to a broker by name: every address of the name, each with its share of the time."""
+"""Connecting to a broker by name: tries every address of the name, each with its share of the timeout."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ async def connect(
 ) -> Connection:
     """Return a connection that is ready for requests, to ``address`` as the broker ``name`` advertises it.
 
-    Raises ConnectionFailed after ``timeout`` seconds, or sooner if all addresses of the host have failed; it tells
-    what each of them said. Raises MalformedResponse if the only one does not speak Kafka's protocol, and
-    AuthenticationFailed or UnsupportedVersion at once: another address of the same broker would say no better.
+    Raises ConnectionFailed after ``timeout`` seconds, or sooner if all addresses of the host have failed; its message
+    has the error of each address. Raises MalformedResponse if the only address does not speak Kafka's protocol.
+    Raises AuthenticationFailed or UnsupportedVersion at once: another address of the same broker would answer the same.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout

@@ -1,4 +1,4 @@
-"""One connection to one broker, from the handshake to the end."""
+"""One asyncio connection to one broker: the handshake, pipelined requests with deadlines, throttling, the end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .users_code import cancellation_is_ours
 
 R = TypeVar("R", bound=Response)
 
-# A longer body is decoded in slices, so that the loop is never held for more than a few milliseconds. Slices count the
-# items of arrays: in a Fetch those are partitions, and their records, which nobody decodes here, cost nothing.
+# A longer body is decoded in slices, so that it holds the loop for a few milliseconds at most. Slices count the items
+# of arrays. In a Fetch response these are partitions; their records are not decoded here, so they cost nothing.
 _DECODE_AT_ONCE_BYTES: Final = 32 * 1024
 
-# A timer that fires so much too late says that the loop was held, and nothing about the broker.
+# If a timer fires this many seconds late, something held the loop: the delay says nothing about the broker.
 _LOOP_IS_LATE_SECONDS: Final = 0.1
 _LATE_READING_SECONDS: Final = 1.0
 
@@ -38,7 +38,7 @@ def _software_version() -> str:
         return "source"  # imported from a checkout that was never installed
 
 
-#: What brokers are told of who asks (KIP-511): name and version.
+#: Name and version of this client, as it tells them to brokers (KIP-511).
 SOFTWARE: Final = ("aiokc", _software_version())
 
 
@@ -46,7 +46,7 @@ SOFTWARE: Final = ("aiokc", _software_version())
 class ConnectionOptions:
     """What all connections of a client have in common. ``ssl`` and ``sasl``: None for plaintext, unauthenticated.
 
-    ``buffers`` are those that long frames are received into.
+    Long frames are received into ``buffers``.
     """
 
     client_id: str
@@ -58,7 +58,7 @@ class ConnectionOptions:
 
 
 class Route(NamedTuple):
-    """The way to a broker: its name in messages, the address that answered, the name that its certificate must have."""
+    """How a broker was reached: its name in messages, the address that answered, the name its certificate must have."""
 
     name: str
     address: Address
@@ -67,7 +67,7 @@ class Route(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiter:
-    """Who waits for a reply, since when, and until when."""
+    """One request that waits for its reply: since when, until when, and how to wake the caller (``at_once``)."""
 
     reply: Reply
     sent_at: float
@@ -76,10 +76,10 @@ class _Waiter:
 
 
 class Connection:
-    """Requests and replies of one connection; ``name`` is the broker's in error messages.
+    """Requests and replies of one connection; ``name`` is the broker's name in error messages.
 
-    Once ``closed`` it stays so, and ``error`` says why (None: close() was called). Requests may be cancelled at any
-    moment: that leaves the connection in order. Not made directly: see ``open``.
+    Once ``closed``, the connection stays closed, and ``error`` says why (None: close() was called). A request may be
+    cancelled at any moment: the connection remains usable. Create it with ``open``.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Connection:
         self._pipeline: InFlightRequests[_Waiter] = InFlightRequests(name, options.client_id)
         self._transport = FrameTransport(options.max_response_bytes, self._receive, self._lost, options.buffers)
         self._gone: asyncio.Future[None] = self._loop.create_future()
-        self._alarm: asyncio.Handle | None = None  # uvloop has no timer for what is due now: it is no TimerHandle
+        self._alarm: asyncio.Handle | None = None  # uvloop: a plain Handle, no TimerHandle, for a time that is due
         self._alarm_at = inf
         self._not_yet_sent = 0
         self._retiring = False
@@ -115,7 +115,7 @@ class Connection:
         """Connect to one address and return once the handshake is over.
 
         Raises ConnectionFailed (after ``timeout`` seconds at the latest), MalformedResponse, AuthenticationFailed.
-        ``on_closed`` is called once, when a connection that was returned has ended, for whatever reason.
+        ``on_closed`` is called once, when a connection that was returned has ended for any reason.
         """
         self = cls(name, options)
         try:
@@ -146,7 +146,7 @@ class Connection:
         except OSError as error:
             raise ConnectionFailed(f"{self.name}: cannot connect ({error.strerror or error})") from error
         except (asyncio.CancelledError, RuntimeError) as error:
-            # Where resolve() returns a name, asyncio looks that up, in the application's executor: see addresses.py.
+            # If resolve() returned a name, asyncio looks it up in the application's executor: see addresses.py.
             if isinstance(error, asyncio.CancelledError) and cancellation_is_ours():
                 raise
             raise ConnectionFailed(f"{self.name}: cannot connect ({error!r})") from error
@@ -165,23 +165,23 @@ class Connection:
             raise ConnectionFailed(f"{error}: is it a Kafka listener, and a {kind} one?") from error
         self._pipeline.versions = self.greeting.versions
 
-    # What can be asked of a connection
+    # Requests
 
     async def request(self, request: Request[R], *, timeout: float, max_version: int | None = None) -> R:
-        """Return the broker's answer, in the highest version that both sides speak, at most ``max_version``.
+        """Return the broker's response, in the highest version that both sides speak, at most ``max_version``.
 
-        Raises RequestTimedOut after ``timeout`` seconds. If the request was sent by then, that ends the connection:
-        replies come in order, so nothing behind this one would be answered either. Raises ConnectionFailed when the
-        connection breaks, MalformedResponse for an answer that is none, and UnsupportedVersion.
+        Raises RequestTimedOut after ``timeout`` seconds. If the request was sent by then, the timeout ends the
+        connection: replies come in order, so no later request would be answered either. Raises ConnectionFailed if
+        the connection breaks, MalformedResponse for a reply that can't be decoded, and UnsupportedVersion.
         """
         version = self.usable_version(type(request), max_version)
         return await self.ask(request, version, self._loop.time() + timeout)
 
     async def ask(self, request: Request[R], version: int, deadline: float, *, at_once: bool = False) -> R:
-        """Do as ``request``, in a version that is usable, until ``deadline`` at the time of the loop.
+        """Do as ``request``, in a ``version`` that both sides speak, until ``deadline`` on the loop's clock.
 
-        ``at_once``: the caller goes on within the callback that reads the answer, and not a turn of the loop later. It
-        should not be long before it waits again.
+        ``at_once``: the caller goes on within the callback that reads the reply, not one iteration of the loop later.
+        It should soon wait again.
         """
         request_type = type(request)
         now = self._loop.time()
@@ -201,12 +201,12 @@ class Connection:
 
     @property
     def versions(self) -> Mapping[int, VersionRange]:
-        """What the broker offers, by API key."""
+        """The versions that the broker offers, by API key."""
         return self._pipeline.versions
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for a reply, or to be sent; abandoned ones count until their reply has come."""
+        """How many requests wait for a reply, or to be sent; a cancelled one counts until its reply has come."""
         return len(self._pipeline) + self._not_yet_sent
 
     @property
@@ -219,17 +219,17 @@ class Connection:
         return not (self.closed or self._retiring)
 
     def rename(self, name: str) -> None:
-        """Call the broker by another name in messages from now on: it is known by now which one it is."""
+        """Use another name for the broker in messages: a bootstrap server turned out to be this broker."""
         self.name = self._pipeline.broker = name
         if self.route is not None:
             self.route = self.route._replace(name=name)
 
     def close(self) -> None:
-        """End the connection now. What is in flight fails with ConnectionFailed."""
+        """End the connection now. Requests in flight fail with ConnectionFailed."""
         self._end(None)
 
     def retire(self) -> None:
-        """Accept no more requests, and close as soon as the ones in flight are answered."""
+        """Accept no more requests, and close as soon as those in flight are answered."""
         self._retiring = True
         self._close_if_spent()
 
@@ -240,7 +240,7 @@ class Connection:
     # Sending
 
     async def _turn(self, api: str, timeout: float, deadline: float) -> None:
-        """Return when a request may be written: the broker reads, and does not throttle this client."""
+        """Return when a request may be written: the broker reads from the socket, and does not throttle this client."""
         if timeout <= 0:
             raise RequestTimedOut(f"{self.name}: {api} not sent, no time is left for it")
         if self._retiring:
@@ -251,8 +251,8 @@ class Connection:
             async with asyncio.timeout_at(deadline):
                 while not self._transport.can_write or self.muted_until > self._loop.time():
                     await self._transport.writable()
-                    # KIP-219: the broker stops reading from a client that it throttles, so a request sent now would
-                    # only spend its time in a socket buffer.
+                    # KIP-219: the broker stops reading from a client that it throttles. A request sent now would use
+                    # up its timeout in a socket buffer.
                     await asyncio.wait((self._gone,), timeout=self.muted_until - self._loop.time())
                     self._check_open(api)
         except TimeoutError as error:
@@ -261,7 +261,7 @@ class Connection:
             raise RequestTimedOut(f"{self.name}: {api} could not be sent within {timeout:.3g} s: {why}") from error
         finally:
             self._not_yet_sent -= 1
-            self._loop.call_soon(self._close_if_spent)  # soon: the caller puts its request in flight first
+            self._loop.call_soon(self._close_if_spent)  # not now: the caller first puts its request in flight
 
     def _check_open(self, api: str) -> None:
         if self.closed:
@@ -271,7 +271,7 @@ class Connection:
     async def _exchange(
         self, request: Request[Any], version: int, deadline: float, at_once: bool = False
     ) -> memoryview:
-        """Write a request and return the body of its reply. From the first line to the await, nothing can interrupt."""
+        """Write a request and return the body of its reply. No other task runs before the await."""
         reply = Reply(loop=self._loop)
         waiter = _Waiter(reply, self._loop.time(), deadline, at_once)
         exchange, frame = self._pipeline.send(request, version, waiter)
@@ -286,14 +286,20 @@ class Connection:
             raise
 
     def _set_alarm(self, at: float) -> None:
-        """One timer for all requests, at the first deadline or before it: most are answered long before theirs."""
+        """Set the one timer of all requests. It fires at the earliest deadline or sooner, and is then set again.
+
+        Most requests are answered long before their deadline, so a timer for each would be wasted.
+        """
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm = self._loop.call_at(at, self._expire, at) if at < inf else None
         self._alarm_at = at
 
     def _expire(self, due: float) -> None:
-        """Where no reply came in time, none will come to anybody any more, since replies come in order."""
+        """Fail the request whose deadline has passed, and end the connection.
+
+        Replies come in order: if this one does not come, no later one will.
+        """
         self._alarm, self._alarm_at = None, inf
         now = self._loop.time()
         late = now - due
@@ -303,8 +309,8 @@ class Connection:
         if first.waiter.deadline > now:
             return self._set_alarm(first.waiter.deadline)
         if late > _LOOP_IS_LATE_SECONDS:
-            # The loop was held, by a handler that computes say, and the reply may have been lying in the socket for
-            # long. Read first; this timer will not be late a second time.
+            # Something held the loop, for instance an application's handler that computes. The reply may have been in
+            # the socket for long. Let the loop read first: set the timer again, for the time it was late, at most 1 s.
             return self._set_alarm(now + min(late, _LATE_READING_SECONDS))
         elapsed = now - first.waiter.sent_at
         error = RequestTimedOut(f"{self.name}: no answer to {first} within {elapsed:.3g} s")
@@ -320,7 +326,7 @@ class Connection:
         self.last_used = self._loop.time()
         self._close_if_spent()
         if waiter.reply.done():
-            return  # abandoned
+            return  # the request was cancelled
         if waiter.at_once:
             waiter.reply.hand_over(body)
         else:
@@ -346,7 +352,7 @@ class Connection:
     # Ending
 
     def _lost(self, error: Exception | None) -> None:
-        """The transport ended: by itself, or because what it received was no protocol."""
+        """The transport ended: the peer or the network closed it, or the bytes received were not Kafka's protocol."""
         if error is None:
             return self._end(ConnectionFailed(f"{self.name} closed the connection"))
         if self._pipeline.error is not None:
@@ -375,7 +381,7 @@ class Connection:
             self._on_closed(self)
 
     def _failure(self, exchange: Exchange[_Waiter], error: KafkaError) -> KafkaError:
-        """What one of the waiters gets: an exception of its own, for tracebacks are written into them."""
+        """Return the exception for one waiting request. Each gets its own: raising one writes a traceback into it."""
         elapsed = self._loop.time() - exchange.waiter.sent_at
         kind = MalformedResponse if isinstance(error, MalformedResponse) else ConnectionFailed
         failure = kind(f"{error}, while {exchange} was in flight (for {elapsed:.3g} s)")

@@ -1,4 +1,4 @@
-"""What the pool knows of one broker: its address, its connections by purpose, and when to try it again."""
+"""What the pool knows about one broker: its address, its connections by purpose, and when to try it again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .connection import Connection, Route
 
 
 class Purpose(Enum):
-    """Why a connection exists: a broker answers each one strictly in order, so what must not wait gets its own.
+    """What a connection is for. A broker answers each connection strictly in order, so slow requests get their own.
 
-    A Fetch (FETCH) that the broker holds back until there are records would delay everything that follows it; a
-    JoinGroup that it parks until the whole group has joined (JOIN) would, for longer; and what may take a slow disk
-    its time, offsets by timestamp for instance (DATA), must not delay heartbeats and commits (COORDINATOR).
+    The broker holds a Fetch (FETCH) back until there are records: this would delay every request behind it. It parks
+    a JoinGroup (JOIN) until the whole group has joined, which takes longer still. Requests that may wait for a slow
+    disk, for instance offsets by timestamp (DATA), must not delay heartbeats and commits (COORDINATOR).
     """
 
     FETCH = "fetch"
@@ -30,14 +30,14 @@ class Purpose(Enum):
     JOIN = "join"
 
 
-# The connections over which a broker can be asked what any broker can answer.
+# The connections for requests that any broker can answer.
 _FOR_ANY: Final = (Purpose.DATA, Purpose.COORDINATOR)
 
 
 class Attempt:
-    """One attempt to connect, shared by everybody who waits for the same connection.
+    """One attempt to connect, shared by all requests that wait for the same connection.
 
-    ``outcome`` always gets a result, and is never cancelled: wait with asyncio.wait(), which leaves it alone.
+    ``outcome`` always gets a result, and must not be cancelled: wait for it with asyncio.wait(), which does not.
     """
 
     def __init__(self, node: Node, purpose: Purpose) -> None:
@@ -47,7 +47,7 @@ class Attempt:
         self.scope = anyio.CancelScope()
 
     def settle(self, outcome: Connection | KafkaError) -> None:
-        """Tell the outcome to all who wait; only the first one counts."""
+        """Set the outcome, for all requests that wait for it; only the first call counts."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
         if self.node.attempts.get(self.purpose) is self:
@@ -57,8 +57,8 @@ class Attempt:
 class Node:
     """One broker at one address. A broker that moves to another address becomes another Node.
 
-    ``failed``: the last thing that happened with it was a failure (``error``), and nothing is tried before
-    ``retry_at``, on the loop's clock. ``route``: the way of the newest connection, open or not.
+    ``failed``: the last attempt or request ended with a failure (``error``); no new attempt begins before
+    ``retry_at``, on the loop's clock. ``route``: how the newest connection, open or not, reached the broker.
     """
 
     def __init__(self, broker: Broker, backoff: Backoff) -> None:
@@ -76,7 +76,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """What messages call it; bootstrap servers have negative ids, which are nobody's business."""
+        """The name in messages. A bootstrap server has a negative id, which is internal and not shown."""
         if self.broker.node_id < 0:
             return f"bootstrap server {address_text(*self.address)}"
         return f"broker {self.broker.node_id} ({address_text(*self.address)})"
@@ -86,15 +86,14 @@ class Node:
         return self.error is not None
 
     def connection(self, purpose: Purpose) -> Connection | None:
-        """The connection for this purpose, if there is one that accepts requests."""
+        """Return the connection for this purpose, if there is one that accepts requests."""
         found = self.connections.get(purpose)
         return found if found is not None and found.usable else None
 
     def attempt(self, purpose: Purpose) -> Attempt | None:
-        """The attempt under way that says whether there will be a connection for this purpose.
+        """Return the attempt under way that decides whether there will be a connection for this purpose.
 
-        After a failure that is any attempt: whether the broker is back needs to be tried once only, and not for each
-        purpose.
+        After a failure this may be an attempt for any purpose: one attempt is enough to see whether the broker is back.
         """
         found = self.attempts.get(purpose)
         return next(iter(self.attempts.values()), None) if found is None and self.failed else found
@@ -106,7 +105,7 @@ class Node:
         self.error = None
 
     def adopt(self, bootstrap: Node) -> None:
-        """Go on with the connections of a bootstrap server at this broker's own address: they lead to this broker."""
+        """Take over the connections of a bootstrap server at this broker's address: they lead to this broker."""
         for purpose, connection in bootstrap.connections.items():
             if connection.usable:
                 connection.rename(self.name)
@@ -119,20 +118,23 @@ class Node:
         self._backoff.reset()
 
     def failure(self, error: KafkaError, now: float) -> None:
-        """Something with this broker failed. Two failures within one pause, of two purposes, lengthen it once."""
+        """An attempt or a request failed. Two failures within one pause, for two purposes, lengthen it only once."""
         self.error = error
         if now >= self.retry_at:
             self.retry_at = now + self._backoff.next()
 
     def retire(self) -> None:
-        """Give up connecting, and close each connection as soon as nothing is in flight on it."""
+        """Cancel attempts to connect, and close each connection as soon as nothing is in flight on it."""
         for attempt in list(self.attempts.values()):
             attempt.scope.cancel()
         for connection in list(self.connections.values()):
             connection.retire()
 
     def spare(self) -> tuple[Purpose, Connection | None]:
-        """For what any broker can answer: the connection with the fewest requests in flight; None if there is none."""
+        """Return the connection with the fewest requests in flight for what any broker can answer, and its purpose.
+
+        DATA and None if there is no usable connection.
+        """
         found = [(purpose, self.connection(purpose)) for purpose in _FOR_ANY]
         usable = [(purpose, connection) for purpose, connection in found if connection is not None]
         return min(usable, key=lambda one: one[1].in_flight, default=(Purpose.DATA, None))

@@ -1,4 +1,4 @@
-"""The brokers that a client knows: those of the newest metadata, and the bootstrap servers that lead to them."""
+"""The brokers that the pool knows: those of the newest metadata, and the bootstrap servers that lead to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .node import Node
 
 
 class Nodes:
-    """Who can be asked, by node id. Bootstrap servers get negative ids, as in the Java client; no broker has one."""
+    """The brokers to ask, by node id. Bootstrap servers get negative ids, as in the Java client; no broker has one."""
 
     def __init__(self, config: ClientConfig, random: Random) -> None:
         self._config = config
@@ -35,8 +35,8 @@ class Nodes:
     def set_brokers(self, brokers: Mapping[int, Broker]) -> list[Node]:
         """Take over the addresses of the newest metadata, and return the nodes that are new.
 
-        A broker that moved is another node; the old one, those that are gone, and bootstrap servers close their
-        connections as soon as nothing is in flight on them.
+        A broker that moved gets a new node. Its old node, the nodes of brokers that are gone, and the bootstrap servers
+        close their connections as soon as nothing is in flight on them.
         """
         for node_id, known in list(self._brokers.items()):
             wanted = brokers.get(node_id)
@@ -50,9 +50,9 @@ class Nodes:
         return new
 
     def introduce(self, broker: Broker) -> Node | None:
-        """Return a node for this broker; None if it has one.
+        """Return a new node for this broker; None if it has one.
 
-        The connections to a bootstrap server at the same address are the new node's: they lead to this broker.
+        The new node takes over the connections of a bootstrap server at the same address: they lead to this broker.
         """
         if broker.node_id in self._brokers:
             return None
@@ -65,7 +65,7 @@ class Nodes:
     # One of them
 
     def find(self, node_id: int) -> Node | None:
-        """Return the broker, if the newest metadata name it."""
+        """Return the node of the broker with this id; None if it is not known."""
         return self._brokers.get(node_id)
 
     def __getitem__(self, node_id: int) -> Node:
@@ -83,11 +83,14 @@ class Nodes:
     # Any of them
 
     def least_loaded(self, tried: Set[int], *, now: float, overdue: bool) -> Node | None:
-        """Return whom to ask next what any broker can answer; None if all were ``tried``. See ``candidates``."""
+        """Return the node to send a request to that any broker can answer; None if all were ``tried``.
+
+        ``overdue``: no broker has answered for so long that the bootstrap servers count too. See ``candidates``.
+        """
         brokers = [node.view() for node in self._brokers.values()]
         bootstrap = [node.view() for node in self._bootstrap.values()]
         for views in (brokers, bootstrap):
-            self._random.shuffle(views)  # so that not every client asks the first one
+            self._random.shuffle(views)  # so that not all clients ask the first broker
         chosen = least_loaded(candidates(brokers, bootstrap, overdue=overdue), tried, now=now)
         if chosen is None:
             return None
@@ -100,5 +103,5 @@ class Nodes:
 
     @property
     def error(self) -> KafkaError | None:
-        """Why one of them is not reached at the moment; None where all that were tried are."""
+        """Why one of the best known nodes can't be reached at the moment; None if none has failed."""
         return next((node.error for node in self.best_known if node.error), None)

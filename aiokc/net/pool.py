@@ -1,4 +1,4 @@
-"""The connections to a cluster: which broker, for which purpose, over which connection."""
+"""The connection pool of a client: which broker gets a request, over which connection, and when to connect anew."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ R = TypeVar("R", bound=Response)
 logger = logging.getLogger("aiokc.net")
 
 _WARNING_INTERVAL: Final = 10.0  # seconds between two warnings about the same broker
-_SPARE_SHARE: Final = 0.25  # of fetch_buffer_bytes, for buffers that wait for the next frame
+_SPARE_SHARE: Final = 0.25  # of fetch_buffer_bytes, for spare buffers that wait for the next frame
 _CLIENT_ID: Final = "aiokc"
-_CLOSE_SECONDS: Final = 1.0  # what closing may wait for: everything is cancelled and aborted before
+_CLOSE_SECONDS: Final = 1.0  # how long aclose() waits; everything is cancelled and aborted before
 
 
 class Pool:
-    """Connects to brokers when somebody asks for them, and never more than once at a time for the same purpose.
+    """Connects to a broker when a request needs it, with at most one attempt at a time for each purpose.
 
-    ``run`` must be running for new connections to be made, in a task of whoever owns the pool; without it, requests
-    wait until their deadline. Once ``run`` has ended, requests over connections that exist still work, until
-    ``aclose``. Requests may be cancelled at any moment: an attempt to connect goes on for the others who wait for it.
+    The owner of the pool must run ``run`` in a task: it makes new connections, and without it requests wait until their
+    deadline. Once ``run`` has ended, requests over existing connections still work, until ``aclose``. A request may be
+    cancelled at any moment: the attempt to connect goes on for the other requests that wait for it.
     """
 
     def __init__(self, config: ClientConfig, *, random: Random) -> None:
         self._config = config
-        #: What long frames are received into: whoever is done with one may give its buffer back here.
+        #: Long frames are received into these buffers. The code that is done with a frame may give its buffer back.
         self.buffers = FrameBuffers(int(config.fetch_buffer_bytes * _SPARE_SHARE))
         self._options = ConnectionOptions(
             client_id=_CLIENT_ID if config.client_id is None else config.client_id,
@@ -60,7 +60,7 @@ class Pool:
             buffers=self.buffers,
         )
         self._nodes = Nodes(config, random)
-        # In the order in which they were made: what is done to all of them is done in the same order in every run.
+        # Dicts, not sets: what is done to all of them is done in the order in which they were made, in every run.
         self._connections: dict[Connection, Node] = {}
         self._attempts: dict[Attempt, None] = {}
         self._tasks: TaskGroup | None = None
@@ -70,10 +70,10 @@ class Pool:
         self._unanswered_since: float | None = None
         self._warnings = RateLimit(_WARNING_INTERVAL)
 
-    # Life
+    # Lifecycle
 
     async def run(self) -> None:
-        """Make the connections that are asked for and close idle ones, until cancelled or ``aclose``d."""
+        """Make the connections that requests need and close idle ones, until cancelled, ``close`` or ``aclose``."""
         if self._running:
             raise RuntimeError("the pool is running already")
         self._running = True
@@ -90,14 +90,14 @@ class Pool:
             self._stopped.set()
 
     def close(self) -> None:
-        """Close every connection, failing what is in flight. The sockets are closed in the next tick of the loop."""
+        """Close every connection; requests in flight fail. The loop closes the sockets in its next iteration."""
         self._closing.set()
         self._give_up_attempts()
         for connection in list(self._connections):
             connection.close()
 
     async def aclose(self) -> None:
-        """``close``, and wait until that is done. Returns within a second or so, whatever the brokers do."""
+        """``close``, and wait until the sockets are closed and ``run`` has ended: for a second at most."""
         connections = list(self._connections)
         self.close()
         try:
@@ -112,15 +112,15 @@ class Pool:
     def set_brokers(self, brokers: Mapping[int, Broker]) -> None:
         """Take over the addresses of the newest metadata.
 
-        A broker that moved is connected to anew; connections to the old address, to brokers that are gone, and to
-        bootstrap servers close as soon as nothing is in flight on them. Those to a bootstrap server at the address of a
-        broker that is new here become that broker's.
+        A broker that moved gets new connections. Connections to its old address, to brokers that are gone, and to
+        bootstrap servers close as soon as nothing is in flight on them. But if a new broker has the address of a
+        bootstrap server, it takes over the connections of that server.
         """
         for node in self._nodes.set_brokers(brokers):
             self._adopted(node)
 
     def introduce(self, broker: Broker) -> None:
-        """Let a broker be asked by its id that no metadata have named yet; to one that is known, nothing happens."""
+        """Make a broker known that the metadata do not name yet. Does nothing if the broker's id is known."""
         node = self._nodes.introduce(broker)
         if node is not None:
             self._adopted(node)
@@ -139,11 +139,11 @@ class Pool:
         timeout: float,
         max_version: int | None = None,
     ) -> R:
-        """Return the answer of a broker; with ``node_id`` None, of whichever broker answers first when asked in turn.
+        """Return a broker's response. With ``node_id`` None, ask one broker after the other until one answers.
 
         Raises, within ``timeout`` seconds: ConnectionFailed (NoBrokersAvailable for None), RequestTimedOut,
-        MalformedResponse, UnsupportedVersion, AuthenticationFailed. A failed connection is not tried again for an
-        addressed request: the broker may have moved, and the caller knows better when to look for it elsewhere.
+        MalformedResponse, UnsupportedVersion, AuthenticationFailed. A request with a ``node_id`` makes one attempt to
+        connect only: the broker may have moved, and the caller knows better when to look for it elsewhere.
         """
         if node_id is None:
             return await self._request_any(request, timeout, max_version)
@@ -162,7 +162,7 @@ class Pool:
         max_version: int | None = None,
         at_once: bool = False,
     ) -> R:
-        """Do as ``request`` for one that is made when the version that it goes out in is known.
+        """Do as ``request``, with the request that ``make`` returns for the version that is chosen.
 
         ``at_once``: as in ``Connection.ask``.
         """
@@ -178,7 +178,7 @@ class Pool:
         return response
 
     async def connection(self, node_id: int, purpose: Purpose = Purpose.DATA, *, timeout: float) -> Connection:
-        """Return a connection to a known broker, waiting for its pause between attempts and for one attempt.
+        """Return a connection to a known broker: wait for the pause between attempts, then for one attempt.
 
         Raises ConnectionFailed, MalformedResponse, UnsupportedVersion, AuthenticationFailed.
         """
@@ -189,11 +189,11 @@ class Pool:
             if isinstance(outcome, Connection):
                 return outcome
             if self._nodes.is_current(node):
-                raise fresh(outcome)  # several may have waited for this attempt
-            # The metadata has changed in between: look at the broker's new address.
+                raise fresh(outcome)  # several requests may have waited for this attempt
+            # The metadata have changed meanwhile: try the broker's new address.
 
     def prompt_connection(self, node_id: int) -> Connection | None:
-        """Return a connection to this broker on which no Fetch is held back; None: there is none, none is made."""
+        """Return a connection on which the broker holds no Fetch back; None if there is none (none is made)."""
         node = self._nodes.find(node_id)
         if node is None:
             return None
@@ -201,23 +201,23 @@ class Pool:
         return fetching if fetching is not None and not fetching.in_flight else node.connection(Purpose.DATA)
 
     def route(self, node_id: int) -> Route | None:
-        """Return the way by which this broker was last connected to; None if it never was, or has moved since."""
+        """Return how this broker was last reached; None if it never was, or has moved since."""
         node = self._nodes.find(node_id)
         return None if node is None else node.route
 
     @property
     def options(self) -> ConnectionOptions:
-        """What all connections have in common, also those that others make for themselves."""
+        """What all connections have in common, also the ``BlockingConnection`` that a caller opens itself."""
         return self._options
 
     async def _request_any(self, request: Request[R], timeout: float, max_version: int | None) -> R:
         deadline = self._now() + timeout
-        patience = self._config.request_timeout_ms / 1e3  # for each: one broker that hangs must not be the only one
+        patience = self._config.request_timeout_ms / 1e3  # for each broker: one that hangs must not use up all the time
         errors: dict[Node, KafkaError] = {}
         tried: set[int] = set()
         while (now := self._now()) < deadline:
             node = self._least_loaded(tried)
-            if node is None:  # everybody was asked: once more, unless that is of no use
+            if node is None:  # all were asked: ask again, unless no error is retriable
                 if not any(error.retriable for error in errors.values()):
                     break
                 tried.clear()
@@ -253,7 +253,7 @@ class Pool:
 
     @property
     def error(self) -> KafkaError | None:
-        """Why a broker is not reached at the moment; None where all that were tried are."""
+        """Why a broker can't be reached at the moment; None if none has failed."""
         return self._nodes.error
 
     def _no_brokers(self, api: str, timeout: float, errors: Mapping[Node, KafkaError]) -> NoBrokersAvailable:
@@ -266,7 +266,7 @@ class Pool:
     # Connecting
 
     async def _reach(self, node: Node, purpose: Purpose, deadline: float) -> Connection | KafkaError:
-        """Return a usable connection, or why there is none: because of one failed attempt, or the deadline."""
+        """Return a usable connection, or the error of one failed attempt, or of the deadline."""
         while (connection := node.connection(purpose)) is None:
             self._check_open()
             if not self._nodes.is_current(node):
@@ -308,7 +308,7 @@ class Pool:
                 self._connections[connection] = node
                 node.connected(attempt.purpose, connection)
                 if self._closing.is_set() or attempt.scope.cancel_called:
-                    connection.close()  # given up in the very tick in which the broker answered
+                    connection.close()  # given up in the same iteration in which the broker answered
                 self._warnings.forget(node.address)
                 logger.debug("connected to %s for %s", node.name, attempt.purpose.value)
         except KafkaError as error:
@@ -338,9 +338,9 @@ class Pool:
             logger.info("%s", connection.error)
 
     def _close_idle(self) -> float:
-        """Close what was not used for connections_max_idle_ms: brokers do the same, and less politely.
+        """Close connections that were not used for connections_max_idle_ms; return when to look again.
 
-        Return when to look again.
+        Brokers close idle connections too, at a moment when a request may be on its way.
         """
         limit = self._config.connections_max_idle_ms / 1e3
         now = self._now()
@@ -354,21 +354,21 @@ class Pool:
                 oldest = min(oldest, connection.last_used)
         return oldest + limit
 
-    # Small things
+    # What the methods above use
 
     def _check_open(self) -> None:
         if self._closing.is_set() or self._stopped.is_set():
             raise ConnectionFailed("no new connection is made: the client is closed")
 
     async def _pause(self, until: float) -> None:
-        """Sleep until then, or until the pool closes."""
+        """Sleep until ``until`` on the loop's clock, or until the pool closes."""
         if until <= self._now():
             return
         try:
             async with asyncio.timeout_at(until):
                 await self._closing.wait()
         except TimeoutError:
-            return  # slept
+            return  # the time is over
 
     def _warn(self, node: Node, error: KafkaError) -> None:
         held_back = self._warnings.admit(node.address, self._now())

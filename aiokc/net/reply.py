@@ -1,4 +1,4 @@
-"""A reply on its way: whoever waits for it may go on in the very step that brings it."""
+"""The future of a reply. It can resume the task that awaits it within the callback that read it from the socket."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextvars import Context
 
 
 class Reply(asyncio.Future[memoryview]):
-    """The body of a reply. Whatever ends it but ``hand_over`` wakes who waits in the next turn of the loop, as ever."""
+    """The body of a reply. Only ``hand_over`` resumes the task at once; all else, in the loop's next iteration."""
 
     _wake: tuple[Callable[[Reply], object], Context] | None = None
 
@@ -18,9 +18,9 @@ class Reply(asyncio.Future[memoryview]):
         super().add_done_callback(fn, context=context)
 
     def hand_over(self, body: memoryview) -> None:
-        """The reply is here: the task that awaits it runs until it waits for something else, and then this returns.
+        """Set the body, and run the task that awaits it until it waits for something else; then return.
 
-        Within another task's step, which can't be left for that, it is woken as by ``set_result``.
+        If another task is running, its step can't be interrupted: the waiting task is woken as by ``set_result``.
         """
         wake, self._wake = self._wake, None
         if wake is None or asyncio.current_task() is not None:

@@ -1,4 +1,4 @@
-"""The bytes of one connection: received straight into the frames that they belong to, sent as whole frames."""
+"""The asyncio protocol of one connection: receives bytes straight into their frames, sends whole frames."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import cast
 from ..errors import KafkaError
 from ..wire import FrameAssembler, FrameBuffers
 
-# Above this many unsent bytes, requests wait: a peer that does not read must not fill the memory.
+# Above this many unsent bytes, requests wait: a broker that does not read must not fill the memory.
 _WRITE_BUFFER_BYTES = 256 * 1024
 
 
 class FrameTransport(asyncio.BufferedProtocol):
-    """Hands each complete frame to ``on_frame``, and the end of the connection, once, to ``on_lost``.
+    """Calls ``on_frame`` with each complete frame, and ``on_lost`` once, when the connection has ended.
 
-    ``on_lost`` gets MalformedResponse for bytes that are no frames, what ``on_frame`` raised, the operating system's
-    error, or None where the peer closed in good order. A failure of ``on_frame`` ends the connection.
+    ``on_lost`` gets MalformedResponse for bytes that are no frames, the KafkaError that ``on_frame`` raised (which ends
+    the connection), the operating system's error, or None if the peer closed in good order or ``abort`` was called.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class FrameTransport(asyncio.BufferedProtocol):
     # Called by the connection
 
     def write(self, frame: bytes) -> None:
-        """Send a whole frame, in one go: no cancellation can leave half of one on the wire."""
+        """Send a whole frame in one call: no cancellation can leave half a frame on the wire."""
         assert self._transport is not None
         self._transport.write(frame)
 
@@ -78,7 +78,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         return self._can_write.is_set()
 
     async def writable(self) -> None:
-        """Return when the peer has read enough of what was sent, or the connection has ended."""
+        """Return when the peer has read enough of what was sent, or when the connection has ended."""
         await self._can_write.wait()
 
     async def wait_closed(self) -> None:
@@ -86,7 +86,7 @@ class FrameTransport(asyncio.BufferedProtocol):
         await self._closed.wait()
 
     def abort(self) -> None:
-        """Close at once, without waiting for the peer; on_lost is called before this returns."""
+        """Close at once, without waiting for the peer; ``on_lost`` is called before this returns."""
         self._end(None)
 
     def _end(self, error: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""What the user's code raises: errors, also by what ends tasks, coroutines and iterators without a word."""
+"""What the application's callbacks raise: errors, and exceptions that would silently end a task or an iterator."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import anyio
 
 from ..errors import UsageError
 
-#: All that the user's code may raise and that is an error of his. KeyboardInterrupt and SystemExit stay what they are.
+#: Everything that counts as an error when the application's code raises it. KeyboardInterrupt and SystemExit do not.
 USERS_ERRORS: Final = (Exception, asyncio.CancelledError, GeneratorExit)
 
 _MISTAKEN: Final = (StopIteration, StopAsyncIteration, GeneratorExit)
 
 
 def cancellation_is_ours() -> bool:
-    """Whether this very task is being cancelled, or a cancel scope that it is in.
+    """Whether the current task is being cancelled, or a cancel scope around it.
 
-    Else a CancelledError that the user's code has raised is one that it has awaited: an error like any other. So is
-    one of an executor that was shut down with ``cancel_futures=True``.
+    If not, a CancelledError comes from something that the application's code awaited: an error like any other. So is
+    the one of an executor that was shut down with ``cancel_futures=True``.
     """
     task = asyncio.current_task()
     return anyio.current_effective_deadline() == -math.inf or (task is not None and task.cancelling() > 0)
 
 
 def ends_us(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Whether an ``error`` out of an await of the user's code is meant for who awaits it, in ``task``: to be raised on.
+    """Whether ``error``, raised while ``task`` awaited the application's code, ends our own code: then raise it again.
 
-    A coroutine that is closed, or forgotten, gets its GeneratorExit while its task does not run.
+    A coroutine that is closed, or garbage-collected, gets its GeneratorExit while its task does not run.
     """
     if isinstance(error, GeneratorExit):
         try:
@@ -40,9 +40,9 @@ def ends_us(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
 
 
 def as_error(error: BaseException, code: str) -> Exception:
-    """Return ``error`` of the user's ``code``, or what to raise in its place where it would end something in silence.
+    """Return ``error``, or a UsageError in its place if raising it would silently end a task, coroutine or iterator.
 
-    StopAsyncIteration, for one, ends the ``async for`` of whoever it is raised to.
+    StopAsyncIteration, for instance, would end the application's ``async for``. ``code`` names what raised it.
     """
     if isinstance(error, asyncio.CancelledError):
         found = UsageError(f"{code} ended by a CancelledError that nobody had cancelled it with")

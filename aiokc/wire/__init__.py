@@ -1,4 +1,4 @@
-"""Kafka's protocol: bytes to messages and back. May import values and errors only."""
+"""Kafka's wire protocol: bytes to messages and back. Imports only errors and value types; no I/O, no clock."""
 
 from .compile_read import decode, decode_in_slices, decode_prefix
 from .compile_write import encode

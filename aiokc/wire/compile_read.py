@@ -1,11 +1,11 @@
-"""Compiling readers: the source of a function that reads one struct in one version, made from its fields.
+"""Decoding messages: generates and compiles, from a struct's fields, a function that reads it in one version.
 
-The compiled code reads runs of fixed-width fields with one ``struct`` call, and believes no length: it is compared with
-the bytes that are there before anything is sliced or allocated. A read behind the end is an IndexError or struct.error,
+The compiled code reads adjacent fixed-width fields with one ``struct`` call. It trusts no length: each is compared with
+the bytes that are left before anything is sliced or allocated. A read beyond the end raises IndexError or struct.error,
 which ``decode`` turns into MalformedResponse.
 
-A reader is ``read(buffer, at, end) -> (value, at)``. The sliced variant is a generator of the same result, that yields
-after every so many items of arrays, so that no event loop is held by a large message.
+A reader is ``read(buffer, at, end) -> (value, at)``. The sliced variant is a generator with the same result. It yields
+after each ``every`` items of arrays, so that a large message does not hold the event loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SlicedReader = Callable[[Any, int, int, list[int], int], Generator[None, None, t
 
 
 def decode(cls: type[M], buffer: Buffer, version: int) -> M:
-    """Return the message that ``buffer`` holds, all of it. Raises MalformedResponse."""
+    """Return the message that fills ``buffer`` to its last byte. Raises MalformedResponse."""
     view = _readable(cls, version, buffer)
     try:
         message, at = reader(cls, version, cls.is_flexible_in(version))(view, 0, len(view))
@@ -37,7 +37,10 @@ def decode(cls: type[M], buffer: Buffer, version: int) -> M:
 
 
 def decode_prefix(cls: type[M], buffer: Buffer, version: int) -> tuple[M, int]:
-    """Return the message at the start of ``buffer`` and where it ends: what follows is a newer version's."""
+    """Return the message at the start of ``buffer`` and where it ends. Raises MalformedResponse.
+
+    The bytes that follow belong to a newer version of the message.
+    """
     view = _readable(cls, version, buffer)
     try:
         message, at = reader(cls, version, cls.is_flexible_in(version))(view, 0, len(view))
@@ -58,7 +61,7 @@ def decode_in_slices(cls: type[M], buffer: Buffer, version: int, every: int = 25
 
 
 def _readable(cls: type[Message], version: int, buffer: Buffer) -> bytes | memoryview:
-    """Records stay views of the frame; without any, bytes are quicker to read than a view, and worth the copy."""
+    """Return a view if the message has records, which stay views of the frame; else bytes, which are read faster."""
     if not cls.min_version <= version <= cls.max_version:
         raise ValueError(f"{cls.__name__} has versions {cls.min_version} to {cls.max_version}, not {version}")
     return memoryview(buffer) if _has_records(cls) else bytes(buffer)
@@ -80,7 +83,7 @@ def _whole(cls: type[M], version: int, message: Any, at: int, end: int) -> M:
     return cast(M, message)
 
 
-# Arrays of fewer numbers than this are read by formats that are kept.
+# Arrays of fewer numbers than this are read with cached formats.
 _FEW: Final = 8
 
 _readers: Final[dict[tuple[type[Struct], int, bool], Reader]] = {}
@@ -106,7 +109,7 @@ def sliced_reader(cls: type[Struct], version: int, flexible: bool) -> SlicedRead
 
 
 def smallest_size(field_kind: Primitive | type[Struct], version: int, flexible: bool) -> int:
-    """Return the fewest bytes that an item can take: what bounds an array's count. At least 1."""
+    """Return the fewest bytes that an item of an array can take, at least 1. It bounds the array's count."""
     if isinstance(field_kind, Primitive):
         if field_kind.format is not None:
             return Format(">" + field_kind.format).size
@@ -125,7 +128,7 @@ def smallest_size(field_kind: Primitive | type[Struct], version: int, flexible: 
 
 
 def has_struct_arrays(cls: type[Struct], version: int) -> bool:
-    """Whether reading one ``cls`` may take long: it holds an array of structs."""
+    """Whether one ``cls`` holds an array of structs, so that reading it may take long."""
     return any(
         field.is_array and not isinstance(field.kind, Primitive)
         for field in fields_of(cls)
@@ -134,7 +137,7 @@ def has_struct_arrays(cls: type[Struct], version: int) -> bool:
 
 
 class _Source:
-    """The source of one reader, line by line, and the names that it uses."""
+    """Builds the source of one reader, line by line, with the names that it uses."""
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool, *, sliced: bool) -> None:
         self._cls, self._version, self._flexible, self._sliced = cls, version, flexible, sliced
@@ -168,7 +171,7 @@ class _Source:
             self._tags(tagged)
         self._add(1, "return o, at")
         if self._sliced:
-            self._add(1, "yield")  # never reached: it makes the function a generator
+            self._add(1, "yield")  # never reached; makes the function a generator
         source = "\n".join(self._lines)
         exec(compile(source, f"<{self._cls.__name__} v{self._version} reader>", "exec"), self._names)
         return self._names["read"]
@@ -185,7 +188,7 @@ class _Source:
         value = "[]" if field.has_mutable_default else self._name(field.default, "default")
         self._add(depth, f"o.{field.name} = {value}")
 
-    # Runs of fixed width
+    # Adjacent fields of fixed width
 
     def _fields(self, fields: list[Field]) -> None:
         run: list[Field] = []
@@ -221,7 +224,7 @@ class _Source:
             self._struct(depth, field.kind, target, nullable, end)
 
     def _length(self, depth: int, what: str, width: str, nullable: bool, target: str, end: str) -> int:
-        """Read a length or count into ``n``, and deal with null; return the depth of what handles the rest."""
+        """Add code that reads a length or count into ``n`` and handles null; return the depth of the code to follow."""
         if self._flexible:
             self._add(depth, "n = buffer[at] - 1; at += 1")
             self._add(depth, "if n > 126: n, at = length(buffer, at - 1)")
@@ -292,7 +295,7 @@ class _Source:
             self._add(depth + 2, "yield")
 
     def _numbers(self, depth: int, form: str, target: str, nullable: bool, end: str) -> None:
-        """Few numbers (a partition's replicas) come by thousands: they take the short way."""
+        """Add code for an array of numbers. Short ones (replicas) come by thousands and get a fast path."""
         few, width = self._name(_few(form), "few"), Format(">" + form).size
         if self._flexible:
             self._add(depth, "n = buffer[at] - 1; at += 1")
@@ -312,7 +315,7 @@ class _Source:
     # Tagged fields (KIP-482)
 
     def _tags(self, tagged: list[Field]) -> None:
-        """Read the tagged section; what a newer broker put there, and this version does not know, is passed over."""
+        """Add code that reads the tagged fields. Tags of a newer broker, unknown to this version, are skipped."""
         if not tagged:
             self._add(1, "at = pass_over(buffer, at, end) if buffer[at] else at + 1")
             return
@@ -342,7 +345,7 @@ def _long_length(buffer: Any, at: int) -> tuple[int, int]:
 
 
 def _pass_over(buffer: Any, at: int, end: int) -> int:
-    """Return where the tagged section at ``at`` ends, of a struct that knows no tags."""
+    """Return where the tagged fields at ``at`` end, for a struct without tags of its own."""
     count, at = read_uvarint(buffer, at)
     for _ in range(count):
         _, at = read_uvarint(buffer, at)
@@ -356,7 +359,7 @@ def _pass_over(buffer: Any, at: int, end: int) -> int:
 def _numbers(
     buffer: Any, at: int, end: int, count: int, form: str, flexible: bool, nullable: bool
 ) -> tuple[list[Any] | None, int]:
-    """Read an array of numbers, of which ``count``, before ``at``, is what there is of the length up to here."""
+    """Read an array of numbers. ``count`` is what the caller has read of its length, which ends at ``at`` so far."""
     if flexible and count > 126:
         count, at = _long_length(buffer, at - 1)
     if count == -1 and nullable:
@@ -369,5 +372,5 @@ def _numbers(
 
 @cache
 def _few(form: str) -> list[Callable[[Any, int], tuple[Any, ...]]]:
-    """Return what reads arrays of 0, 1, 2 ... numbers."""
+    """Return the functions that read arrays of 0, 1, 2 ... numbers."""
     return [Format(f">{count}{form}").unpack_from for count in range(_FEW)]

@@ -1,6 +1,6 @@
-"""Compiling writers: the source of a function that writes one struct in one version, made from its fields.
+"""Encoding messages: generates and compiles, from a struct's fields, a function that writes it in one version.
 
-A writer is ``write(o, out)``: it appends to a bytearray.
+A writer is ``write(o, out)``. It appends to the bytearray ``out``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Writer = Callable[[Any, bytearray], None]
 def encode(message: Message, version: int) -> bytes:
     """Return the bytes of ``message`` in ``version``.
 
-    Raises ValueError where the message can't be said in that version: a field that it lacks is set, or one that it
-    does not allow to be null is None, or a number does not fit.
+    Raises ValueError if that version can't express the message: a field that the version lacks is set, a field that
+    may not be null there is None, or a number does not fit.
     """
     out = bytearray()
     write_message(message, version, out)
@@ -59,7 +59,7 @@ def _null(name: str) -> NoReturn:
 
 
 class _Source:
-    """The source of one writer, line by line, and the names that it uses."""
+    """Builds the source of one writer, line by line, with the names that it uses."""
 
     def __init__(self, cls: type[Struct], version: int, flexible: bool) -> None:
         self._cls, self._version, self._flexible = cls, version, flexible
@@ -126,7 +126,7 @@ class _Source:
             self._struct(depth, field.kind, value, where, nullable, out)
 
     def _null(self, depth: int, value: str, where: str, nullable: bool, width: str, out: str) -> int:
-        """Write null or refuse it; return the depth of what writes a value."""
+        """Add code that writes null or refuses it; return the depth of the code that writes a value."""
         self._add(depth, f"if {value} is None:")
         if not nullable:
             self._add(depth + 1, f"null({where!r})")
@@ -179,10 +179,10 @@ class _Source:
             self._add(depth + 1, f"{write}(item, {out})")
 
     def _tags(self, tagged: list[Field]) -> None:
-        """Write the tagged section: the fields that do not hold their default, in the order of their tags.
+        """Add code that writes the tagged fields that do not hold their default, in the order of their tags.
 
-        A field that was not set holds the very object that is its default: a look tells, where to compare two of
-        thousands of structs takes as long as to write the rest of them.
+        A field that was not set holds the default object itself, so ``is`` finds it. Comparing two such fields with
+        ``==``, in each of thousands of structs, takes as long as writing the rest of them.
         """
         if not tagged:
             self._add(1, "out.append(0)")

@@ -1,4 +1,4 @@
-"""Frames: four bytes of length, a header, a body. Both directions, for the client and for a broker in tests."""
+"""Frames (length, header, body): assembled from received bytes, encoded, decoded, for clients and brokers in tests."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _CORRELATION_ID: Final = Format(">i")
 _API_VERSIONS: Final = 18
 _CONTROLLED_SHUTDOWN: Final = 7
 
-# Frames up to this size share one buffer with their neighbours and are copied out of it.
+# Frames up to this size are received into one shared buffer and copied out of it.
 _SHARED_BYTES: Final = 64 << 10
-# What is allocated for a frame ahead of its bytes, and received at once: a peer has to send what it claims before it
-# costs memory, and no step takes longer than some 0.1 ms.
+# At most so much memory is allocated ahead of a long frame's bytes, and so much received at once. A peer must send the
+# bytes that it announces before they cost memory, and no step takes longer than some 0.1 ms.
 _UNSEEN_BYTES: Final = 1 << 20
 _ROOM: Final = memoryview(bytes(_UNSEEN_BYTES))
 
 
 class FrameAssembler:
-    """Puts frames together from whatever pieces arrive.
+    """Assembles frames from the pieces that arrive.
 
-    Read into ``writable()``, then say how much with ``filled(n)``: it yields the complete frames, without their
-    length. A long frame is received straight into a buffer of its own, one of ``buffers`` where one is spare. After
-    MalformedResponse there is no way to know where the next frame starts; the assembler must not be used any more.
+    Receive into ``writable()``, then call ``filled(n)`` with the number of bytes: it yields the complete frames,
+    without their length. A long frame is received straight into a buffer of its own, a spare one of ``buffers`` if
+    possible. After MalformedResponse the start of the next frame is unknown: the assembler must not be used any more.
     """
 
     def __init__(self, max_frame_bytes: int, buffers: FrameBuffers | None = None) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._buffers = buffers or FrameBuffers()
         self._shared = bytearray(_SHARED_BYTES)
-        self._held = 0  # bytes at the start of the shared buffer that are no complete frame yet
+        self._held = 0  # bytes of an incomplete frame at the start of the shared buffer
         self._own: bytearray | None = None  # the long frame that is being received
         self._own_length = 0
         self._own_held = 0
         self._has_answered = False
 
     def writable(self) -> memoryview:
-        """Return where the next bytes go; never empty."""
+        """Return the room for the next bytes; it is never empty."""
         if self._own is None:
             return memoryview(self._shared)[self._held :]
         if self._own_held == len(self._own):
@@ -69,13 +69,12 @@ class FrameAssembler:
     def _grow(self, buffer: bytearray) -> None:
         """Make room for more of the long frame, in place: realloc moves pages, not bytes.
 
-        The view given out before must be gone, as it is under asyncio and uvloop, which drop it before they ask for
-        the next one.
+        The view that ``writable`` returned before must be gone: asyncio and uvloop drop it before they ask for another.
         """
         buffer += _ROOM[: self._own_length - len(buffer)]
 
     def _from_shared(self, held: int) -> Iterator[memoryview]:
-        """Copy whole frames out, and begin a buffer of its own for one that does not fit in here."""
+        """Copy complete frames out; begin a buffer of its own for a frame that does not fit into the shared one."""
         start = 0
         view = memoryview(self._shared)
         while held - start >= _LENGTH.size:
@@ -125,7 +124,7 @@ def encode_request(request: Request[Any], *, version: int, correlation_id: int, 
     if client_id is None:
         out += _CLIENT_ID_LENGTH.pack(-1)
     else:
-        name = client_id.encode()  # never compact, in no version: a broker must be able to read it before the rest
+        name = client_id.encode()  # never a compact string: a broker must be able to read it in any version
         out += _CLIENT_ID_LENGTH.pack(len(name)) + name
     if request.is_flexible_in(version):
         out.append(0)
@@ -147,12 +146,12 @@ def read_response_header(frame: memoryview, request: type[Request[Any]], version
 
 
 def has_flexible_response_header(message: type[Message], version: int) -> bool:
-    """Whether the response's header carries tags. Never for ApiVersions: who asks does not know the version yet."""
+    """Whether the response's header has tagged fields. Never for ApiVersions: the client knows no version yet."""
     return message.is_flexible_in(version) and message.api_key != _API_VERSIONS
 
 
 def skip_tags(buffer: memoryview, at: int) -> int:
-    """Return where the tagged section at ``at`` ends. Raises MalformedResponse, IndexError."""
+    """Return where the tagged fields at ``at`` end. Raises MalformedResponse, IndexError."""
     count, at = read_uvarint(buffer, at)
     for _ in range(count):
         _, at = read_uvarint(buffer, at)
@@ -167,7 +166,7 @@ def skip_tags(buffer: memoryview, at: int) -> int:
 
 
 class RequestHeader(NamedTuple):
-    """What stands before the body of a request. ``body`` is what follows."""
+    """The header of a request, and the ``body`` that follows it."""
 
     api_key: int
     api_version: int

@@ -1,4 +1,4 @@
-"""Codecs compiled before they are wanted."""
+"""Compiling readers and writers of messages at import time, before the first use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .schema import Message, Request
 
 
 def prepare(*messages: type[Message], version: int | None = None) -> None:
-    """Compile what writes these messages, and reads them or their answers, in ``version`` (the newest).
+    """Compile the writers of these messages, and the readers of them or their responses, in ``version`` (the newest).
 
-    It takes a millisecond or two each, for which the first use would hold the event loop: modules do it when they are
-    imported, for what every consumer sends when it starts.
+    Each takes a millisecond or two, for which its first use would hold the event loop. So modules call this when they
+    are imported, for the messages that every consumer sends at its start.
     """
     for message in messages:
         wanted = message.max_version if version is None else version

@@ -1,4 +1,4 @@
-"""The wire types of Kafka's protocol: what an annotation of a message field may be, and how varints are read."""
+"""The wire types of Kafka's protocol: the annotations of message fields, and reading of varints and UUIDs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import MalformedResponse
 class Primitive:
     """A wire type by its name in Kafka's JSON definitions.
 
-    ``format`` is its struct code where its width is fixed; ``zero`` what a field of it holds in a version without it.
+    ``format`` is its struct code if its width is fixed. ``zero`` is the value of a field in a version without it.
     """
 
     name: str
@@ -63,9 +63,9 @@ def read_uvarint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def read_uuid(raw: bytes) -> UUID:
-    """Return 16 bytes as a UUID: a fifth of the time of ``UUID(bytes=raw)``, and every topic has one.
+    """Return 16 bytes as a UUID, in a fifth of the time of ``UUID(bytes=raw)``.
 
-    Every answer names it again. The same object is compared at once.
+    Every topic has one, and every response repeats it. The cache returns the same object, which compares at once.
     """
     if raw == _NO_UUID_BYTES:
         return NO_UUID

@@ -1,4 +1,4 @@
-"""Messages as classes: one for all versions, its fields declared in the notation of Kafka's own JSON definitions.
+"""Declaring messages: one class for all versions, its fields in the notation of Kafka's own JSON definitions.
 
     class HeartbeatRequest(Request[HeartbeatResponse], key=12, versions="0-4", flexible="4+"):
         group_id: String
@@ -6,9 +6,9 @@
         member_id: String
         group_instance_id: String | None = field("3+", default=None)
 
-The annotation is the wire type; ``field`` says in which versions a field exists (all, unless said), in which it may be
-null (all of those, if the annotation allows None), and whether it is tagged. Reading and writing code is compiled for
-each class and version when it is first needed: see ``compile_read`` and ``compile_write``.
+The annotation is the wire type. ``field`` says in which versions a field exists (default: all), in which it may be null
+(default: all of those, if the annotation allows None), and whether it is tagged. The code that reads and writes a class
+in one version is compiled when it is first needed: see ``compile_read`` and ``compile_write``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def parse_versions(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """What ``field`` was told."""
+    """The arguments of ``field``."""
 
     versions: tuple[int, int] = ALWAYS
     default: Any = _REQUIRED
@@ -58,7 +58,7 @@ def field(
 ) -> Any:
     """Declare a field. ``tagged`` defaults to ``versions`` where ``tag`` is given; ``default=()`` is the empty list.
 
-    A field that holds anything but its default can't be sent in a version without it, unless it is ``ignorable``.
+    A field with another value than its default can't be sent in a version without it, unless it is ``ignorable``.
     """
     return FieldSpec(
         parse_versions(versions),
@@ -72,7 +72,7 @@ def field(
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field, its annotation resolved. ``kind`` is what it holds, or what the items of it are where it is an array."""
+    """A field with its annotation resolved. ``kind`` is the type of its value, or of its items if it is an array."""
 
     name: str
     kind: Primitive | type[Struct]
@@ -119,14 +119,14 @@ class StructType(type):
 
 
 def _constructor(specs: dict[str, FieldSpec]) -> Any:
-    """Compile ``__init__``: keywords only, an empty list of its own for each field whose default is one."""
+    """Compile ``__init__``, with keyword arguments only."""
     parameters, lines, names = [], [], {}
     for name, spec in specs.items():
         if spec.default is _REQUIRED:
             parameters.append(name)
             lines.append(f"self.{name} = {name}")
         elif spec.default == ():
-            # an empty list of its own for each message; None stays None: it may mean "all topics"
+            # A new empty list for each message. None stays None: it may mean "all topics".
             parameters.append(f"{name}=()")
             lines.append(f"self.{name} = [] if {name} == () else {name}")
         else:
@@ -139,7 +139,7 @@ def _constructor(specs: dict[str, FieldSpec]) -> Any:
 
 
 class Struct(metaclass=StructType):
-    """A message, or a part of one. Treat it as a value: nothing changes one after it was made."""
+    """A message, or a part of one. Treat it as a value: never change it after it was made."""
 
     _specs: ClassVar[dict[str, FieldSpec]]
 
@@ -156,12 +156,12 @@ class Struct(metaclass=StructType):
 
 
 def _shown(value: object) -> str:
-    """The repr of a field's content; of bytes only the length, for they may be a password, or megabytes."""
+    """Return the repr of a field's value; only the length of bytes, which may be a password, or megabytes."""
     return f"<{len(value)} bytes>" if isinstance(value, (bytes, bytearray, memoryview)) else repr(value)
 
 
 class Message(Struct):
-    """A struct that travels by itself: ``valid`` versions, ``flexible`` ones among them (KIP-482)."""
+    """The body of a request or a response: its API key, its versions, and the first flexible one (KIP-482)."""
 
     api_key: ClassVar[int]
     min_version: ClassVar[int]
@@ -182,14 +182,14 @@ class Message(Struct):
 
 
 class Response(Message):
-    """What a broker answers."""
+    """What a broker sends back."""
 
 
 R = TypeVar("R", bound=Response)
 
 
 class Request(Message, Generic[R]):
-    """What a client asks. ``response`` is the class of the answer."""
+    """What a client sends. ``response`` is the class of its response."""
 
     response: ClassVar[type[Response]]
 
@@ -199,7 +199,7 @@ class Request(Message, Generic[R]):
 
 
 def fields_of(cls: type[Struct]) -> list[Field]:
-    """Return the fields of a struct in the order of the wire."""
+    """Return the fields of a struct in the order in which they are sent."""
     known = _fields.get(cls)
     if known is None:
         names = vars(sys.modules[cls.__module__])
@@ -213,9 +213,9 @@ _fields: Final[dict[type[Struct], list[Field]]] = {}
 
 
 def _resolved(name: str, annotation: str, names: Mapping[str, Any], spec: FieldSpec) -> Field:
-    """Read ``annotation``, as it stands in the source: a wire type or a struct, "list[...]" of it, either "| None".
+    """Resolve ``annotation``, the text in the source: a wire type or a struct, "list[...]" of it, either with "| None".
 
-    ``typing.get_type_hints`` knows far more notations, and takes a hundred times as long.
+    ``typing.get_type_hints`` understands far more notations, and takes a hundred times as long.
     """
     item = annotation.removesuffix(" | None")
     is_array = item.startswith("list[")

@@ -1,8 +1,8 @@
-"""The clients under measurement. The module of each has ``consume(job, stopwatch)``, a function or coroutine.
+"""The clients that are measured. The module of each has ``consume(job, stopwatch)``, a function or coroutine.
 
-It connects, and learns what it must to send its first Fetch; starts the stopwatch; assigns all partitions of the topic
-from offset 0, without a group; takes ``job.max_records`` records at a time until it has ``job.records``, touching
-each; stops the stopwatch; closes; returns the Tally.
+It connects, and gets the metadata that its first Fetch needs. It starts the stopwatch, assigns all partitions of the
+topic from offset 0, without a group, takes ``job.max_records`` records at a time until it has ``job.records``, touches
+each, and stops the stopwatch. Then it closes the client and returns the Tally.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from ..cases import SPECIAL, Case
 class Client:
     """One row of each case. ``loop`` is "asyncio", "uvloop", or None for a client that blocks its thread.
 
-    ``distribution`` is what its version is looked up by; ``crc`` says whether it verifies the batches' checksums.
-    ``cases`` are those that it is measured in, None: all that name no clients of their own (``cases.SPECIAL``).
-    ``environment`` is set for its process.
+    ``distribution`` is the package that has its version; ``crc`` says whether it verifies the batches' checksums.
+    ``cases`` are those that it is measured in; None: all but ``cases.SPECIAL``. ``environment`` is set for its process.
     """
 
     name: str
@@ -32,7 +31,7 @@ class Client:
     environment: tuple[tuple[str, str], ...] = ()
 
     def reads(self, case: Case) -> bool:
-        """Whether it is measured in this case."""
+        """Whether the client is measured in this case."""
         return case.name in self.cases if self.cases is not None else case.name not in SPECIAL
 
 

@@ -1,4 +1,4 @@
-"""aiokafka as it is measured: the options that all clients have, and all partitions from their beginning."""
+"""How aiokafka is configured for the measurements: the same options as all clients, all partitions from offset 0."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..job import FETCH_SETTINGS, Job
 
 
 def consumer(job: Job) -> AIOKafkaConsumer:
-    """A consumer in no group, to be entered; nothing is assigned yet."""
+    """Return a consumer without a group, for ``async with``; no partition is assigned yet."""
     return AIOKafkaConsumer(
         bootstrap_servers=job.bootstrap,
         enable_auto_commit=False,
@@ -17,7 +17,7 @@ def consumer(job: Job) -> AIOKafkaConsumer:
 
 
 def assign_all(reader: AIOKafkaConsumer, job: Job) -> None:
-    """All partitions of the topic, from offset 0."""
+    """Assign all partitions of the topic, from offset 0."""
     partitions = [TopicPartition(job.topic, number) for number in range(job.partitions)]
     reader.assign(partitions)
     for partition in partitions:

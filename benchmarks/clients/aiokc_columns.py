@@ -1,4 +1,4 @@
-"""aiokc: Client.read_columns(), whose batches pyarrow adds up."""
+"""aiokc: Client.read_columns(); pyarrow sums up its batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .aiokc_options import client
 
 async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
     records = data_bytes = offset_sum = 0
-    # The first sum makes pyarrow's functions ready, in 8 ms, in which the loop stands still.
+    # The first sum initialises pyarrow's functions, which holds the loop for 8 ms.
     pyarrow.compute.sum(pyarrow.compute.binary_length(pyarrow.array([b""])))
     counts = [len(range(number, job.records, job.partitions)) for number in range(job.partitions)]
     async with client(job) as reader:

@@ -1,4 +1,4 @@
-"""aiokc as it is measured: the options that all clients have, and all partitions from their beginning."""
+"""How aiokc is configured for the measurements: the same options as all clients, all partitions from offset 0."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..job import FETCH_SETTINGS, Job
 
 
 def consumer(job: Job) -> Consumer[bytes, bytes]:
-    """A consumer in no group, to be entered; nothing is assigned yet."""
+    """Return a consumer without a group, for ``async with``; no partition is assigned yet."""
     return Consumer(
         bootstrap_servers=job.bootstrap,
         enable_auto_commit=False,
@@ -17,7 +17,7 @@ def consumer(job: Job) -> Consumer[bytes, bytes]:
 
 
 def assign_all(reader: Consumer[bytes, bytes], job: Job) -> None:
-    """All partitions of the topic, from offset 0."""
+    """Assign all partitions of the topic, from offset 0."""
     partitions = [TopicPartition(job.topic, number) for number in range(job.partitions)]
     reader.assign(partitions)
     for partition in partitions:
@@ -25,7 +25,7 @@ def assign_all(reader: Consumer[bytes, bytes], job: Job) -> None:
 
 
 def client(job: Job) -> Client:
-    """A client that reads ranges, to be entered."""
+    """Return a client that reads ranges, for ``async with``."""
     return Client(
         bootstrap_servers=job.bootstrap,
         **FETCH_SETTINGS,

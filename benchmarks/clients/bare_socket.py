@@ -1,4 +1,4 @@
-"""No client: a blocking socket that fetches the same bytes, looks at the headers of the batches, and drops all."""
+"""No client: a blocking socket that fetches the same bytes, reads only the headers of the batches, and drops all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..job import FETCH_MAX_BYTES, FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, MAX_PARTI
 from ..stopwatch import Stopwatch
 from ..tally import Tally
 
-_VERSION: Final = 11  # names topics, and needs no session
+_VERSION: Final = 11  # has topic names, and needs no session
 _LENGTH: Final = struct.Struct(">i")
 _BATCH: Final = struct.Struct(">qi")  # base offset and length
 _AFTER_LENGTH: Final = 12
@@ -41,7 +41,7 @@ def consume(job: Job, stopwatch: Stopwatch) -> Tally:
                     offsets[data.partition_index] = next_offset
                     records += count
         stopwatch.stop()
-    # It looks at no record: what the offsets say is all that it knows.
+    # It reads no record, so it only knows what the offsets say.
     offset_sum = sum(end * (end - 1) // 2 for end in offsets.values())
     return Tally(records, 0, offset_sum, data_bytes_error=1 << 62)
 
@@ -79,7 +79,7 @@ def _fill(connection: socket.socket, view: memoryview) -> None:
 
 
 def _batches(records: memoryview) -> Iterator[tuple[int, int]]:
-    """The offset behind each complete batch, and how many records it has."""
+    """Yield for each complete batch the offset after it, and how many records it has."""
     start = 0
     while start + _HEADER_SIZE <= len(records):
         base_offset, length = _BATCH.unpack_from(records, start)

@@ -18,7 +18,7 @@ async def consume(job: Job, stopwatch: Stopwatch) -> Tally:
         stopwatch.start()
         await consumer.assign([TopicPartition(job.topic, number, 0) for number in range(job.partitions)])
         while tally.records < job.records:
-            # It waits until it has as many as it was asked for: more than there are would cost a timeout at the end.
+            # consume() waits for as many records as asked for: asking for more than are left costs a timeout.
             wanted = min(job.max_records, job.records - tally.records)
             tally.add_messages(await consumer.consume(wanted, timeout=1.0))
         stopwatch.stop()

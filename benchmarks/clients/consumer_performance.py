@@ -1,7 +1,7 @@
-"""Apache Kafka's own consumer, by its own ConsumerPerformance.
+"""Apache Kafka's own consumer, measured by its own tool ConsumerPerformance.
 
-It has no assignment, so it joins a group; its column fetch.time.ms is without the join and without the start of the
-JVM. Processor time and memory are those of the whole JVM, start and just-in-time compilation included.
+The tool can't assign partitions, so it joins a group. Its column fetch.time.ms includes neither the join nor the start
+of the JVM. Processor time and memory are those of the whole JVM, with its start and just-in-time compilation.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def consume(job: Job, stopwatch: Stopwatch) -> Tally:
 
 
 def parse(output: str) -> Report:
-    """Read the line of figures under the line of column names; raises ValueError where there is none."""
+    """Read the line of figures under the line of column names; raise ValueError if there is none."""
     lines = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
     for names, figures in pairwise(lines):
         if "fetch.time.ms" in names and len(figures) == len(names):

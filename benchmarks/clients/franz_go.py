@@ -1,4 +1,4 @@
-"""franz-go: a program in Go beside this one (benchmarks/go), where there is a Go toolchain."""
+"""franz-go: runs a program in Go (benchmarks/go), if there is a Go toolchain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BUILD_SECONDS: Final = 300
 
 
 def prepare() -> str | None:
-    """Build the program; return why there is none. Its packages come through Go's module proxy, once."""
+    """Build the program; return why this is impossible. Its packages come through Go's module proxy, once."""
     go = find_go()
     if go is None:
         return "no Go toolchain is here (https://go.dev/dl)"

@@ -1,4 +1,4 @@
-"""librdkafka's settings, for both of confluent-kafka's consumers."""
+"""The settings of librdkafka, for both consumers of confluent-kafka."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ..job import (
 
 
 def settings(job: Job) -> dict[str, str | int | bool]:
-    """The common fetch settings by their names in librdkafka; a group.id is demanded, no group is joined.
+    """Return the common fetch settings by their names in librdkafka. It demands a group.id, but joins no group.
 
-    fetch.queue.backoff.ms: with its default of 1000 a partition with 100,000 records in the queue is not fetched again
-    for a second, and a quick reader of small records waits most of the time. Its users lower it, so it is lowered here.
+    fetch.queue.backoff.ms: with its default of 1000, librdkafka does not fetch a partition with 100,000 records in the
+    queue again for a second, and a fast reader of small records waits most of the time. Applications lower this
+    setting, so it is lowered here too.
     """
     return {
         "bootstrap.servers": job.bootstrap,

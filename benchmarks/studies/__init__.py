@@ -1,6 +1,6 @@
-"""What the table of throughputs does not say: latency, memory, many partitions. Each study is a table of its own.
+"""Studies beside the table of throughput: latency, stalls, memory, many partitions. Each has a table of its own.
 
-A module has TITLE, and ``run(bootstrap, rounds)``, which returns the rows, each a dict of what stands in the columns.
+A module has TITLE, and ``run(bootstrap, rounds)``, which returns the rows, each a dict of its cells by column.
 Every measurement is a process of its own: ``measured`` runs the module with a job as JSON.
 """
 
@@ -25,7 +25,7 @@ _SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What a study found."""
+    """The results of a study."""
 
     name: str
     title: str
@@ -33,11 +33,11 @@ class Study:
 
 
 class StudyFailed(Exception):
-    """A process of a study failed; str() is the last line of what it said."""
+    """A process of a study failed; str() is the last line of its output."""
 
 
 def run(name: str, bootstrap: str, rounds: int) -> Study:
-    """Run one study. What fails in it is said in its row."""
+    """Run one study. A measurement that fails has the reason in its row."""
     module = importlib.import_module(f".{name}", __package__)
     return Study(name, module.TITLE, module.run(bootstrap, rounds))
 
@@ -68,7 +68,7 @@ def measured(name: str, **job: Any) -> dict[str, float]:
 
 
 def render(study: Study) -> str:
-    """The study as Markdown."""
+    """Return the study as Markdown."""
     names = list(study.rows[0])
     lines = [study.title, "", f"| {' | '.join(names)} |", f"| {' | '.join('-' for _ in names)} |"]
     lines += [f"| {' | '.join(row.get(name, '-') for name in names)} |" for row in study.rows]

@@ -1,4 +1,4 @@
-"""From produce() to the hands of the program: 1,000 records a second, one partition, the clock of one machine."""
+"""Latency from produce() to the application: 1,000 records a second, one partition, the clock of one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory with a user who is slow: 1,000 partitions hold four times what may be buffered."""
+"""Memory when the application reads slowly: 1,000 partitions hold four times what may be buffered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of many partitions: the same records, spread over 1 to 10,000 of them, and what it costs to idle."""
+"""The cost of many partitions: the same records, spread over 1 to 10,000 of them, and the cost of an idle consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stalls of the event loop while a program reads what its client has fetched ahead: eight partitions of 6 MB."""
+"""Stalls of the event loop while an application reads records fetched ahead: eight partitions of 6 MB."""
 
 from __future__ import annotations
 

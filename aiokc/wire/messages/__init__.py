@@ -1,1 +1,1 @@
-"""The messages of the APIs that a consumer speaks: one class for all versions of each, fields named as upstream."""
+"""The messages of the APIs that a consumer uses: one class for all versions of each, fields named as in Kafka."""

@@ -1,4 +1,4 @@
-"""Which versions, which brokers, which leaders, which coordinator."""
+"""ApiVersions, Metadata and FindCoordinator: the versions, brokers, leaders and coordinators of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the classic group protocol carries inside its bytes: a member's subscription, a member's assignment."""
+"""ConsumerProtocolSubscription and -Assignment: the bytes inside JoinGroup and SyncGroup (classic protocol)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch: record batches from the leaders, or from a closer replica."""
+"""Fetch: record batches from the partition's leader, or from a closer replica."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group membership: the classic protocol, and the heartbeat of KIP-848."""
+"""Group membership: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, and ConsumerGroupHeartbeat (KIP-848)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authentication."""
+"""SaslHandshake and SaslAuthenticate: authentication."""
 
 from __future__ import annotations
 
