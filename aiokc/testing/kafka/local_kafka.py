@@ -33,13 +33,13 @@ Advertise = Callable[[int, str, int], int]
 class LocalKafka:
     """A cluster of `nodes` brokers (ids from 1) on ports of 127.0.0.1 that the system chooses.
 
-    `version` is any release on Maven Central from 2.8 on, those before 3.3 with a ZooKeeper beside them.
+    `version` is any release on Maven Central from 2.8 on; releases before 3.3 run with a ZooKeeper.
 
     `config` is added to every broker's configuration ("{node}" in its values is the broker's id), `jvm` to its command
-    line; ``fast=False`` gives it the JVM of a benchmark. `listeners` are more listeners by name, with their security
-    protocol ({"SECURE": "SASL_SSL"}); `advertise` sends the clients of those elsewhere, to a proxy of the test.
-    `format_args` go to Kafka's StorageTool (``--add-scram ...``).
-    The data lie in a temporary folder and are removed by `stop`, unless `keep`.
+    line. ``fast=False`` gives each broker the JVM flags of a benchmark. `listeners` are additional listeners by name,
+    with their security protocol ({"SECURE": "SASL_SSL"}); `advertise` returns another port for them, that of a test's
+    proxy. `format_args` go to Kafka's StorageTool (``--add-scram ...``).
+    The data are in a temporary folder, which `stop` removes unless `keep`.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from .admin import describe
 from .jars import KAFKA_VERSION, java_command, run_tool
 from .process import START_SECONDS, STOP_SECONDS, JavaProcess, write_properties
 
-# In a test Kafka runs for seconds: compile little, collect garbage simply. In a benchmark it must not be the bottleneck.
+# In a test Kafka runs for seconds: compile little, collect garbage simply. In a benchmark it must not be a bottleneck.
 _FAST_JVM: Final = ("-Xms64m", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _THOROUGH_JVM: Final = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 _FORMAT_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -81,5 +81,5 @@ class Node(JavaProcess):
         self._free_at = time.monotonic() + self._outlived_by
 
     def terminate(self, *, timeout: float = STOP_SECONDS) -> None:
-        """Stop the broker cleanly: its leaderships move first. It is killed if it still runs after `timeout` seconds."""
+        """Stop the broker cleanly: its leaderships move first. It is killed if it runs longer than `timeout` seconds."""
         self._end(signal.SIGTERM, timeout)

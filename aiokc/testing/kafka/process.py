@@ -23,9 +23,9 @@ STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM)
 
-# The watchdog's stdin is a pipe that our process holds open. However our process ends, even by SIGKILL, the pipe closes;
-# then the watchdog kills the Java process and removes its data. (PR_SET_PDEATHSIG would fire when the *thread* that
-# started it ends.)
+# The watchdog's stdin is a pipe that our process holds open. However our process ends, even by SIGKILL, the pipe is
+# closed; then the watchdog kills the Java process and removes its data. (PR_SET_PDEATHSIG would fire when the *thread*
+# that started it ends.)
 _WATCHDOG: Final = 'read -r _; kill -KILL "-$1"; [ -z "$2" ] || rm -rf "$2"'
 
 
