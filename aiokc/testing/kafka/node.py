@@ -81,5 +81,5 @@ class Node(JavaProcess):
         self._free_at = time.monotonic() + self._outlived_by
 
     def terminate(self, *, timeout: float = STOP_SECONDS) -> None:
-        """Stop the broker cleanly: its leaderships move first. It is killed if it runs longer than `timeout` seconds."""
+        """Stop the broker cleanly: its leaderships move first. It is killed if it still runs after `timeout` s."""
         self._end(signal.SIGTERM, timeout)
