@@ -122,7 +122,7 @@ class Stage:
                 await self.changed.wait()
 
     def consumer(self, *topics: Any, **options: Any) -> Consumer[Any, Any]:
-        """Return a consumer with default options, except that it starts at the earliest offset and has no auto-commit."""
+        """Return a consumer with default options, except for auto_offset_reset (earliest) and auto-commit (off)."""
         return Consumer(*topics, **self._options(**options))
 
     def member(self, name: str, *topics: Any, group: str | None = "g", **options: Any) -> Member:

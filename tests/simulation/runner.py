@@ -1,4 +1,4 @@
-"""Runs many worlds on all cores, with a verdict for each seed. Their PYTHONHASHSEED is fixed: it is part of the seed."""
+"""Runs many worlds on all cores, with a verdict for each seed. PYTHONHASHSEED is fixed, as a part of the seed."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Writers:
         self._away.pop(topic).set()
 
     def logs(self, tp: TopicPartition) -> list[Log]:
-        """Return the logs of a partition's incarnations, as consumers may see them: deleted ones, then the current one."""
+        """Return the logs of a partition's incarnations, as consumers may see them, in order."""
         return [*self._left[tp], self._log(tp)]
 
     def _log(self, tp: TopicPartition) -> Log:
