@@ -1,4 +1,4 @@
-"""Row R11: an application's assignor delays the reassignment of a lost member's partitions, as Connect does (KIP-415).
+"""An application's assignor delays the reassignment of a lost member's partitions, as Connect does (KIP-415).
 
 Kafka's consumer protocol has no such delay: all of it is in delayed_assignor.py, which uses public names only.
 """
@@ -126,7 +126,7 @@ async def crew(stage: Stage, *names: str) -> AsyncIterator[Crew]:
 
 @scenario(topics={"t": 6})
 async def test_what_a_lost_member_read_waits_for_the_end_of_the_delay(stage: Stage) -> None:
-    """R11, KIP-415. Given a member that crashes, when its session is over, then no member gets its partitions until the
+    """KIP-415. Given a member that crashes, when its session is over, then no member gets its partitions until the
     delay is over, and the others go on reading their own; then all of them join again, once, and get the rest.
     """
     async with crew(stage, "c1", "c2", "c3") as group:
@@ -156,7 +156,7 @@ async def test_what_a_lost_member_read_waits_for_the_end_of_the_delay(stage: Sta
 
 @scenario(topics={"t": 6})
 async def test_a_lost_member_that_comes_back_in_time_has_its_old_partitions(stage: Stage) -> None:
-    """R11, KIP-415. Given a member that crashes and is started again before the delay is over, under its old name, then
+    """KIP-415. Given a member that crashes and is started again before the delay is over, under its old name, then
     it gets its old partitions, the others keep theirs, and at the end of the delay nothing happens.
     """
     async with crew(stage, "c1", "c2", "c3") as group:
@@ -179,7 +179,7 @@ async def test_a_lost_member_that_comes_back_in_time_has_its_old_partitions(stag
 
 @scenario(topics={"t": 6})
 async def test_a_member_with_another_name_has_what_was_lost_at_the_end_of_the_delay(stage: Stage) -> None:
-    """R11, KIP-415, to the letter: Connect's workers have no names. Given a member that crashes and comes back under
+    """KIP-415, to the letter: Connect's workers have no names. Given a member that crashes and comes back under
     another name before the delay is over, then that rebalance changes no assignment, and the delay goes on for the rest
     of its time; at its end all join again, and the member gets its old partitions.
     """
@@ -208,7 +208,7 @@ async def test_a_member_with_another_name_has_what_was_lost_at_the_end_of_the_de
 
 @scenario(topics={"t": 8})
 async def test_the_delay_outlives_the_leaders(stage: Stage) -> None:
-    """R11, KIP-415. Given a leader that crashes, and later its successor too, then the next leader knows the lost
+    """KIP-415. Given a leader that crashes, and later its successor too, then the next leader knows the lost
     partitions and the rest of the first delay: also where its rebalance had to wait until the session of the second one
     was over, because a member joined meanwhile.
     """
@@ -245,7 +245,7 @@ async def test_the_delay_outlives_the_leaders(stage: Stage) -> None:
 
 @scenario(topics={"t": 6})
 async def test_a_leader_that_has_just_come_hears_of_the_delay_from_the_others(stage: Stage) -> None:
-    """R11, KIP-415. Given a delay, a leader that crashes, and a newcomer that leads from its first generation on, then
+    """KIP-415. Given a delay, a leader that crashes, and a newcomer that leads from its first generation on, then
     it knows the lost partitions and the rest of the delay: it has no past, but the members' user data has both.
     """
     async with crew(stage, "c1", "c2", "c3") as group:

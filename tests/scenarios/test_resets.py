@@ -124,7 +124,7 @@ def test_a_topic_that_is_subscribed_to_later(policy: str) -> None:
 
 @scenario(topics={"t": 1})
 async def test_a_seek_while_the_reset_is_looked_up_wins(stage: Stage) -> None:
-    """Given a reset whose ListOffsets is in flight, when the application seeks, then reading continues where it seeks."""
+    """Given a reset whose ListOffsets is in flight, when the application seeks, then reading continues there."""
     written(stage)
     hold = Hold()
     stage.cluster.intercept(ApiKey.LIST_OFFSETS, hold, times=1)
