@@ -1,8 +1,8 @@
-"""What aiokc's own tests and benchmarks run against, for yours too.
+"""The public names for testing a consumer: an embedded Kafka cluster that injects faults on demand.
 
-``Cluster`` is a Kafka cluster in Python, in the test's own process, that breaks on demand: ``ApiKey``, ``ErrorCode``
-and ``aiokc.testing.faults`` say how; ``NewRecord`` is a record to put into it. ``aiokc.testing.kafka`` is a local
-Apache Kafka.
+``Cluster`` is a Kafka cluster in Python, in the test's own process. ``ApiKey`` and ``ErrorCode`` name the requests to
+intercept and the errors to answer; ``aiokc.testing.faults`` has all other faults of requests. ``NewRecord`` is a record
+to append. ``aiokc.testing.kafka`` runs a local Apache Kafka. aiokc's own tests and benchmarks run against both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ApiKey", "Cluster", "ErrorCode", "NewRecord"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "Cluster":  # imported when first wanted: who starts a real Kafka does not pay for this one
+    if name == "Cluster":  # imported at first use: a program that starts a real Kafka does not pay for this import
         from .cluster.embedded_cluster import Cluster
 
         return Cluster

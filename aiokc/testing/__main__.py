@@ -1,4 +1,4 @@
-"""The command line of aiokc.testing: a cluster until it is interrupted.
+"""The command line of aiokc.testing: run an embedded cluster until SIGINT or SIGTERM.
 
 python -m aiokc.testing --brokers 3 --topic events:6
 """
@@ -16,7 +16,7 @@ from .cluster.embedded_cluster import Cluster
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a cluster; print its bootstrap addresses to stdout when it is ready; end with SIGINT or SIGTERM."""
+    """Run a cluster. Print its bootstrap addresses to stdout when it is ready; end on SIGINT or SIGTERM."""
     options = _parser().parse_args(arguments)
     cluster = Cluster(
         options.brokers,

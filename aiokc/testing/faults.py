@@ -1,11 +1,11 @@
-"""Faults on demand: what to intercept, and what happens to it instead of the right answer.
+"""Faults of single requests: refuse, delay, drop, cut off, garble or hold what ``Cluster.intercept`` catches.
 
     cluster.intercept(FetchRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=3)
     cluster.intercept(ApiKey.OFFSET_COMMIT, lose_answer(), times=1, where=lambda exchange: exchange.broker == 2)
 
-A fault is an ErrorCode, one of the functions here, or a function of one's own: it gets the `Exchange`, may be async,
-and returns the response to send, or an ErrorCode to refuse with, or None: the request is then handled as ever, unless
-the function has settled the exchange by itself.
+A fault is an ErrorCode, the result of one of the functions here, or a function of the test. Such a function gets the
+`Exchange` and may be async. It returns the response to send, or an ErrorCode to refuse the request with, or None. With
+None the broker handles the request as usual, unless the function has already settled the exchange.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Where: TypeAlias = Callable[[Exchange], bool]
 
 
 def delay(seconds: float) -> Fault:
-    """The request is handled ``seconds`` later.
+    """The broker handles the request ``seconds`` later.
 
-    cluster.intercept(ApiKey.FETCH, delay(0.5))  # a broker that is busy
+    cluster.intercept(ApiKey.FETCH, delay(0.5))  # the broker is busy
     """
 
     async def fault(exchange: Exchange) -> None:
@@ -40,7 +40,7 @@ def delay(seconds: float) -> Fault:
 
 
 def throttle(milliseconds: int) -> Fault:
-    """The answer says that the client is throttled, and the broker does not listen to it for so long (KIP-219).
+    """The answer carries ``throttle_time_ms``, and the broker reads nothing from the client for that long (KIP-219).
 
     cluster.intercept(ApiKey.FETCH, throttle(2000), times=1)  # a quota is used up
     """
@@ -56,7 +56,7 @@ def throttle(milliseconds: int) -> Fault:
 
 
 def drop() -> Fault:
-    """The request is never handled and never answered; the connection stays open and silent.
+    """The broker never handles the request and never answers it; the connection stays open and silent.
 
     cluster.intercept(ApiKey.HEARTBEAT, drop(), times=1)  # a firewall forgot the connection
     """
@@ -64,9 +64,9 @@ def drop() -> Fault:
 
 
 def lose_answer() -> Fault:
-    """The request is handled, and the connection breaks before the answer has gone out.
+    """The broker handles the request, and the connection breaks before the answer is sent.
 
-    cluster.intercept(ApiKey.OFFSET_COMMIT, lose_answer(), times=1)  # committed, and nobody knows
+    cluster.intercept(ApiKey.OFFSET_COMMIT, lose_answer(), times=1)  # committed, and the client does not know it
     """
 
     async def fault(exchange: Exchange) -> None:
@@ -77,7 +77,7 @@ def lose_answer() -> Fault:
 
 
 def disconnect() -> Fault:
-    """The connection breaks, and the request was not handled.
+    """The connection breaks before the broker handles the request.
 
     cluster.intercept(ApiKey.METADATA, disconnect(), times=2)  # the first two attempts fail
     """
@@ -85,9 +85,9 @@ def disconnect() -> Fault:
 
 
 def half_frame() -> Fault:
-    """The request is handled, half of the answer arrives, and the connection closes.
+    """The broker handles the request, sends half of the answer, and closes the connection.
 
-    cluster.intercept(ApiKey.FETCH, half_frame(), times=1)  # a broker dies while it answers
+    cluster.intercept(ApiKey.FETCH, half_frame(), times=1)  # the broker dies while it answers
     """
 
     async def fault(exchange: Exchange) -> None:
@@ -101,9 +101,9 @@ def half_frame() -> Fault:
 
 
 def garble() -> Fault:
-    """The request is handled, and its answer has the right length and correlation id, and noise for a body.
+    """The broker handles the request; its answer has the right length and correlation id, and random bytes as body.
 
-    cluster.intercept(ApiKey.METADATA, garble(), times=1)  # my service logs it, and goes on
+    cluster.intercept(ApiKey.METADATA, garble(), times=1)  # my service logs it and goes on
     """
 
     async def fault(exchange: Exchange) -> None:
@@ -118,11 +118,11 @@ def garble() -> Fault:
 
 
 def stale_leader() -> Fault:
-    """The broker believes in the leaders of yesterday: for Metadata, the next replica of each partition, an epoch ago.
+    """The broker has outdated leaders: Metadata names another replica of each partition, and the epoch before.
 
-    Any other request is refused with NOT_LEADER_OR_FOLLOWER.
+    The broker refuses any other request with NOT_LEADER_OR_FOLLOWER.
 
-        cluster.intercept(ApiKey.METADATA, stale_leader(), times=3)  # an election that not all have heard of
+        cluster.intercept(ApiKey.METADATA, stale_leader(), times=3)  # the broker has not heard of an election yet
     """
 
     async def fault(exchange: Exchange) -> Verdict:
@@ -141,7 +141,7 @@ def stale_leader() -> Fault:
 
 
 class Hold:
-    """Requests wait until they are released; then they are handled. Any thread may release them.
+    """The requests wait until the test calls ``release``, from any thread; then the broker handles them.
 
     hold = Hold()
     cluster.intercept(OffsetCommitRequest, hold)
@@ -159,17 +159,17 @@ class Hold:
         await self._released.wait()
 
     async def arrived(self) -> None:
-        """Wait until a request is held."""
+        """Wait until the first request is held."""
         await self._arrived.wait()
 
     def release(self) -> None:
-        """Let go what waits, and what is still to come."""
+        """Let the broker handle the requests that wait, and all later ones at once."""
         self._released.set()
 
 
 @dataclass(eq=False)
 class Interception:
-    """What ``intercept`` set up. ``hits`` counts the requests that it caught."""
+    """One fault that ``intercept`` set up, and the requests that get it. ``hits`` counts the requests caught."""
 
     api_key: int
     fault: Fault
@@ -181,7 +181,7 @@ class Interception:
         self._wanted: dict[int, Flag] = {}  # by number of hits
 
     def cancel(self) -> None:
-        """Catch nothing any more."""
+        """Catch no more requests."""
         self.times = 0
 
     @property
@@ -189,13 +189,13 @@ class Interception:
         return self.times is not None and self.hits >= self.times
 
     async def caught(self, hits: int = 1) -> None:
-        """Wait until it has caught so many requests; in the loop of any thread."""
-        flag = self._wanted.setdefault(hits, Flag())  # before the look at hits, which another thread may raise
+        """Wait until ``hits`` requests have been caught. Any thread's event loop may wait."""
+        flag = self._wanted.setdefault(hits, Flag())  # made before hits is read: another thread may count it up
         if self.hits < hits:
             await flag.wait()
 
     def catches(self, exchange: Exchange) -> bool:
-        """Whether this request is to be caught; it is counted then."""
+        """Return whether this interception catches the request, and count it if so."""
         if self.exhausted or exchange.request.api_key != self.api_key:
             return False
         if self.where is not None and not self.where(exchange):
@@ -207,7 +207,7 @@ class Interception:
         return True
 
     async def apply(self, exchange: Exchange) -> None:
-        """Let the fault happen."""
+        """Carry out the fault."""
         verdict = self.fault if isinstance(self.fault, ErrorCode) else self.fault(exchange)
         if inspect.isawaitable(verdict):
             verdict = await verdict
@@ -219,5 +219,5 @@ class Interception:
 
 
 def api_key_of(api: int | type[Request[Any]]) -> int:
-    """Return the number of an API, given as such or as its request."""
+    """Return the API key for an API key or a request class."""
     return int(api) if isinstance(api, int) else api.api_key

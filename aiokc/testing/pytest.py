@@ -1,13 +1,13 @@
-"""Fixtures for pytest: a cluster for each test, or one for all of them.
+"""The pytest plugin: fixtures that start an embedded cluster for each test, or one for the whole session.
 
     async def test_my_handler(kafka_cluster):
         kafka_cluster.create_topic("events")
         kafka_cluster.append("events", b"a record")
         ... kafka_cluster.bootstrap ...
 
-The clusters run in threads of their own, so that the fixtures hold nothing of a test's loop across a yield, and work
-with pytest-asyncio, with anyio's plugin and without either. A test that wants the brokers in its own loop writes
-``async with Cluster() as cluster:``.
+The clusters run in threads of their own. The fixtures therefore keep no object of a test's loop across a yield, and
+they work with pytest-asyncio, with anyio's plugin and without either. A test that wants the brokers in its own loop
+writes ``async with Cluster() as cluster:``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def kafka_cluster_options() -> dict[str, Any]:
-    """What the clusters are made with: override it in a conftest.py. Three brokers, unless you do."""
+    """The keyword arguments of ``Cluster``: three brokers. Override this fixture in a conftest.py."""
     return {"brokers": 3}
 
 
 @pytest.fixture
 def kafka_cluster(kafka_cluster_options: dict[str, Any]) -> Iterator[Cluster]:
-    """A cluster of the test's own, started in a few milliseconds; its faults are nobody else's."""
+    """A cluster for this test alone, started in a few milliseconds; no other test sees its faults."""
     from . import Cluster
 
     with Cluster(**kafka_cluster_options).in_thread() as cluster:
@@ -38,7 +38,7 @@ def kafka_cluster(kafka_cluster_options: dict[str, Any]) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def shared_kafka_cluster(kafka_cluster_options: dict[str, Any]) -> Iterator[Cluster]:
-    """One cluster for all tests of the session: name your topics and groups differently, and inject no faults."""
+    """One cluster for all tests of the session: use topic and group names of your own, and inject no faults."""
     from . import Cluster
 
     with Cluster(**kafka_cluster_options).in_thread() as cluster:

@@ -1,4 +1,4 @@
-"""How a handler says no: one error code, and for people why."""
+"""The exceptions by which a broker's handler refuses a request: with an error code, or by closing the connection."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..error_codes import ErrorCode
 
 
 class Refusal(Exception):
-    """What was asked is answered with an error code."""
+    """The broker answers the request with an error code; ``why`` is the error message, for people."""
 
     def __init__(self, code: ErrorCode, why: str = "") -> None:
         super().__init__(f"{code.name}: {why}" if why else code.name)
@@ -15,4 +15,4 @@ class Refusal(Exception):
 
 
 class ClosesConnection(Exception):
-    """What was asked can't be answered: the broker closes the connection, as the only way to say no."""
+    """The request has no answer that could carry an error: the broker can only close the connection."""

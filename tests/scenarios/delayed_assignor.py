@@ -1,7 +1,8 @@
-"""An assignor of a user's own, on aiokc's public names: what a lost member read waits for its return (KIP-415).
+"""An application's assignor, on aiokc's public names: a lost member's partitions wait for its return (KIP-415).
 
-As in Kafka Connect the leader gives such partitions to nobody until a delay is over, so that a restart moves nothing.
-Its plan goes to every member as user data, and comes back with every JoinGroup: whoever leads next goes on from there.
+As in Kafka Connect the group leader assigns such partitions to no member until a delay is over, so that a restart moves
+no partitions. The leader sends its plan to every member as user data, and every JoinGroup returns it: the next leader
+continues from there.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ Owners: TypeAlias = dict[TopicPartition, str]
 
 
 class DelayedAssignor(Assignor):
-    """As even as possible; but nothing moves while somebody is away, for ``delay`` seconds at most.
+    """Assigns evenly; but while a member is away no partition moves, for ``delay`` seconds at most.
 
-    ``who`` is this member's name, the same one after a restart (its member id is not), and nobody else's. A member that
-    comes back under it has its partitions back at once; under another one when the delay is over, as in Connect. All
-    members subscribe to the same topics.
+    ``who`` is this member's name. It is unique, and the same after a restart (the member id is not). A member that
+    comes back under its name gets its partitions back at once; under another name, when the delay is over, as in
+    Connect. All members subscribe to the same topics.
 
-    ``rejoin`` is to be the consumer's ``enforce_rebalance`` before it starts; ``close()`` is for after its ``stop()``.
+    Set ``rejoin`` to the consumer's ``enforce_rebalance`` before ``start()``; call ``close()`` after ``stop()``.
     """
 
     name = "delayed"
@@ -31,16 +32,16 @@ class DelayedAssignor(Assignor):
 
     def __init__(self, who: str, delay: float) -> None:
         self.rejoin: Callable[[str], None] = lambda reason: None
-        self.until: float | None = None  # the end of the delay, by the loop's clock; None: nobody is away
+        self.until: float | None = None  # the end of the delay, by the loop's clock; None: no member is away
         self._who = who
         self._delay = delay
-        self._plan: list[Any] = []  # topic, partition, and who is to read it
+        self._plan: list[Any] = []  # topic, partition, and the name of the member that is to read it
         self._generation = -1
         self._timer: asyncio.TimerHandle | None = None
 
     def user_data(self, topics: frozenset[str], last: Claim) -> bytes | None:
-        # What is left, and not a time of day: no two members have the same clock.
-        self._clock = asyncio.get_running_loop().time  # for assign(), too: in a thread there is no loop
+        # The rest of the delay, and not a time of day: no two members have the same clock.
+        self._clock = asyncio.get_running_loop().time  # for assign(), too: it runs in a thread, without a loop
         left = None if self.until is None else max(0.0, self.until - self._clock())
         said = {"who": self._who, "plan": self._plan, "generation": self._generation, "left": left}
         return json.dumps(said).encode()
@@ -57,18 +58,18 @@ class DelayedAssignor(Assignor):
         owners = lost | _shared({tp: planned.get(tp) for tp in partitions if tp not in lost}, ids, level=not lost)
         plan = [(*tp, who) for tp, who in owners.items()]
         user_data = json.dumps({"plan": plan, "left": left if lost else None}).encode()
-        # What somebody else still reads he has to give up first: the round after this one hands it on.
+        # A partition that another member still reads must be revoked first: the next rebalance assigns it.
         generation = max(member.generation_id for member in group.members.values())
         held = {tp: id_ for id_, m in group.members.items() if m.generation_id == generation for tp in m.owned}
         readers = {tp: ids[who] for tp, who in owners.items() if who in ids and held.get(tp, ids[who]) == ids[who]}
         return {id_: Assignment(tuple(tp for tp in readers if readers[tp] == id_), user_data) for id_ in said}
 
     def _left(self, words: list[Any], generation: int) -> float:
-        """What is left of the delay after the loss of a member, which may be all of it."""
+        """Return what is left of the delay after the loss of a member, which may be all of it."""
         lefts = [word["left"] for word in words if word["left"] is not None]
         if self.until is not None and self._generation == generation:
-            lefts.append(self.until - self._clock())  # its word is as old as its JoinGroup, which may have had to wait
-        return min(lefts, default=self._delay)  # the first timer that ends is the end
+            lefts.append(self.until - self._clock())  # newer than its user data: its JoinGroup may have had to wait
+        return min(lefts, default=self._delay)  # the first timer to end ends the delay
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
         self.close()
@@ -86,7 +87,10 @@ class DelayedAssignor(Assignor):
 
 
 def _shared(planned: Mapping[TopicPartition, str | None], names: Collection[str], *, level: bool) -> Owners:
-    """Who is there keeps what he has, who has least gets the rest; ``level``: until all have the same, or nearly."""
+    """Let each member keep its partitions, and give the rest to those with the fewest.
+
+    With ``level`` partitions move until no member has more than one partition more than another.
+    """
     loads: dict[str, list[TopicPartition]] = {name: [] for name in sorted(names)}
     for tp in sorted(planned, key=lambda tp: planned[tp] not in loads):
         loads.get(planned[tp] or "", min(loads.values(), key=len)).append(tp)

@@ -1,4 +1,4 @@
-"""Where the scenarios play: consumers and a cluster in one loop whose time is virtual, and all events in order."""
+"""``Stage``: runs a scenario: consumers and a cluster in one loop with virtual time, and all events in order."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.virtual.loop import VirtualLoop
 
-#: Virtual seconds after which what was waited for is not going to happen any more: longer than any timeout of the
-#: client. An hour takes a fraction of a real second.
+#: Virtual seconds after which a wait fails: longer than any timeout of the client. An hour takes a fraction of a real
+#: second.
 NEVER = 3_600.0
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -26,9 +26,9 @@ Scenario: TypeAlias = "Callable[[Stage], Coroutine[Any, Any, None]]"
 
 
 def scenario(**cluster: Any) -> Callable[[Scenario], Callable[[], None]]:
-    """Make a test of a scenario: it plays on a stage of its own; the keywords are those of its Cluster.
+    """Make a test of a scenario, which gets a stage of its own; the keywords are those of its Cluster.
 
-    It fails, too, for whatever went wrong behind its back: in the cluster, in a callback of the loop.
+    The test also fails for errors that the scenario does not see: in the cluster, or in a callback of the loop.
     """
 
     def decorate(story: Scenario) -> Callable[[], None]:
@@ -43,7 +43,7 @@ def scenario(**cluster: Any) -> Callable[[Scenario], Callable[[], None]]:
 
 
 def play(story: Scenario, **cluster: Any) -> None:
-    """Let a scenario play once."""
+    """Run a scenario once."""
     loop = VirtualLoop(Random(1))
 
     async def happen() -> None:
@@ -68,9 +68,9 @@ class Event:
 
 
 class Stage:
-    """A cluster, the consumers that were made here, and all events in their order.
+    """A cluster, the consumers that this stage has made, and all events in order.
 
-    ``in_flight`` counts the Fetches that each broker has not answered, ``most_in_flight`` how many there ever were.
+    ``in_flight`` counts the Fetch requests that each broker has not answered, ``most_in_flight`` is its maximum.
     """
 
     def __init__(self, cluster: Cluster, loop: VirtualLoop) -> None:
@@ -104,29 +104,29 @@ class Stage:
         self.changed.notify()
 
     def of(self, who: str, *whats: str, since: int = 0) -> list[Any]:
-        """What somebody asked for or was told, in order; ``since`` is a length of ``events`` of then."""
+        """Return the contents of one client's or member's events, in order; ``since`` is an earlier ``len(events)``."""
         return [event.content for event in self.events[since:] if event.who == who and event.what in whats]
 
     def names(self, who: str, *whats: str, since: int = 0) -> list[str]:
-        """The same, by its names."""
+        """Return the names of the same events."""
         return [event.what for event in self.events[since:] if event.who == who and event.what in whats]
 
     def times(self, who: str, *whats: str, since: int = 0) -> list[float]:
-        """The same, by its times."""
+        """Return the times of the same events."""
         return [event.when for event in self.events[since:] if event.who == who and event.what in whats]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when ``condition`` holds; it is looked at with every event, and whenever a member read something."""
+        """Return when ``condition`` holds. It is checked after every event, and whenever a member has read records."""
         async with asyncio.timeout(NEVER):
             while not condition():
                 await self.changed.wait()
 
     def consumer(self, *topics: Any, **options: Any) -> Consumer[Any, Any]:
-        """A consumer with the default options, but one that begins at the beginning and commits when told to."""
+        """Return a consumer with default options, except for auto_offset_reset (earliest) and auto-commit (off)."""
         return Consumer(*topics, **self._options(**options))
 
     def member(self, name: str, *topics: Any, group: str | None = "g", **options: Any) -> Member:
-        """A member of a group whose client id is its name."""
+        """Return a member of a group whose client id is its name."""
         return Member(self, name, topics or ("t",), self._options(client_id=name, group_id=group, **options))
 
     def _options(self, **options: Any) -> dict[str, Any]:
@@ -135,9 +135,9 @@ class Stage:
 
 
 class Member(RebalanceListener):
-    """A consumer that notes what it is told. From ``reads()`` to ``rests()`` it reads all the time.
+    """A consumer that records its listener's callbacks. Between ``reads()`` and ``rests()`` it reads all the time.
 
-    ``read`` is what it got: (partition, offset), in order. ``errors`` is what getmany() raised meanwhile.
+    ``read`` has the partition and offset of each record that it got, in order. ``errors`` has what getmany() raised.
     """
 
     def __init__(self, stage: Stage, name: str, topics: tuple[Any, ...], options: Mapping[str, Any]) -> None:
@@ -162,7 +162,7 @@ class Member(RebalanceListener):
         await self.rests()
         await self.consumer.stop()
 
-    # What it is told
+    # Callbacks
 
     def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         self._gives_up("revoked", partitions)
@@ -189,7 +189,7 @@ class Member(RebalanceListener):
 
     @property
     def told(self) -> list[str]:
-        """What it was told, by its names."""
+        """The names of its callbacks, in order."""
         return self.stage.names(self.name, "assigned", "revoked", "lost")
 
     @property
@@ -200,16 +200,16 @@ class Member(RebalanceListener):
     def member_id(self) -> str:
         return self.consumer.health().member_id
 
-    # Its user
+    # What the scenario's application does
 
     def reads(self, until: int | None = None) -> Self:
-        """Ask for records, again and again; until it has so many, and then its last batch is in its hands."""
+        """Call getmany() again and again, or until it has ``until`` records; then it holds the last batch."""
         assert self._runtime is None or self._runtime.done()
         self._runtime = self.stage.loop.create_task(self._read(until))
         return self
 
     async def rests(self) -> None:
-        """Ask for no more."""
+        """Stop calling getmany()."""
         reading, self._runtime = self._runtime, None
         if reading is None:
             return
@@ -237,9 +237,9 @@ class Member(RebalanceListener):
             self.stage.note(self.name, "read", batch)
 
     async def has(self, count: int) -> None:
-        """Return when it owns so many partitions."""
+        """Return when it owns ``count`` partitions."""
         await self.stage.until(lambda: len(self.owned) == count)
 
     async def has_read(self, count: int) -> None:
-        """Return when it has got so many records."""
+        """Return when it has read ``count`` records."""
         await self.stage.until(lambda: len(self.read) >= count)

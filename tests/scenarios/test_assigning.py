@@ -1,4 +1,4 @@
-"""What the built-in assignors give to whom: exact results, the same as those of Java's of today."""
+"""The exact assignments of the built-in assignors: the same as those of Java's current ones."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_range_with_remainders_surplus_members_and_different_subscriptions() -> 
 
 
 def test_roundrobin() -> None:
-    """Given members that read the same or not, then roundrobin deals all partitions in turn, from topic to topic; who
-    does not read the topic loses its turn.
+    """Given members with the same or different subscriptions, then roundrobin deals all partitions in turn, from topic
+    to topic, and skips a member that is not subscribed to the topic.
     """
     all_read_all = assigned("roundrobin", ONE_TWO_THREE, c0="ABC", c1="ABC", c2="ABC")
     assert all_read_all == {"c0": "A0 C0", "c1": "B0 C1", "c2": "B1 C2"}
@@ -52,9 +52,9 @@ def test_roundrobin() -> None:
 
 
 def test_sticky_through_the_life_of_a_group_that_reads_alike() -> None:
-    """Given a fresh group, a member that leaves, or one that joins instead, then sticky moves only what it must. The
-    newcomer takes the last partitions of those above the least share (older Kafka: their first), and the
-    cooperative assignor holds those back for one round.
+    """Given a fresh group, a member that leaves, or one that joins instead, then sticky moves only the partitions that
+    it must. The newcomer gets the last partitions of the members above the least share (older Kafka: their first), and
+    the cooperative assignor holds those back for one rebalance.
     """
     fresh = {"c0": "A0 A3 B1", "c1": "A1 A4 B2", "c2": "A2 B0 B3"}
     assert assigned("sticky", FIVE_FOUR, c0="AB", c1="AB", c2="AB") == fresh
@@ -68,8 +68,9 @@ def test_sticky_through_the_life_of_a_group_that_reads_alike() -> None:
 
 
 def test_sticky_at_the_edges_of_a_group_that_reads_alike() -> None:
-    """Given an uneven division, one member that has everything, a double claim, or topics of two partitions, then
-    sticky gives these results; with T:4 the first of the two with more keeps it (older Kafka: the last).
+    """Given an uneven division, one member that owns everything, a partition that two members claim, or topics of two
+    partitions, then sticky gives these results; with T:4 the first of the two with more keeps it (older Kafka: the
+    last).
     """
     four = {"c0": "T: T0 T1", "c1": "T: T2 T3", "c2": "T"}
     assert assigned("sticky", {"T": 4}, **four) == {"c0": "T0 T1", "c1": "T2", "c2": "T3"}
@@ -88,7 +89,7 @@ def test_sticky_at_the_edges_of_a_group_that_reads_alike() -> None:
 
 def test_sticky_where_members_read_different_topics() -> None:
     """Given members that read different topics, then sticky balances what can be balanced, and keeps what is balanced.
-    Where two results are equally good, it is Java's code that decides, not the pictures in texts about it.
+    Where two results are equally good the result is that of Java's code, not that of the examples in its documentation.
     """
     fresh = assigned("sticky", ONE_TWO_THREE, c0="AB", c1="AB", c2="ABC")
     assert fresh == {"c0": "A0 B1", "c1": "B0", "c2": "C0 C1 C2"}

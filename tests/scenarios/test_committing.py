@@ -1,4 +1,4 @@
-"""Commits: their value, their order, and what a crash between two of them costs."""
+"""Commits: which offset they store, their order, and what a crash between two commits repeats or loses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEN = tuple(b"%d" % number for number in range(10))
 
 
 async def values_of_the_next(stage: Stage, count: int) -> list[bytes | None]:
-    """What a new member of the group reads first."""
+    """Return the values of the first records that a new member of the group reads."""
     async with stage.member("next", max_poll_records=count).reads() as member:
         await member.has_read(count)
         return member.values[:count]
@@ -24,8 +24,8 @@ async def values_of_the_next(stage: Stage, count: int) -> list[bytes | None]:
 
 @scenario(topics={"t": 1})
 async def test_a_commit_is_the_next_offset_to_read(stage: Stage) -> None:
-    """Given records 0 to 9 returned and processed, when commit() is called, then 10 is stored, and whoever comes next
-    reads nothing of them again.
+    """Given records 0 to 9 returned and processed, when commit() is called, then 10 is stored, and the next owner
+    reads none of them again.
     """
     stage.cluster.append("t", *TEN)
     async with stage.member("c1").reads(until=10) as c1:
@@ -39,8 +39,8 @@ async def test_a_commit_is_the_next_offset_to_read(stage: Stage) -> None:
 
 @scenario(topics={"t": 1})
 async def test_a_crash_before_the_next_auto_commit_repeats_what_came_since_the_last(stage: Stage) -> None:
-    """Given a member that crashes before the auto-commit interval is over, then whoever comes next reads again from the
-    last commit on: processing first may repeat, and loses nothing.
+    """Given a member that crashes before the auto-commit interval is over, then the next owner reads again from the
+    last commit on: processing before committing may repeat records, and loses none.
     """
     stage.cluster.append("t", *TEN)
     member = stage.member("c1", enable_auto_commit=True, max_poll_records=4)
@@ -48,11 +48,11 @@ async def test_a_crash_before_the_next_auto_commit_repeats_what_came_since_the_l
     for _ in range(2):
         member.took(await member.consumer.getmany())
     assert len(member.read) == 8
-    await asyncio.sleep(30)  # in which the first batch is committed, and not the one in the user's hands
+    await asyncio.sleep(30)  # the first batch is committed, and not the one that the application holds
     assert stage.cluster.committed("g") == {T0: 4}
     crash = stage.cluster.intercept(ApiKey.OFFSET_COMMIT, ErrorCode.UNKNOWN_SERVER_ERROR)
     member.took(await member.consumer.getmany())  # the second batch is processed, and its auto-commit is not due
-    await member.consumer.stop()  # its last words do not count
+    await member.consumer.stop()  # what it commits in stop() does not count
     crash.cancel()
     assert crash.hits > 0
     assert stage.cluster.committed("g") == {T0: 4}
@@ -61,8 +61,8 @@ async def test_a_crash_before_the_next_auto_commit_repeats_what_came_since_the_l
 
 @scenario(topics={"t": 1})
 async def test_who_commits_before_processing_loses_what_a_crash_interrupts(stage: Stage) -> None:
-    """Given a loop that commits first and processes then, when it crashes in between, then those records are never seen
-    again: at most once.
+    """Given an application that commits first and processes then, when it crashes in between, then those records are
+    never read again: at most once.
     """
     stage.cluster.append("t", *TEN)
     async with stage.member("c1", max_poll_records=4) as c1:
@@ -100,8 +100,8 @@ async def test_an_unwaited_commit_that_failed_is_not_sent_again(stage: Stage) ->
 
 @scenario(topics={"t": 1})
 async def test_a_waited_commit_is_sent_until_it_is_stored(stage: Stage) -> None:
-    """Given an error that can be retried, when commit() is waited for, then it is sent again until it is stored, and
-    the callbacks of what was sent before have run.
+    """Given an error that can be retried, when commit() is awaited, then the commit is sent again until it is stored,
+    and the callbacks of earlier commits have run.
     """
     order: list[str] = []
     async with stage.member("c1") as c1:

@@ -1,6 +1,6 @@
-"""Row R11: a delay before a lost member's partitions go to others, as Connect has it (KIP-415), by a user's assignor.
+"""An application's assignor delays the reassignment of a lost member's partitions, as Connect does (KIP-415).
 
-Kafka's consumer protocol has no such delay: all of it is in delayed_assignor.py, and that stands on public names alone.
+Kafka's consumer protocol has no such delay: all of it is in delayed_assignor.py, which uses public names only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .stage import Stage, scenario
 
 DELAY = 300  # seconds; Connect's default of scheduled.rebalance.max.delay.ms
 SESSION = 45  # the default of session_timeout_ms
-HEARTBEAT = 3  # the default of heartbeat_interval_ms: so late a member may hear of a rebalance
+HEARTBEAT = 3  # the default of heartbeat_interval_ms: a member may hear of a rebalance this late
 
 
 class Worker:
@@ -46,7 +46,7 @@ class Worker:
             await self._living
 
     def crash(self) -> None:
-        """It runs no more. Nobody is told: no LeaveGroup, and its connections stay open."""
+        """Let it stop running silently: it sends no LeaveGroup, and its connections stay open."""
         self._has_crashed = True
         self._stage.loop.freeze(self._host)
         self._stage.loop.network.forsake(self._host, silently=True)
@@ -59,12 +59,12 @@ class Worker:
 
     @property
     def until(self) -> float:
-        """When the delay is over, as its assignor has it."""
+        """When the delay is over, according to its assignor."""
         assert self.assignor.until is not None
         return self.assignor.until
 
     def told(self, *whats: str, since: int) -> list[frozenset[TopicPartition]]:
-        """What partitions came and went, where any did."""
+        """Return the partitions of its callbacks, without the empty ones."""
         return [partitions for partitions in self._stage.of(self.name, *whats, since=since) if partitions]
 
     def joins(self, since: int) -> int:
@@ -72,7 +72,7 @@ class Worker:
 
 
 class Crew:
-    """The workers of a group. Each partition of t gets a record in each second in which they work."""
+    """The workers of a group. Each partition of t gets one record in each second in which they work."""
 
     def __init__(self, stage: Stage, partitions: int) -> None:
         self.stage = stage
@@ -84,7 +84,7 @@ class Crew:
         return self.workers[-1]
 
     def leader(self) -> Worker:
-        """Who has made the newest assignment."""
+        """The worker that has computed the newest assignment."""
         name = [event.who for event in self.stage.events if event.what == "SyncGroup" and event.content.assignments][-1]
         return next(worker for worker in self.workers if worker.name == name)
 
@@ -92,7 +92,7 @@ class Crew:
         return self.partitions - self.stage.owners.keys()
 
     async def works(self, seconds: float, *workers: Worker) -> None:
-        """For so long they get each record of what they own within a second, and what they own stays the same."""
+        """Check that for so long these workers get each record of their partitions within a second, and keep these."""
         owned = [worker.owned for worker in workers]
         for _ in range(round(seconds)):
             read_before = [len(worker.member.read) for worker in workers]
@@ -105,13 +105,13 @@ class Crew:
                 assert newest <= set(worker.member.read[count:])
 
     async def works_until(self, when: float, *workers: Worker) -> None:
-        """The same, until the last second before that time."""
+        """Check the same until the last second before that time."""
         await self.works(when - self.stage.loop.time() - 1.5, *workers)
 
 
 @asynccontextmanager
 async def crew(stage: Stage, *names: str) -> AsyncIterator[Crew]:
-    """A group of these workers, with two partitions for each."""
+    """Run a group of these workers, with two partitions for each."""
     group = Crew(stage, 2 * len(names))
     workers = [group.hire(name) for name in names]
     try:
@@ -126,8 +126,8 @@ async def crew(stage: Stage, *names: str) -> AsyncIterator[Crew]:
 
 @scenario(topics={"t": 6})
 async def test_what_a_lost_member_read_waits_for_the_end_of_the_delay(stage: Stage) -> None:
-    """R11, KIP-415. Given a member that crashes, when its session is over, then nobody gets its partitions until the
-    delay is over, and the others read on, with what they had; then all of them join again, once, and get the rest.
+    """KIP-415. Given a member that crashes, when its session is over, then no member gets its partitions until the
+    delay is over, and the others go on reading their own; then all of them join again, once, and get the rest.
     """
     async with crew(stage, "c1", "c2", "c3") as group:
         lost, *survivors = sorted(group.workers, key=lambda worker: worker is group.leader())
@@ -156,8 +156,8 @@ async def test_what_a_lost_member_read_waits_for_the_end_of_the_delay(stage: Sta
 
 @scenario(topics={"t": 6})
 async def test_a_lost_member_that_comes_back_in_time_has_its_old_partitions(stage: Stage) -> None:
-    """R11, KIP-415. Given a member that crashes and is started again before the delay is over, under the name that it
-    had, then it gets what it had, the others keep what they have, and at the end of the delay nothing happens.
+    """KIP-415. Given a member that crashes and is started again before the delay is over, under its old name, then
+    it gets its old partitions, the others keep theirs, and at the end of the delay nothing happens.
     """
     async with crew(stage, "c1", "c2", "c3") as group:
         lost, *survivors = sorted(group.workers, key=lambda worker: worker is group.leader())
@@ -179,9 +179,9 @@ async def test_a_lost_member_that_comes_back_in_time_has_its_old_partitions(stag
 
 @scenario(topics={"t": 6})
 async def test_a_member_with_another_name_has_what_was_lost_at_the_end_of_the_delay(stage: Stage) -> None:
-    """R11, KIP-415, to the letter: Connect's workers have no names. Given a member that crashes and comes back as
-    somebody else before the delay is over, then that round leaves all assignments as they are, and what remains is the
-    delay less what has passed of it; at its end all join again, and it gets what it had.
+    """KIP-415, to the letter: Connect's workers have no names. Given a member that crashes and comes back under
+    another name before the delay is over, then that rebalance changes no assignment, and the delay goes on for the rest
+    of its time; at its end all join again, and the member gets its old partitions.
     """
     async with crew(stage, "c1", "c2", "c3") as group:
         lost, *survivors = sorted(group.workers, key=lambda worker: worker is group.leader())
@@ -208,9 +208,9 @@ async def test_a_member_with_another_name_has_what_was_lost_at_the_end_of_the_de
 
 @scenario(topics={"t": 8})
 async def test_the_delay_outlives_the_leaders(stage: Stage) -> None:
-    """R11, KIP-415. Given a leader that crashes, and later its successor too, then whoever leads next knows what was
-    lost, and what remains of the first delay: also where its round had to wait until the second one's session was over,
-    because somebody joined meanwhile.
+    """KIP-415. Given a leader that crashes, and later its successor too, then the next leader knows the lost
+    partitions and the rest of the first delay: also where its rebalance had to wait until the session of the second one
+    was over, because a member joined meanwhile.
     """
     async with crew(stage, "c1", "c2", "c3", "c4") as group:
         first = group.leader()
@@ -245,8 +245,8 @@ async def test_the_delay_outlives_the_leaders(stage: Stage) -> None:
 
 @scenario(topics={"t": 6})
 async def test_a_leader_that_has_just_come_hears_of_the_delay_from_the_others(stage: Stage) -> None:
-    """R11, KIP-415. Given a delay, a leader that crashes, and a newcomer that leads from its first round on, then it
-    knows what was lost and what remains: it has no past, and the members' user data says it.
+    """KIP-415. Given a delay, a leader that crashes, and a newcomer that leads from its first generation on, then
+    it knows the lost partitions and the rest of the delay: it has no past, but the members' user data has both.
     """
     async with crew(stage, "c1", "c2", "c3") as group:
         first = group.leader()
@@ -258,8 +258,8 @@ async def test_a_leader_that_has_just_come_hears_of_the_delay_from_the_others(st
         first.crash()
         await group.works(10, other)
         newcomer = group.hire("c4")
-        await asyncio.sleep(SESSION - HEARTBEAT - 12)  # its round waits until the session of the first leader is over
-        stage.cluster.expire_member("g", other.member.member_id)  # it joins again, as the last: so it does not lead
+        await asyncio.sleep(SESSION - HEARTBEAT - 12)  # its rebalance waits for the end of the first leader's session
+        stage.cluster.expire_member("g", other.member.member_id)  # it joins again last, and so does not lead
         await asyncio.sleep(2 * HEARTBEAT)
         assert group.leader() is newcomer
         assert [newcomer.until, other.until] == pytest.approx([end] * 2, abs=2 * HEARTBEAT)

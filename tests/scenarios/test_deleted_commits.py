@@ -1,4 +1,4 @@
-"""Commits of topics that are deleted: nobody waits for them for long."""
+"""Commits for deleted topics: they fail soon, and no rebalance waits for them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ U0 = TopicPartition("u", 0)
 
 @scenario(topics={"t": 1, "u": 1})
 async def test_a_commit_of_a_deleted_topic_says_so_soon(stage: Stage) -> None:
-    """Given a batch of t and u, when u is deleted before it is committed, then commit() raises what the coordinator
-    says within seconds, and what it holds of t is stored. Java's tries that until default_api_timeout_ms, and a group
-    waits for it if that is in on_partitions_revoked.
+    """Given a batch of t and u, when u is deleted before the batch is committed, then commit() raises the coordinator's
+    error within seconds, and the offsets of t are stored. Java's consumer retries until default_api_timeout_ms, and a
+    group waits for it if the commit is in on_partitions_revoked.
     """
     fill(stage, 5, 1)
     stage.cluster.append("u", b"0")
@@ -36,7 +36,9 @@ async def test_a_commit_of_a_deleted_topic_says_so_soon(stage: Stage) -> None:
 
 @scenario(topics={"t": 1})
 async def test_a_topic_that_nobody_has_asked_for_is_tried_until_the_timeout(stage: Stage) -> None:
-    """Given offsets of a topic that the metadata were never asked for, then it may be there soon: no haste."""
+    """Given offsets of a topic that was in no metadata request, then the topic may exist soon: commit() retries until
+    its timeout.
+    """
     async with stage.consumer(group_id="g", client_id="c1") as consumer:
         consumer.assign([T0])
         began = stage.loop.time()
@@ -57,8 +59,8 @@ async def test_a_topic_that_is_new_to_the_coordinator_is_waited_for(stage: Stage
 
 @scenario(topics={"t": 1, "u": 1})
 async def test_a_commit_of_a_deleted_topic_of_a_pattern_says_so_soon_too(stage: Stage) -> None:
-    """Given a subscription by pattern, then the metadata are of all topics, and have no word for those that are gone:
-    that they do not name it says enough.
+    """Given a subscription by pattern, then the metadata have all topics, and no error for deleted ones: that the topic
+    is missing is enough.
     """
     fill(stage, 5, 1)
     stage.cluster.append("u", b"0")

@@ -1,4 +1,4 @@
-"""Fetching: errors in their place, limits that are soft, sessions, transactions, and what a log may look like."""
+"""Fetching: the order of records and errors, soft limits, fetch sessions, transactions, and unusual logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEN = tuple(b"%d" % number for number in range(10))
 
 
 def spoiling(number: int, spoil: Callable[[Any], None]) -> Callable[[Exchange], Any]:
-    """A fault for Fetch: the answer is right, but for that of one partition."""
+    """Return a fault for Fetch that changes the answer of one partition."""
 
     async def fault(exchange: Exchange) -> Any:
         answer: Any = await exchange.handle()
@@ -82,7 +82,7 @@ def test_records_come_before_the_error_of_another_partition(
 @scenario(topics={"t": 1})
 async def test_what_is_buffered_comes_in_portions(stage: Stage) -> None:
     """Given max_poll_records=500 and 1200 buffered records, then three polls give 500, 500 and 200 in order; the next
-    Fetch is in flight before the first of them is asked for more, and there is never more than one for each broker.
+    Fetch is in flight before the second poll, and there is never more than one in flight to each broker.
     """
     for start in range(0, 1200, 100):
         stage.cluster.append("t", *(b"%d" % number for number in range(start, start + 100)))
@@ -98,7 +98,7 @@ async def test_what_is_buffered_comes_in_portions(stage: Stage) -> None:
 
 @scenario(topics={"t": 1})
 async def test_a_batch_above_the_limits_is_delivered(stage: Stage) -> None:
-    """Given batches larger than fetch_max_bytes and max_partition_fetch_bytes, then they are delivered all the same."""
+    """Given batches larger than fetch_max_bytes and max_partition_fetch_bytes, then they are returned anyway."""
     for size in (5_000, 10, 50_000):
         stage.cluster.append("t", b"x" * size)
     async with stage.consumer(max_partition_fetch_bytes=100, fetch_max_bytes=1_000) as consumer:
@@ -131,8 +131,8 @@ async def test_only_what_is_committed_is_read(stage: Stage) -> None:
 
 @pytest.mark.parametrize("trouble", ["session forgotten", "connection lost"])
 def test_a_fetch_session_begins_anew(trouble: str) -> None:
-    """Given a fetch session, when the broker does not know it any more or the connection drops, then a full Fetch
-    follows, and no record is lost or comes twice; a paused partition is put in the forgotten list.
+    """Given a fetch session, when the broker has forgotten it or the connection breaks, then a full Fetch follows, and
+    no record is lost or comes twice; a paused partition is put in the forgotten list.
     """
 
     async def story(stage: Stage) -> None:
@@ -179,7 +179,7 @@ def test_a_fetch_session_begins_anew(trouble: str) -> None:
 async def test_whatever_the_log_looks_like(stage: Stage) -> None:
     """Given a compacted log (gaps, one of them at a batch's end, a batch without records), compressed batches, null
     values, answers that end in a part of a batch, a position within a batch, and polls smaller than a batch, then
-    exactly the records at or behind the position come, in order, and the position is behind them all.
+    exactly the records at or after the position come, in order, and the position is after them all.
     """
     filler = b"x" * 200
     write(
@@ -226,8 +226,8 @@ async def test_a_long_poll_delays_neither_heartbeats_nor_commits(stage: Stage) -
 
 @scenario(topics={}, brokers=2)
 async def test_a_partition_in_trouble_does_not_stop_the_others(stage: Stage) -> None:
-    """Given NOT_LEADER_OR_FOLLOWER for one partition and no leader at all for another, then the others are read all the
-    time, and those two as soon as they can be.
+    """Given NOT_LEADER_OR_FOLLOWER for one partition and no leader for another, then the other partitions are read all
+    the time, and those two as soon as possible.
     """
     stage.cluster.create_topic("t", 3, replication_factor=1)
     leaders = [stage.cluster.leader("t", number) for number in range(3)]
@@ -257,7 +257,7 @@ async def test_a_partition_in_trouble_does_not_stop_the_others(stage: Stage) -> 
 @scenario(topics={"t": 1})
 async def test_frames_in_pieces_and_answers_to_nobody(stage: Stage) -> None:
     """Given answers that arrive in pieces, cut anywhere, then they mean the same as whole ones; an answer with a
-    correlation id that nobody waits for ends its connection, and the request is sent again.
+    correlation id that no request has ends its connection, and the request is sent again.
     """
     stage.cluster.append("t", *TEN)
     strange: list[int] = []

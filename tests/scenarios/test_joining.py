@@ -1,4 +1,4 @@
-"""Joining a group: the handshake, the parked JoinGroup, and who gets to know what."""
+"""Joining a group: the order of requests, the parked JoinGroup, and what leader and followers are told."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOTH = frozenset({T0, T1})
 @scenario()
 async def test_a_consumer_joins_an_empty_group(stage: Stage) -> None:
     """Given an empty group, when one consumer polls, then FindCoordinator, JoinGroup without a member id, JoinGroup
-    with the one that it was given, and SyncGroup follow each other; nothing is revoked, and it is assigned everything.
+    with the one that the broker gave it, and SyncGroup follow; nothing is revoked, and it is assigned all partitions.
     """
     async with stage.member("c1").reads() as c1:
         await c1.has(2)
@@ -32,8 +32,8 @@ async def test_a_consumer_joins_an_empty_group(stage: Stage) -> None:
 
 @scenario()
 async def test_a_peer_that_takes_a_minute_to_rejoin_is_waited_for(stage: Stage) -> None:
-    """Given a request timeout of 30 s and a peer that has a batch in hand for 60 s, when the group rebalances, then the
-    newcomer's JoinGroup does not time out: there is one, and its answer comes when the peer has joined.
+    """Given a request timeout of 30 s and a peer that holds a batch for 60 s, when the group rebalances, then the
+    newcomer's JoinGroup does not time out: it sends one, and the answer comes when the peer has joined.
     """
     stage.cluster.append("t", b"0")
     async with stage.member("c1").reads(until=1) as c1, stage.member("c2") as c2:
@@ -70,8 +70,8 @@ async def test_polls_return_in_their_time_while_the_join_is_parked(stage: Stage)
 
 @scenario(group_initial_rebalance_delay_ms=3_000)
 async def test_two_members_form_a_group(stage: Stage) -> None:
-    """Given two members that join within the broker's window, when both poll, then only the leader gets to know the
-    members, both get their part of everything in one generation, and each is told before its first record.
+    """Given two members that join within the initial rebalance delay, when both poll, then only the leader is told the
+    members, both get their partitions in one generation, and each callback comes before the first record.
     """
     joined: list[Any] = []
 
@@ -99,8 +99,8 @@ async def test_two_members_form_a_group(stage: Stage) -> None:
 
 @scenario()
 async def test_an_assignment_of_a_membership_that_is_over_is_not_taken(stage: Stage) -> None:
-    """Given a SyncGroup whose answer is late, when a heartbeat says meanwhile that the member is expelled, then the
-    assignment in that answer is not used: nobody is told of it, and the member joins anew for the one that counts.
+    """Given a SyncGroup whose answer is late, when a heartbeat is answered meanwhile that the member is unknown, then
+    the assignment in the late answer is not used: no callback has it, and the member joins again for a valid one.
     """
 
     async def expel(exchange: Exchange) -> Any:

@@ -1,4 +1,4 @@
-"""What becomes of the batch in hand when a consumer whose listener commits is stopped."""
+"""A consumer whose listener commits is stopped: the batch that the application still holds is not committed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .test_rebalancing import fill
 
 
 class Books(RebalanceListener):
-    """As the guide has it: all that was returned is committed before its partitions go."""
+    """As in the guide: it commits all processed records before their partitions are revoked."""
 
     def __init__(self) -> None:
         self.commit: Callable[[], Awaitable[None]]
@@ -27,7 +27,7 @@ class Books(RebalanceListener):
 
 
 class Failed(Exception):
-    """What a handler raises."""
+    """The error that a handler raises."""
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
@@ -36,7 +36,7 @@ def test_a_listener_that_commits_in_stop_leaves_out_what_is_not_processed(
     auto_commit: bool, end: str, committed: int
 ) -> None:
     """Given a listener that commits in on_partitions_revoked, and two batches that were returned, when the block ends
-    by an exception, or another task calls stop(), then the second batch, which nobody said is processed, is read again.
+    by an exception, or another task calls stop(), then the second batch, which is not processed, is read again.
     """
 
     @scenario(topics={"t": 1})

@@ -1,4 +1,4 @@
-"""Staying a member: static members, fencing, silence of either side, and errors that come too late."""
+"""Staying a member: static members, fencing, missing heartbeats or answers, and errors that come too late."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_second_consumer_with_the_same_instance_id_fences_the_first(stag
     async with stage.member("c1", group_instance_id="x") as c1:
         assert await c1.consumer.getmany(timeout_ms=5_000) == {}
         assert c1.owned == BOTH
-        stage.owners.clear()  # the first one cannot know yet that it has lost them
+        stage.owners.clear()  # the first member can't know yet that it has lost them
         async with stage.member("c2", group_instance_id="x").reads() as c2:
             await c2.has(2)
             await asyncio.sleep(10)
@@ -60,7 +60,7 @@ async def test_a_second_consumer_with_the_same_instance_id_fences_the_first(stag
 @scenario()
 async def test_an_application_that_does_not_poll_leaves_the_group(stage: Stage) -> None:
     """Given an application that does not poll for max_poll_interval_ms while heartbeats flow, then the member leaves,
-    partitions are lost at that moment (Java tells of it in the next poll), and the next poll joins again.
+    partitions are lost at that moment (Java calls back in the next poll), and the next poll joins again.
     """
     stage.cluster.append("t", b"0")
     async with stage.member("c1").reads(until=1) as c1:
@@ -99,10 +99,10 @@ async def test_a_coordinator_that_falls_silent_is_looked_up_anew(stage: Stage) -
 
 @scenario(brokers=2)
 async def test_silence_is_measured_by_the_session_and_not_by_the_request(stage: Stage) -> None:
-    """Given requests that may take longer than the session, when heartbeats are not answered, then the coordinator is
-    looked up by what is left of the session: after two thirds of that, so that another heartbeat may still be in time.
+    """Given a request timeout longer than the session, when heartbeats are not answered, then the coordinator is looked
+    up after two thirds of what is left of the session, so that another heartbeat may still be in time.
 
-    Java's member waits until the session is over: one request that was lost has it out of the group.
+    Java's member waits until the session is over: one lost request costs it its membership.
     """
     async with stage.member("c1", request_timeout_ms=120_000).reads() as c1:
         await c1.has(2)
@@ -120,8 +120,8 @@ async def test_silence_is_measured_by_the_session_and_not_by_the_request(stage: 
 
 @scenario()
 async def test_a_busy_application_is_not_evicted_while_the_group_rebalances(stage: Stage) -> None:
-    """Given heartbeats that are told of a rebalance while the application is busy for two session timeouts, then they
-    go on, the member stays, and its next poll sends JoinGroup; while that is parked, none are sent.
+    """Given heartbeats answered REBALANCE_IN_PROGRESS while the application is busy for two session timeouts, then the
+    heartbeats go on, the member stays, and its next poll sends JoinGroup; while that is parked, it sends none.
     """
     stage.cluster.append("t", b"0")
     async with stage.member("c1").reads(until=1) as c1, stage.member("c2").reads() as c2:
@@ -141,7 +141,7 @@ async def test_a_busy_application_is_not_evicted_while_the_group_rebalances(stag
 @scenario()
 async def test_a_heartbeat_error_of_an_old_generation_is_ignored(stage: Stage) -> None:
     """Given ILLEGAL_GENERATION for a heartbeat of generation 1 that arrives when the member is in generation 2, then
-    nothing comes of it.
+    the member ignores it.
     """
     released = asyncio.Event()
 
@@ -188,7 +188,7 @@ async def test_a_zombie_does_not_overwrite_what_the_group_has_committed_since(st
     async with stage.member("c1", max_poll_records=1).reads(until=1) as c1, stage.member("c2").reads(until=3) as c2:
         await c1.has_read(1)
         first = c1.member_id
-        stage.owners.clear()  # it does not know yet
+        stage.owners.clear()  # the evicted member does not know yet
         stage.cluster.expire_member("g")
         await c2.has_read(3)
         await c2.consumer.commit()
@@ -204,9 +204,9 @@ async def test_a_zombie_does_not_overwrite_what_the_group_has_committed_since(st
 
 @scenario(brokers=3)
 async def test_a_coordinator_moves_and_has_to_load(stage: Stage) -> None:
-    """Given a coordinator that moves and has to load the group first, then COORDINATOR_LOAD_IN_PROGRESS is asked again
-    at the same node, NOT_COORDINATOR is looked up, and it ends in the same generation with no commit lost; a closed
-    socket is noticed at once.
+    """Given a coordinator that moves and has to load the group first, then after COORDINATOR_LOAD_IN_PROGRESS the
+    member asks the same node again, after NOT_COORDINATOR it looks the coordinator up, and it stays in its generation
+    with no commit lost; it notices a closed socket at once.
     """
     stage.cluster.append("t", *(b"%d" % number for number in range(10)))
     async with stage.member("c1", max_poll_records=1).reads(until=1) as c1:
@@ -233,8 +233,8 @@ async def test_a_coordinator_moves_and_has_to_load(stage: Stage) -> None:
 
 @scenario(topics={"t": 2})
 async def test_surplus_members_stay_and_do_not_spin(stage: Stage) -> None:
-    """Given more members than partitions, then those that get none stay members, and for a minute they send heartbeats
-    every three seconds, and nothing else; the others fetch besides. No call for records raises anything.
+    """Given more members than partitions, then those without partitions stay members, and for a minute they send a
+    heartbeat every three seconds, and nothing else; the others fetch too. No call for records raises an error.
     """
     async with stage.member("c1") as c1, stage.member("c2") as c2, stage.member("c3") as c3, stage.member("c4") as c4:
         members = [c1.reads(), c2.reads(), c3.reads(), c4.reads()]

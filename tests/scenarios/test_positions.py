@@ -21,8 +21,8 @@ TEN = tuple(b"%d" % number for number in range(10))
 
 @scenario(topics={"t": 1})
 async def test_a_seek_back_drops_what_is_buffered_and_what_is_on_its_way(stage: Stage) -> None:
-    """Given buffered records and a Fetch in flight behind them, when the user seeks back, then the next poll returns
-    records from the new offset only, and the old answer is dropped.
+    """Given buffered records and a Fetch in flight for those after them, when the application seeks back, then the next
+    poll returns records from the new offset only, and the old answer is dropped.
     """
     stage.cluster.append("t", *TEN)
     async with stage.consumer() as consumer:
@@ -46,8 +46,8 @@ async def test_a_seek_back_drops_what_is_buffered_and_what_is_on_its_way(stage: 
 
 @scenario(topics={"t": 1})
 async def test_seeking(stage: Stage) -> None:
-    """Given no assignment, seek() raises; after assign() and seek(5) the first record is the first one at or behind 5;
-    a seek from on_partitions_assigned wins over the committed offset; offsets kept in a file go on exactly.
+    """Given no assignment, seek() raises; after assign() and seek(5) the first record is the first one at or after 5; a
+    seek in on_partitions_assigned wins over the committed offset; offsets kept in a file continue without a gap.
     """
     stage.cluster.append("t", NewRecord(b"0"), NewRecord(b"1"), NewRecord(b"7", offset_delta=7))
     stage.cluster.append("t", *TEN)
@@ -58,7 +58,7 @@ async def test_seeking(stage: Stage) -> None:
         consumer.seek(T0, 5)
         assert (await consumer.getone()).offset == 7
         await consumer.commit({T0: 9})
-        kept = json.dumps(await consumer.position(T0))  # the user's own file, with what he processed beside it
+        kept = json.dumps(await consumer.position(T0))  # the application's own file
     async with stage.member("c1") as member:
         member.on_assigned = lambda partitions: member.consumer.seek(T0, 12)
         assert (await member.consumer.getone()).offset == 12
@@ -70,8 +70,8 @@ async def test_seeking(stage: Stage) -> None:
 
 @scenario(topics={"t": 2})
 async def test_what_is_committed_may_be_the_very_beginning(stage: Stage) -> None:
-    """Given 0 committed of one partition and nothing of another, when the user goes back to what is committed, then the
-    one goes on at 0, and the other stays where it is.
+    """Given offset 0 committed for one partition and none for another, when the application seeks to the committed
+    offsets, then the first continues at 0, and the other stays at its position.
     """
     for tp in (T0, T1):
         stage.cluster.append("t", *TEN, partition=tp.partition)
@@ -88,8 +88,8 @@ async def test_what_is_committed_may_be_the_very_beginning(stage: Stage) -> None
 
 @scenario(topics={"t": 2})
 async def test_asking_for_offsets_moves_nothing(stage: Stage) -> None:
-    """Given timestamps 10, 20, 30 at offsets 0, 1, 2, then 15 and 20 are at offset 1 and 31 nowhere; an empty partition
-    begins where it ends, after retention a log begins behind 0; no position changes, and no assignment is needed.
+    """Given timestamps 10, 20, 30 at offsets 0, 1, 2, then 15 and 20 give offset 1, and 31 none; an empty partition
+    begins where it ends, after retention a log begins after 0; no position changes, and no assignment is needed.
     """
     stage.cluster.append("t", *(NewRecord(b"x", timestamp=when) for when in (10, 20, 30)))
     found = {15: OffsetAndTimestamp(1, 20, 0), 20: OffsetAndTimestamp(1, 20, 0), 31: None}

@@ -1,4 +1,4 @@
-"""Rebalances: what is given up before what, and that nothing is lost, repeated, or read by two at once."""
+"""Rebalances: the order of revoking, joining and assigning; no record is lost, repeated, or read by two members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIX = frozenset(TopicPartition("t", number) for number in range(6))
 
 
 def fill(stage: Stage, records: int, partitions: int) -> None:
-    """So many records in each of the first partitions of t."""
+    """Append so many records to each of the first partitions of t."""
     for partition in range(partitions):
         stage.cluster.append("t", *(b"%d" % number for number in range(records)), partition=partition)
 
@@ -29,7 +29,7 @@ def fill(stage: Stage, records: int, partitions: int) -> None:
 @scenario(topics={"t": 6})
 async def test_an_eager_rebalance_gives_up_everything_first(stage: Stage) -> None:
     """Given an EAGER c1 with 6 partitions, when c2 joins, then c1 is told of revoked(6) before its JoinGroup and of
-    assigned(3) after its SyncGroup; what c1 committed when it gave up is not read again.
+    assigned(3) after its SyncGroup; what c1 committed when it revoked is not read again.
     """
     options: dict[str, Any] = {**EAGER, "enable_auto_commit": True, "max_poll_records": 7}
     fill(stage, 50, 6)
@@ -49,8 +49,8 @@ async def test_an_eager_rebalance_gives_up_everything_first(stage: Stage) -> Non
 
 @scenario(topics={"t": 6})
 async def test_a_cooperative_handover_takes_two_rounds_and_stops_nobody(stage: Stage) -> None:
-    """Given a COOPERATIVE c1 and c2 with 3 partitions each, when c3 joins, then two generations pass, c1 and c2 give up
-    one partition each and go on with the others throughout, and c3 gets the two; no partition ever has two owners.
+    """Given a COOPERATIVE c1 and c2 with 3 partitions each, when c3 joins, then two generations pass, c1 and c2 revoke
+    one partition each and read the others throughout, and c3 gets the two; no partition ever has two owners.
     """
     async with (
         stage.member("c1", **COOPERATIVE).reads() as c1,
@@ -80,9 +80,9 @@ async def test_a_cooperative_handover_takes_two_rounds_and_stops_nobody(stage: S
 
 @scenario(topics={"t": 3})
 async def test_members_come_and_what_was_committed_is_where_the_next_one_begins(stage: Stage) -> None:
-    """Given a stable group that consumes, when a third member joins, then the others commit by themselves, are told
-    what they give up and rejoin with the same member ids, and each new owner begins exactly where the old one had
-    committed: nothing is lost, nothing is read twice.
+    """Given a stable group that consumes, when a third member joins, then the others auto-commit, are told which
+    partitions they revoke and rejoin with the same member ids, and each new owner begins exactly at the old one's
+    committed offset: no record is lost, none is read twice.
     """
     options: dict[str, Any] = {**EAGER, "enable_auto_commit": True, "max_poll_records": 5}
     async with stage.member("c1", **options).reads() as c1, stage.member("c2", **options).reads() as c2:
@@ -106,8 +106,8 @@ async def test_members_come_and_what_was_committed_is_where_the_next_one_begins(
 
 @scenario(topics={"t": 3}, brokers=2)
 async def test_only_the_leader_looks_for_new_partitions(stage: Stage) -> None:
-    """Given a topic that grows from 3 to 6 partitions, then only the group's leader begins a rebalance for it, whoever
-    else has seen it before; given a partition that only moves to another broker, then nobody does.
+    """Given a topic that grows from 3 to 6 partitions, then only the group leader starts a rebalance for it, even if
+    other members have seen it before; given a partition that only moves to another broker, then no member does.
     """
     async with (
         stage.member("leader", metadata_max_age_ms=60_000).reads() as leader,
@@ -154,7 +154,7 @@ async def test_a_topic_that_matches_the_pattern_is_read_once_it_is_there(stage: 
 @scenario(topics={"t": 2})
 async def test_partitions_that_appear_while_the_leader_assigns_are_not_forgotten(stage: Stage) -> None:
     """Given a topic of 2 partitions that grows to 4 while the leader's assignment is under way, then the group
-    rebalances once more without anybody's doing, and all 4 are read.
+    rebalances once more by itself, and all 4 are read.
     """
     hold = Hold()
     stage.cluster.intercept(ApiKey.SYNC_GROUP, hold, times=1)

@@ -1,4 +1,4 @@
-"""Where reading begins without a committed offset, and where it goes on when the position is not in the log."""
+"""Resets: where reading starts without a committed offset, and where it continues if the position is out of range."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def written(stage: Stage) -> None:
 
 
 async def begins(stage: Stage, consumer: Consumer, tp: TopicPartition, expected: int | None) -> None:
-    """Where a consumer begins, or that it says that it can't."""
+    """Check that a consumer starts at this offset, or raises an error (None)."""
     await stage.until(lambda: tp in consumer.assignment())
     if expected is None:
         with pytest.raises(NoOffsetForPartition, match=str(tp)):
@@ -52,8 +52,8 @@ def test_nothing_committed(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_committed_offset_wins(policy: str) -> None:
-    """Given a committed offset that is in the log, whatever the policy, then reading begins there; and a seek() of the
-    user wins over both.
+    """Given a committed offset that is in the log, whatever the policy, then reading begins there; and the
+    application's seek() wins over both.
     """
 
     async def story(stage: Stage) -> None:
@@ -102,8 +102,8 @@ def test_what_was_committed_is_deleted(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_topic_that_is_subscribed_to_later(policy: str) -> None:
-    """Given a group that has committed for one topic and subscribes to another one too, then the policy decides about
-    the new one, and the committed offset about the old one.
+    """Given a group that has committed for one topic and subscribes to another one too, then the new topic starts by
+    the policy, and the old one at its committed offset.
     """
 
     async def story(stage: Stage) -> None:
@@ -124,7 +124,7 @@ def test_a_topic_that_is_subscribed_to_later(policy: str) -> None:
 
 @scenario(topics={"t": 1})
 async def test_a_seek_while_the_reset_is_looked_up_wins(stage: Stage) -> None:
-    """Given a reset whose ListOffsets is in flight, when the user seeks, then his offset is where reading goes on."""
+    """Given a reset whose ListOffsets is in flight, when the application seeks, then reading continues there."""
     written(stage)
     hold = Hold()
     stage.cluster.intercept(ApiKey.LIST_OFFSETS, hold, times=1)
@@ -151,8 +151,8 @@ async def test_out_of_range_with_a_policy_goes_on(stage: Stage) -> None:
 
 @scenario(topics={"t": 1})
 async def test_out_of_range_for_a_position_that_is_no_more(stage: Stage) -> None:
-    """Given OFFSET_OUT_OF_RANGE for a position that the user has left by a seek in the meantime, then it is ignored:
-    neither is it reset, nor (with none) raised.
+    """Given OFFSET_OUT_OF_RANGE for a position that the application has left by a seek meanwhile, then it is ignored:
+    the position is not reset, and with the policy none no error is raised.
     """
     written(stage)
     hold = Hold()

@@ -1,4 +1,4 @@
-"""Who changes his mind while his group rebalances: nothing stays with nobody, and nobody waits for him."""
+"""Unsubscribing and subscribing during a rebalance: each partition has a reader, and the group does not wait."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ U0 = TopicPartition("u", 0)
 
 
 class Slow:
-    """Callbacks of a member's listener that take until ``gate`` is open: the method of this name."""
+    """A listener's callback (the method of this name) that takes until ``gate`` is open."""
 
     def __init__(self, member: Member, name: str) -> None:
         self.entered, self.gate = asyncio.Event(), asyncio.Event()
@@ -36,7 +36,7 @@ class Slow:
 
 
 async def until(member: Member, state: State, after: int = -2) -> None:
-    """The member is in that state of its membership, and in a generation later than ``after``."""
+    """Wait until the member is in this state of its membership, and in a generation later than ``after``."""
     coordinator = member.consumer._runtime.coordinator
     assert coordinator is not None
     async with asyncio.timeout(NEVER):
@@ -46,8 +46,8 @@ async def until(member: Member, state: State, after: int = -2) -> None:
 
 @scenario(topics={"t": 4})
 async def test_who_unsubscribes_and_subscribes_in_a_cooperative_revocation_reads_all_that_is_his(stage: Stage) -> None:
-    """Given a COOPERATIVE c1 that is to give up two of its 4 partitions and whose user holds records, when he
-    unsubscribes and subscribes anew, then what c1 says to own is what he reads, and somebody reads each partition.
+    """Given a COOPERATIVE c1 that is to revoke two of its 4 partitions and whose application holds records, when the
+    application unsubscribes and subscribes again, then it reads what c1 claims to own, and each partition has a reader.
     """
     fill(stage, 10, 4)
     async with stage.member("c1", **COOPERATIVE) as c1:
@@ -64,7 +64,7 @@ async def test_who_unsubscribes_and_subscribes_in_a_cooperative_revocation_reads
 
 @scenario(topics={"t": 2})
 async def test_a_listener_that_unsubscribes_and_subscribes_reads_all_that_is_his(stage: Stage) -> None:
-    """Given a COOPERATIVE c1, when its on_partitions_revoked unsubscribes and subscribes anew, then as above."""
+    """Given a COOPERATIVE c1, when its on_partitions_revoked unsubscribes and subscribes again, then as above."""
     c1 = stage.member("c1", **COOPERATIVE)
     plain = c1.on_partitions_revoked
     told: list[frozenset[TopicPartition]] = []
@@ -87,8 +87,8 @@ async def test_a_listener_that_unsubscribes_and_subscribes_reads_all_that_is_his
 
 @pytest.mark.parametrize("auto_commit", [True, False])
 def test_nobody_waits_for_who_unsubscribes_while_a_revocation_waits_for_him(auto_commit: bool) -> None:
-    """Given an EAGER c1 whose user holds records while c2 joins, when he unsubscribes, then c2 has all partitions at
-    once, and c1 is told of revoked and not of lost.
+    """Given an EAGER c1 whose application holds records while c2 joins, when the application unsubscribes, then c2 gets
+    all partitions at once, and c1 is told of revoked and not of lost.
     """
 
     @scenario(topics={"t": 2})
@@ -98,7 +98,7 @@ def test_nobody_waits_for_who_unsubscribes_while_a_revocation_waits_for_him(auto
         async with stage.member("c1", **options) as c1:
             for _ in range(2):
                 c1.took(await c1.consumer.getmany())
-            await asyncio.sleep(12)  # all that may be committed is
+            await asyncio.sleep(12)  # long enough for all auto-commits
             async with stage.member("c2", **options).reads() as c2:
                 await until(c1, State.REVOKING)
                 began = stage.loop.time()
@@ -112,8 +112,9 @@ def test_nobody_waits_for_who_unsubscribes_while_a_revocation_waits_for_him(auto
 
 @scenario(topics={"t": 2, "u": 1})
 async def test_a_topic_that_is_dropped_and_taken_back_while_its_assignment_waits_is_read(stage: Stage) -> None:
-    """Given a slow on_partitions_assigned, an assignment of u-0 behind it, and a group that rebalances once more, when
-    the user drops u, that assignment has its turn, and he takes u back, then u-0 is read: it was this member's always.
+    """Given a slow on_partitions_assigned, an assignment of u-0 that waits for it, and a group that rebalances again,
+    when the application drops u, that assignment is carried out, and the application subscribes to u again, then u-0 is
+    read: the member owned it all the time.
     """
     c1 = stage.member("c1", "t", **COOPERATIVE)
     slow = Slow(c1, "on_partitions_assigned")
@@ -143,8 +144,8 @@ async def test_a_topic_that_is_dropped_and_taken_back_while_its_assignment_waits
 
 @scenario(topics={"t": 1})
 async def test_what_was_left_and_then_lost_is_committed_by_nobody(stage: Stage) -> None:
-    """Given a c1 that has unsubscribed and whose listener takes its time, when the group expires it and c2 comes, reads
-    and commits all, then c1's commit() of what it had left raises CommitFailed, though it is in no group any more.
+    """Given a c1 that has unsubscribed and whose listener is slow, when the group expires it and c2 comes, reads and
+    commits everything, then c1's commit() of its old offsets raises CommitFailed, though it is no longer in a group.
     """
     fill(stage, 10, 1)
     c1 = stage.member("c1", **EAGER)
@@ -167,8 +168,8 @@ async def test_what_was_left_and_then_lost_is_committed_by_nobody(stage: Stage) 
 
 @scenario(topics={"t": 1})
 async def test_nobody_waits_for_who_reads_by_hand_what_his_group_takes_from_him(stage: Stage) -> None:
-    """Given a c1 whose on_partitions_assigned takes its time, when its user unsubscribes, assigns the same partition to
-    himself, and holds records of that, then the group does not wait for him.
+    """Given a c1 whose on_partitions_assigned is slow, when its application unsubscribes, calls assign() with the same
+    partition, and holds records of it, then the group does not wait for the application.
     """
     fill(stage, 10, 1)
     c1 = stage.member("c1", **EAGER)
@@ -190,8 +191,8 @@ async def test_nobody_waits_for_who_reads_by_hand_what_his_group_takes_from_him(
 def test_a_static_member_that_unsubscribes_and_subscribes_rebalances_nobody(
     protocol: dict[str, Any], is_leader: bool
 ) -> None:
-    """Given two static members, when one unsubscribes and subscribes to the same in one step, then it gives up what it
-    had and gets it back, and the other one hears of nothing.
+    """Given two static members, when one unsubscribes and subscribes to the same topics in one step, then it revokes
+    its partitions and gets them back, and the other one notices nothing.
     """
 
     @scenario(topics={"t": 4})

@@ -1,4 +1,4 @@
-"""What the user hands to his consumer: deserializers that fail, and interceptors that filter, fail and listen."""
+"""The application's code inside a consumer: deserializers that fail, and interceptors that filter, fail and listen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEN = tuple(b"%d" % number for number in range(10))
 
 
 class Young(ConsumerInterceptor):
-    """Lets nothing pass that is older than a time to live, in ms."""
+    """An interceptor that removes records older than a time to live, in ms."""
 
     def __init__(self, now: int, ttl: int) -> None:
         self.earliest = now - ttl
@@ -38,7 +38,7 @@ class Broken(ConsumerInterceptor):
 
 
 class Ledger(ConsumerInterceptor):
-    """Keeps what is read, and what is committed."""
+    """An interceptor that keeps all records that are read, and all offsets that are committed."""
 
     def __init__(self) -> None:
         self.read: list[Any] = []
@@ -54,8 +54,8 @@ class Ledger(ConsumerInterceptor):
 
 @scenario(topics={"t": 1})
 async def test_a_poison_record_stops_its_partition_and_is_skipped_by_seek(stage: Stage) -> None:
-    """Given records 0 to 4 of which 2 is no JSON, then the first poll returns 0 and 1, each further one raises with
-    offset 2, nothing is passed over in silence, a seek to 3 goes on behind it, and whoever comes next begins there.
+    """Given records 0 to 4 of which 2 is no JSON, then the first poll returns 0 and 1, each further one raises an error
+    with offset 2, no record is skipped silently, a seek to 3 continues after it, and the next owner begins there.
     """
     stage.cluster.append("t", b"0", b"1", b"{", b"3", b"4")
     async with stage.consumer("t", group_id="g", value_deserializer=json.loads) as consumer:
@@ -83,8 +83,8 @@ async def test_a_tombstone_is_none_whatever_the_deserializer(stage: Stage) -> No
 
 @scenario(topics={"t": 1})
 async def test_a_filter_changes_neither_position_nor_commit(stage: Stage) -> None:
-    """Given records older than a time to live, when an interceptor leaves them out, then only the young ones are
-    returned, and the position and the commit are those behind all of them.
+    """Given records older than a time to live, when an interceptor removes them, then only the younger ones are
+    returned, and the position and the commit are after all of them.
     """
     stage.cluster.append("t", *(NewRecord(value, timestamp=at * 1_000) for at, value in enumerate(TEN)))
     ttl = Young(now=9_000, ttl=4_000)
@@ -101,8 +101,8 @@ async def test_a_filter_changes_neither_position_nor_commit(stage: Stage) -> Non
 
 @scenario(topics={"t": 1})
 async def test_an_interceptor_that_raises_is_nobodys_trouble(stage: Stage) -> None:
-    """Given a chain of three of which the second raises in everything, then the third gets what the first returned, the
-    user gets his records, and his commits succeed.
+    """Given a chain of three interceptors of which the second always raises, then the third gets what the first
+    returned, the application gets its records, and its commits succeed.
     """
     stage.cluster.append("t", *(NewRecord(value, timestamp=at * 1_000) for at, value in enumerate(TEN)))
     ledger = Ledger()
@@ -117,8 +117,8 @@ async def test_an_interceptor_that_raises_is_nobodys_trouble(stage: Stage) -> No
 
 @scenario(topics={"t": 1})
 async def test_every_kind_of_commit_is_told_where_it_succeeds(stage: Stage) -> None:
-    """Given a sync, an async and an automatic commit, then on_commit sees each with its offsets; one that the
-    coordinator refuses it does not see.
+    """Given a sync, an async and an automatic commit, then on_commit gets the offsets of each; it is not called for a
+    commit that the coordinator refuses.
     """
     stage.cluster.append("t", *TEN)
     ledger = Ledger()

@@ -1,6 +1,6 @@
-"""python -m tests.simulation: many worlds from seeds, with progress; or one of them again, with its history.
+"""The command line ``python -m tests.simulation``: runs many seeds with progress, or one seed with its history.
 
-The exit code is 0 where every seed is good, 1 where one failed, 130 after Ctrl-C.
+The exit code is 0 if every seed is good, 1 if one fails, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PLAIN_SECONDS: Final = 10.0
 
 
 class Progress:
-    """How far it is: one line that changes on a terminal, elsewhere a plain line now and then."""
+    """The progress of a run: on a terminal one line that changes, elsewhere a plain line now and then."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
         self.done = 0
@@ -29,7 +29,7 @@ class Progress:
         self._began = self._shown = time.monotonic()
 
     def add(self, verdict: Verdict) -> None:
-        """One seed more; one that failed is printed."""
+        """Count one more seed; print its verdict if it failed."""
         self.done += 1
         if verdict.kinds:
             self.failed.append(verdict)
@@ -41,7 +41,7 @@ class Progress:
             self._say(self._line, end="" if self._terminal else "\n")
 
     def end(self) -> None:
-        """The last line; and all that failed once more, where it may have scrolled away."""
+        """Print the last line, and the failed seeds again, whose verdicts may have scrolled away."""
         self._clear()
         self._say(self._line, end="\n")
         if self.failed:
@@ -58,7 +58,7 @@ class Progress:
             self._say("", end="")
 
     def _say(self, text: str, *, end: str) -> None:
-        begin = "\r\x1b[K" if self._terminal else ""  # over the line that is there
+        begin = "\r\x1b[K" if self._terminal else ""  # overwrite the current line
         print(f"{begin}{text}", end=end, file=self._stream, flush=True)
 
 

@@ -1,21 +1,21 @@
-"""Reads a history and says what must not have happened: Jepsen's Kafka checker, as far as consumers are concerned.
+"""Reads the history of a world and finds anomalies, as Jepsen's Kafka checker does for consumers.
 
-lost            a record that nobody ever got
+lost            no member ever got a record
 skip            the next record that a member got of a partition is not the next one of the log
 non-monotonic   a member got a record again, or an older one, without having lost the partition
-inconsistent    a record that is not what the log holds at its offset
-precommitted    a record behind the first one of a transaction that had not ended (with read_committed)
-duplicate       a new owner begins before the committed offset
-unowned         a member got records of a partition that is not its own
-double owner    two members of one generation's group had the same partition
+inconsistent    a record is not the one that the log has at its offset
+precommitted    a record after the first one of an open transaction (with read_committed)
+duplicate       a new owner starts before the committed offset
+unowned         a member got records of a partition that it does not own
+double owner    two members of a group owned the same partition in one generation
 zombie          a member that is out of the group went on handing out records for too long
 over-commit     an offset was committed although a record before it was not handled
-regression      a committed offset fell, not by a commit that its member had given up
+regression      a committed offset went back, and not by a late commit that its member had given up
 zombie commit   a commit was accepted for a partition that the committing member did not own in its generation
 stuck, leak, error   reported by the world itself
 
-A topic that is created again begins anew: each record belongs to the incarnation whose log holds it, a new one is read
-from its beginning, and no offset of an older one counts for it. Nobody has to read what was deleted.
+A recreated topic is a new incarnation: each record belongs to the incarnation whose log has it, a new incarnation is
+read from its beginning, and offsets of an older one do not count for it. Members need not read deleted records.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from .history import (
     Unclaimed,
 )
 
-#: How long a member that is out of the group may not know it: what it takes to be cut off, and to find out.
+#: How long a member may be out of the group without knowing it: the time to be cut off, and to find out.
 ZOMBIE_SECONDS: Final = 30.0
-#: How often the coordinator's word that it is may get lost.
+#: How often the coordinator's answer that it is out of the group may get lost.
 MISSED_WORDS: Final = 4
 
 
@@ -65,26 +65,26 @@ class Anomaly:
 
 
 class Log:
-    """What a partition holds in the end: each record's offset and value."""
+    """All records of a partition at the end: their offsets and values."""
 
     def __init__(self, records: Iterable[tuple[int, bytes]]) -> None:
         self.values = dict(records)
         self.offsets = sorted(self.values)
 
     def first_from(self, offset: int) -> int | None:
-        """The first record at or behind an offset."""
+        """Return the offset of the first record at or after an offset."""
         index = bisect_left(self.offsets, offset)
         return self.offsets[index] if index < len(self.offsets) else None
 
 
 @dataclass(slots=True)
 class _Claim:
-    """A member's ownership of a partition. ``next``: the offsets at which it may go on reading."""
+    """A member's ownership of a partition. ``next`` has the offsets at which it may continue to read."""
 
     member: str
     since: float
     next: set[int]
-    fresh: bool = True  # nothing was delivered yet
+    fresh: bool = True  # no record has been delivered yet
 
 
 @dataclass(slots=True, eq=False)
@@ -94,15 +94,15 @@ class _Partition:
     delivered: set[int] = field(default_factory=set)
     handled: set[int] = field(default_factory=set)
     committed: int | None = None
-    open: set[int] = field(default_factory=set)  # where the transactions begin that have not ended
+    open: set[int] = field(default_factory=set)  # the first offsets of the open transactions
 
 
 class Checker:
-    """Goes through a history once. ``logs`` has those of all incarnations of each partition, in their order.
+    """Goes through a history once. ``logs`` has the logs of all incarnations of each partition, in order.
 
-    ``cooperative``: members may keep what they have while they join. So one may read on between its JoinGroup and the
-    answer that it is out of the group; and it may commit what its newest assignment has taken from it, until it has
-    told the group that it gave that up, since nobody else gets it before.
+    ``cooperative``: members may keep their partitions while they join. A member may therefore go on reading between its
+    JoinGroup and the answer that it is out of the group. It may also commit partitions that its newest assignment has
+    taken away, until it has told the group that it has revoked them: no other member gets them before.
     """
 
     def __init__(
@@ -118,17 +118,17 @@ class Checker:
         self._group = group
         self._cooperative = cooperative
         self._incarnations = {tp: [_Partition(log) for log in of_one] for tp, of_one in logs.items()}
-        self._partitions = {tp: of_one[0] for tp, of_one in self._incarnations.items()}  # those of now
-        self._read: dict[tuple[str, TopicPartition], _Partition] = {}  # of which each member got records last
+        self._partitions = {tp: of_one[0] for tp, of_one in self._incarnations.items()}  # the current ones
+        self._read: dict[tuple[str, TopicPartition], _Partition] = {}  # the one from which each member got records last
         self._assigned: dict[tuple[str, int], frozenset[TopicPartition]] = {}
-        self._generation: dict[str, int] = defaultdict(lambda: -1)  # the newest that each member was told
+        self._generation: dict[str, int] = defaultdict(lambda: -1)  # each member's newest generation
         self._joining: set[str] = set()
         self._disowned: dict[str, int] = defaultdict(int)
-        self._uncertain: set[str] = set()  # whose automatic commits may be older than one by hand
+        self._uncertain: set[str] = set()  # members whose automatic commits may be older than a manual one
         self._at = 0.0
 
     def check(self, history: Iterable[tuple[float, Event]], *, complete: bool = True) -> list[Anomaly]:
-        """Return all anomalies. ``complete``: the members had time to read everything."""
+        """Return all anomalies. With ``complete`` the members had time to read everything."""
         for self._at, event in history:
             self._see(event)
         if complete:
@@ -186,14 +186,14 @@ class Checker:
         partition.claims[event.member] = _Claim(event.member, self._at, {start})
 
     def _begin_anew(self, topic: str) -> None:
-        """Owners go on in the new log, from its beginning. What they still get of the old one is of the old one."""
+        """Let the owners continue at the beginning of the new log. Old records still belong to the old one."""
         for tp in [tp for tp in self._partitions if tp.topic == topic]:
             old, incarnations = self._partitions[tp], self._incarnations[tp]
             new = self._partitions[tp] = incarnations[incarnations.index(old) + 1]
             new.claims = {member: _Claim(member, claim.since, {0}) for member, claim in old.claims.items()}
 
     def _incarnation(self, event: Delivered) -> _Partition:
-        """The one that the records are of; that of now, where none has such a record."""
+        """Return the incarnation to which the records belong; the current one if no incarnation has them."""
         incarnations, (offset, value) = self._incarnations[event.partition], event.records[0]
         known = incarnations[: incarnations.index(self._partitions[event.partition]) + 1]
         found = next((one for one in reversed(known) if one.log.values.get(offset) == value), known[-1])
@@ -229,7 +229,7 @@ class Checker:
         return "duplicate" if claim.fresh else "non-monotonic"
 
     def _look_for_others(self, event: Delivered, claim: _Claim, partition: _Partition) -> None:
-        """A newer owner may exist only if this one was thrown out, and could not know it yet."""
+        """Find newer owners: one may exist only if this member is out of the group, and can't know it yet."""
         if self._disowned[event.member] > MISSED_WORDS:
             self._found("zombie", f"{event.member} got {event.partition}, and was told to be out of the group")
         newer = [other for other in partition.claims.values() if other.since > claim.since]
@@ -268,13 +268,13 @@ class Checker:
         partition.committed = event.offset
         for claim in partition.claims.values():
             if claim.fresh:
-                claim.next.add(event.offset)  # its owner may look the offset up just now
+                claim.next.add(event.offset)  # its owner may be fetching the committed offset just now
 
     def _still_has(self, event: CommitStored, partition: _Partition) -> bool:
-        """Whether a cooperative member had the partition in an earlier generation, and nobody else has got it since.
+        """Return whether a cooperative member owned the partition in an earlier generation, and no other owns it since.
 
-        Its newest assignment has taken it away, and the member is about to say that it gave it up; or that assignment
-        has not come, since its SyncGroup failed, and it joins again with what it has.
+        Its newest assignment has taken the partition away, and the member has yet to join again without it; or that
+        assignment has not arrived because its SyncGroup failed, and the member joins again with what it owns.
         """
         had_it = any(
             member == event.member and generation < event.generation and event.partition in partitions
@@ -282,7 +282,7 @@ class Checker:
         )
         return self._cooperative and had_it and partition.claims.keys() <= {event.member}
 
-    # In the end
+    # At the end
 
     def _find_lost(self) -> None:
         for tp, partition in self._partitions.items():

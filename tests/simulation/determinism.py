@@ -1,7 +1,8 @@
-"""What has to be taken from chance for a seed to replay: addresses in memory, unseeded generators, the collector.
+"""Makes a seed replay exactly: no hashes from memory addresses, no unseeded generators, no garbage collection.
 
-The order of a set is that of hashes. Those of strings are fixed by PYTHONHASHSEED, which the runner sets; those of
-objects are addresses, so the few classes that live in sets get serial numbers. Tasks and futures have them already.
+The order of a set depends on hashes. Hashes of strings are fixed by PYTHONHASHSEED, which the runner sets. Hashes of
+objects are addresses, so the few classes whose objects are in sets hash by serial numbers. The tasks and futures of
+`VirtualLoop` do so already.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .history import replaced
 
 @contextmanager
 def determined(random: Random) -> Iterator[None]:
-    """All chance of the client comes from ``random``, and nothing depends on where objects lie."""
+    """Within the block all random choices of the client come from ``random``, and nothing depends on addresses."""
     serials = count()
 
     def scope_new(cls: type[Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The faults of a world: each is done, lasts for a while, and is undone."""
+"""``Nemesis``: injects the faults of a world's plan: each begins, lasts for a while, and is undone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _COORDINATOR_ERRORS: Final = (
 
 
 class Nemesis:
-    """Whoever does it. ``hosts`` are the hosts that may be hit now."""
+    """Injects and heals faults. ``hosts`` returns the hosts that a fault may hit now."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class Nemesis:
         self._history = history
 
     async def inflict(self, plan: FaultPlan) -> None:
-        """Wait for the fault's moment, do it, and undo it."""
+        """Wait until the fault is due, inject it, and undo it."""
         await asyncio.sleep(plan.at)
         await _APPLY[plan.kind](self, Random(plan.seed), plan.seconds)
 
     async def heal(self) -> None:
-        """Undo everything, and let nothing of it be on its way."""
+        """Undo all faults. Afterwards no fault is under way."""
         await asyncio.sleep(0.1)  # a broker may be about to come up
         self.cluster.heal()
         for link in self.loop.network.links:
@@ -93,14 +93,14 @@ class Nemesis:
             self.frozen.discard(host)
             self.loop.thaw(host)
 
-    # What can be hit
+    # The targets of faults
 
     @property
     def ports(self) -> list[int]:
         return [int(address.rpartition(":")[2]) for address in self.cluster.bootstrap.split(",")]
 
     def links(self, random: Random) -> list[Link]:
-        """Those of one host to all brokers, of all hosts to one broker, or a single one."""
+        """Draw links: those of one host to all brokers, those of all hosts to one broker, or a single one."""
         hosts, ports = self.hosts(), self.ports
         kind = random.randrange(3)
         hosts = hosts if kind == 0 or not hosts else [random.choice(hosts)]
@@ -177,7 +177,7 @@ async def _fetch_error(nemesis: Nemesis, random: Random, seconds: float) -> None
 
 
 def _intercepting(name: str, fault: Callable[[Random], faults.Fault], *apis: type[Request[Any]]) -> Apply:
-    """A fault of the next few requests of one API."""
+    """Return a function that injects a fault into the next few requests of one API."""
 
     async def apply(nemesis: Nemesis, random: Random, seconds: float) -> None:
         api = random.choice(apis or nemesis.apis)

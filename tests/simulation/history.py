@@ -1,4 +1,4 @@
-"""What happened in a world, as far as the checker wants to know: one list of events, in the order of time."""
+"""``History``: the events of one world in the order of time, for the checker: claims, deliveries, commits, faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A partition is the member's: from here on it may hand out its records."""
+    """The member owns a partition from now on, and may hand out its records."""
 
     member: str
     partition: TopicPartition
@@ -46,7 +46,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """The user has done his work on all records below ``until``."""
+    """The application has done its work on all records below offset ``until``."""
 
     member: str
     partition: TopicPartition
@@ -55,7 +55,7 @@ class Handled:
 
 @dataclass(frozen=True, slots=True)
 class CutShort:
-    """A call for records (getmany, getone, or a step of the iterator) was cancelled: it returned nothing."""
+    """A call for records (getmany, getone, getmany_columns, or a step of the iterator) was cancelled: no result."""
 
     member: str
     call: str
@@ -68,14 +68,14 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """The coordinator got a JoinGroup."""
+    """The coordinator received a JoinGroup."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The coordinator told a member of the group what is its own in this generation."""
+    """The coordinator told a member its assignment in this generation."""
 
     member: str
     generation: int
@@ -91,10 +91,11 @@ class Disowned:
 
 @dataclass(frozen=True, slots=True)
 class CommitStored:
-    """The coordinator accepted an offset. ``late``: the member had given up the connection by which it came.
+    """The coordinator accepted an offset. ``late``: the member had already closed the connection of the request.
 
-    What lies in a connection that its client has closed is still read: after a timeout the member repeats the commit
-    over another one, goes on to a newer commit, and only then does the broker come to the first. No client can help it.
+    A broker still reads the bytes of a connection that its client has closed. So this can happen: after a timeout the
+    member repeats the commit over another connection, goes on to a newer commit, and only then does the broker handle
+    the first request. No client can prevent that.
     """
 
     member: str
@@ -106,14 +107,14 @@ class CommitStored:
 
 @dataclass(frozen=True, slots=True)
 class Uncertain:
-    """A call of commit() failed or was cancelled: whether its offsets are stored, the member does not know."""
+    """A call of commit() failed or was cancelled: the member does not know whether its offsets are stored."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Records of a transaction that has not ended: offsets from ``first`` to before ``until``."""
+    """A transaction has written the offsets from ``first`` to before ``until``, and is open."""
 
     partition: TopicPartition
     first: int
@@ -131,21 +132,21 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Recreated:
-    """The topic, which was deleted some time before, exists again: empty, and with another id."""
+    """A deleted topic exists again: empty, and with another id."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something bad that was done to the world."""
+    """A fault was injected into the world."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Anything else: for who reads the history, and for telling two runs apart."""
+    """Any other event: for people who read the history, and to tell two runs apart."""
 
     member: str
     what: str
@@ -153,7 +154,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What never may happen, whatever the rest of the history says: ``kind`` is the name of the anomaly."""
+    """An event that is an anomaly by itself; ``kind`` is the anomaly's name."""
 
     kind: str
     what: str
@@ -183,7 +184,7 @@ Event: TypeAlias = (
 
 @dataclass
 class History:
-    """All events. ``clock`` tells the time of each."""
+    """All events. ``clock`` returns the time of each."""
 
     clock: Callable[[], float]
     events: list[tuple[float, Event]] = field(default_factory=list)
@@ -199,11 +200,11 @@ class History:
 
     @property
     def digest(self) -> str:
-        """Two runs of one seed have the same."""
+        """A hash of all events: two runs of one seed have the same."""
         return sha256("\n".join(self.lines()).encode()).hexdigest()[:16]
 
     def lines(self) -> list[str]:
-        """The history for reading."""
+        """Return the history as text for people."""
         start = self.events[0][0] if self.events else 0.0
         return [f"{at - start:11.6f}  {_shown(event)}" for at, event in self.events]
 
@@ -223,7 +224,7 @@ def _shown(event: Event) -> str:
 
 @contextmanager
 def replaced(target: Any, name: str, value: Any) -> Iterator[None]:
-    """Let ``target`` have another attribute for a while."""
+    """Replace an attribute of ``target`` within the block."""
     before = vars(target)[name] if isinstance(target, type) else getattr(target, name)
     setattr(target, name, value)
     try:
@@ -234,7 +235,7 @@ def replaced(target: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def replaced_item(target: MutableMapping[K, V], key: K, value: V) -> Iterator[None]:
-    """Let ``target`` hold another value for a while."""
+    """Replace an item of ``target`` within the block."""
     missing = key not in target
     before = target.get(key)
     target[key] = value

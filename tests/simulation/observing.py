@@ -1,4 +1,4 @@
-"""Eyes in a world: what members own (asked of the client's one record of it), what coordinators accept and assign."""
+"""Records what members own (from the client's `Subscription`), and what coordinators accept and assign."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .history import Assigned, Claimed, CommitStored, Disowned, History, Joining
 
 @contextmanager
 def observed(history: History) -> Iterator[None]:
-    """Write down claims, joins, assignments and stored commits."""
+    """Record claims, joins, assignments and stored commits within the block."""
     with _claims_observed(history), _answers_observed(history):
         yield
 
@@ -91,7 +91,7 @@ def _committed(history: History, exchange: Exchange, response: Any) -> None:
     for topic in request.topics:
         name = topic.name or call.cluster.topics.name_of(topic.topic_id)
         if name is None:
-            continue  # deleted: what was stored has gone with it
+            continue  # deleted, and its committed offsets too
         for partition in topic.partitions:
             if codes[topic.name or topic.topic_id, partition.partition_index] == ErrorCode.NONE:
                 tp = TopicPartition(name, partition.partition_index)
@@ -100,7 +100,7 @@ def _committed(history: History, exchange: Exchange, response: Any) -> None:
 
 
 def _given_up(exchange: Exchange) -> bool:
-    """Whether the client had closed the connection by which a request came, before it was handled."""
+    """Return whether the client had closed the request's connection before the broker handled the request."""
     line: Any = exchange._line
     return bool(line._transport.peer.is_closing())
 

@@ -1,4 +1,4 @@
-"""What will happen in a world: topology, workload and faults, all drawn from one seed before anything runs."""
+"""``Plan``: what will happen in one world: topology, workload, members and faults, drawn from one seed in advance."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .user_code import DESERIALIZES, Deserializes
 Reads: TypeAlias = Literal["getmany", "getone", "iterator", "getmany_columns"]
 READS: Final[tuple[Reads, ...]] = ("getmany", "getone", "iterator", "getmany_columns")
 
-#: What the members of a group may list as their assignors: each draws one of the lists of its world. In the last of
-#: these worlds the group is on its way from the eager protocol to the cooperative one.
+#: The assignor lists that members of a group may have, by kind of world: each member draws one list of its world. In
+#: the last kind the group is migrating from the eager protocol to the cooperative one.
 ASSIGNORS: Final[tuple[tuple[list[str], ...], ...]] = (
     (["range", "roundrobin"], ["roundrobin", "range"]),
     (["sticky"],),
@@ -24,7 +24,7 @@ ASSIGNORS: Final[tuple[tuple[list[str], ...], ...]] = (
     (["range", "cooperative-sticky"], ["cooperative-sticky"]),
 )
 
-#: Faults that any world can have, and those that only mean something to a group.
+#: The faults that any world can have, and those that have an effect only on a group.
 FAULTS: Final = (
     "cut",
     "reset",
@@ -46,28 +46,28 @@ GROUP_FAULTS: Final = ("coordinator move", "coordinator error", "lose commit", "
 
 @dataclass(frozen=True)
 class MemberPlan:
-    """One consumer and its user: from when to when, how it polls, works and commits, and how it ends."""
+    """One consumer and its application: when it starts and ends, and how it reads, works, commits and ends."""
 
     name: str
     starts: float
     lasts: float | None  # None: to the end of the world
-    end: str  # "stop", "crash" (its connections break), "vanish" (they are silent)
+    end: str  # "stop", "crash" (its connections are reset), "vanish" (they fall silent)
     seed: int
     options: ConsumerOptions
     reads: Reads
     max_records: int
     poll_timeout_ms: int | None
     work: tuple[float, float]  # seconds for each batch
-    slow: float  # how often the work takes very long
-    commits: float  # how often the user commits by hand after his work; 0: never
-    cancels: float  # how often a call is cancelled at an arbitrary await
-    seeks: float  # how often the user seeks (never in a group)
+    slow: float  # the share of batches whose work takes very long
+    commits: float  # the share of batches that the application commits by hand; 0: none
+    cancels: float  # the share of calls that are cancelled at an arbitrary await
+    seeks: float  # how often the application seeks (never in a group)
     deserializes: Deserializes = "not at all"
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """One fault. What it hits is drawn from ``seed`` when it happens."""
+    """One fault. Its target is drawn from ``seed`` when it happens."""
 
     at: float
     kind: str
@@ -86,7 +86,7 @@ class RecreationPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """One world. ``seconds`` is how long faults and producers go on; after that everything must be read."""
+    """One world. Faults and producers go on for ``seconds``; after that the members must read everything."""
 
     seed: int
     seconds: float
@@ -97,7 +97,7 @@ class Plan:
     segment_bytes: int
     batches: int
     batch_records: int
-    transactions: float  # how many of the batches are transactions
+    transactions: float  # the share of batches that are transactions
     read_committed: bool
     members: tuple[MemberPlan, ...]
     faults: tuple[FaultPlan, ...]
@@ -105,12 +105,12 @@ class Plan:
 
     @property
     def cooperative(self) -> bool:
-        """Whether some members keep what they have while their group rebalances."""
+        """Whether some members keep their partitions while their group rebalances."""
         return any(member.options["partition_assignment_strategy"] == ["cooperative-sticky"] for member in self.members)
 
     @property
     def text(self) -> str:
-        """The plan for reading."""
+        """The plan as text for people."""
         lines = [f"seed {self.seed}: {self.brokers} brokers, topics {self.topics}, group {self.group}"]
         lines += [f"  {member}" for member in self.members]
         lines += [f"  {fault.at:6.2f} s: {fault.kind} ({fault.seconds:.2f} s)" for fault in self.faults]
@@ -154,7 +154,7 @@ def draw(seed: int, *, group: bool | None = None, cooperative: bool | None = Non
 
 
 def _with_assignors(seed: int, cooperative: bool | None, members: list[MemberPlan]) -> tuple[MemberPlan, ...]:
-    """Drawn apart, and so nothing else that is drawn from a seed depends on it."""
+    """Draw the assignors from a generator of their own, so that nothing else that a seed draws depends on them."""
     if cooperative is False:
         return tuple(members)
     random = Random(f"{seed} assignors")
@@ -168,14 +168,14 @@ def _with_assignors(seed: int, cooperative: bool | None, members: list[MemberPla
 
 
 def deserializing(plan: Plan) -> Plan:
-    """The same world, in which some members deserialize. Drawn apart as well."""
+    """Return the same world, in which some members deserialize; drawn from a generator of its own."""
     draws = [Random(f"{member.seed} deserializes").choice(DESERIALIZES) for member in plan.members]
     members = tuple(replace(member, deserializes=how) for member, how in zip(plan.members, draws, strict=True))
     return replace(plan, members=members)
 
 
 def with_columns(plan: Plan) -> Plan:
-    """The same world, in which some of those who read in batches read columns. Drawn apart as well."""
+    """Return the same world, in which some members use getmany_columns instead of getmany; drawn separately, too."""
     draws = [Random(f"{member.seed} columns").random() < 0.4 for member in plan.members]
     members = tuple(
         replace(member, reads="getmany_columns") if member.reads == "getmany" and by_columns else member
@@ -185,10 +185,10 @@ def with_columns(plan: Plan) -> Plan:
 
 
 def with_recreations(plan: Plan, *, always: bool = False) -> Plan:
-    """The same world, in which topics are deleted and created again beside a group. Drawn apart as well.
+    """Return the same world, in which the topics of a group are recreated; drawn separately, too.
 
-    Members create no topics then: by what they create, a topic had another number of partitions. ``always``: a
-    recreation befalls every group, not one in three.
+    Members then create no topics: a topic that a member creates has another number of partitions. With ``always`` every
+    group has recreated topics, else one in three.
     """
     random = Random(f"{plan.seed} recreations")
     if not plan.group or (random.random() > 1 / 3 and not always):
@@ -207,7 +207,7 @@ def with_recreations(plan: Plan, *, always: bool = False) -> Plan:
 
 
 def impatient(plan: Plan) -> Plan:
-    """The same world with much to read, by users who cancel nearly every call at an arbitrary await."""
+    """Return the same world with more to read, and applications that cancel nearly every call at an arbitrary await."""
     members = tuple(
         replace(member, cancels=0.95, work=(0.0, 0.01), slow=0.0, max_records=min(member.max_records, 10))
         for member in plan.members
@@ -238,7 +238,7 @@ def _member(random: Random, name: str, seconds: float, group: bool, read_committ
         cancels=random.choice((0.0, 0.1, 0.4)),
         seeks=0.0 if group else random.choice((0.0, 0.05)),
     )
-    # Drawn apart, and so nothing else that is drawn from a seed depends on it.
+    # Drawn from a generator of its own, so that nothing else that a seed draws depends on it.
     return replace(plan, reads=Random(f"{plan.seed} reads").choice(("getmany", "getmany", "getone", "iterator")))
 
 

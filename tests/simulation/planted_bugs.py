@@ -1,4 +1,4 @@
-"""Bugs that could be in a Kafka client, planted on purpose: the checker must catch each of them."""
+"""Bugs to plant in the client on purpose: the checker of the simulation must catch each of them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from .history import replaced
 
 @dataclass(frozen=True)
 class PlantedBug:
-    """What is replaced by what, and the anomalies of which one must be found.
+    """The replacements that make the bug, and the anomalies of which the checker must find one.
 
-    ``group``, ``cooperative`` and ``recreated`` say in which worlds. ``first`` is the seed to begin with: some bugs
-    show in one world of fifty only, and time is short.
+    ``group``, ``cooperative`` and ``recreated`` choose the worlds. ``first`` is the first seed to try: some bugs show
+    only in one world of fifty, and the test must be fast.
     """
 
     kinds: frozenset[str]
@@ -69,7 +69,7 @@ def _bug(
 
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
-    """Let the client have a bug for a while."""
+    """Plant a bug in the client within the block; None plants none."""
     with ExitStack() as stack:
         for target, attribute, value in PLANTED_BUGS[name].replacements if name is not None else ():
             stack.enter_context(replaced(target, attribute, value))
@@ -84,7 +84,7 @@ _columns = Poll.columns
 
 
 async def _await_between_taking_and_returning(poll: Any, only: Any, timeout_ms: Any, decode: int, most: int) -> Any:
-    """Positions move, and then the call can still be cancelled."""
+    """The positions have moved, and the call can still be cancelled after that."""
     batch = await _records(poll, only, timeout_ms, decode, most)
     await asyncio.sleep(0)
     return batch
@@ -94,14 +94,14 @@ _fill = Deserializing._fill
 
 
 async def _await_before_columns_are_returned(poll: Any, *arguments: Any) -> RecordColumns:
-    """Positions have moved by then: whoever is cancelled at this await has lost the rows."""
+    """The positions have moved: a call that is cancelled at this await loses the rows."""
     columns = await _columns(poll, *arguments)
     await asyncio.sleep(0.05)
     return columns
 
 
 async def _lose_what_is_awaited(self: Deserializing, buffer: PartitionBuffer, count: int, deadline: Any) -> bool:
-    """A deserializer's answer that nobody waits for any more has taken its record along."""
+    """A record is lost when the call that waits for its deserializer is cancelled."""
     try:
         return await _fill(self, buffer, count, deadline)
     except asyncio.CancelledError:
@@ -113,7 +113,7 @@ _take_typed = PartitionBuffer.take_typed
 
 
 def _pass_over_what_is_refused(self: PartitionBuffer, count: int) -> Any:
-    """Nobody waits for a record that can't be deserialized."""
+    """A record that can't be deserialized is skipped."""
     if self.refused is not None:
         del self.ready[len(self.typed)]
     return _take_typed(self, count)
@@ -128,7 +128,7 @@ def _seek_under_the_old_token(
     topic_id: UUID | None = None,
     checked_epoch: int | None = None,
 ) -> None:
-    """What was fetched before is not stale after a seek."""
+    """Buffered records are not stale after a seek."""
     position = self[tp]
     position.locate(position.token, offset, epoch, topic_id)
     position.checked_epoch = checked_epoch
@@ -137,13 +137,13 @@ def _seek_under_the_old_token(
 
 
 def _read_a_part_and_drop_the_rest(self: PartitionBuffer, reader: RecordReader, count: int) -> None:
-    """A batch from which something was taken is done with."""
+    """A batch is finished once some of its records have been taken."""
     self.ready += reader.take(count, self.next)
     self._close_batch(self._kept.header)
 
 
 def _read_from_the_start_of_the_batch(self: PartitionBuffer, reader: RecordReader, count: int) -> None:
-    """A batch may begin before the position: its first records are not wanted."""
+    """A batch may begin before the position: its first records must be skipped, and are not."""
     self.ready += reader.take(count, 0)
     if self.ready:
         self.next = max(self.next, self.ready[-1].offset + 1)
@@ -151,7 +151,7 @@ def _read_from_the_start_of_the_batch(self: PartitionBuffer, reader: RecordReade
         self._close_batch(self._kept.header)
 
 
-# Each batch is read by itself.
+# Each batch is read by itself, not as part of a run.
 _NO_RUNS: Final = (PartitionBuffer, "_take_of_run", lambda self, run, count: False)
 
 
@@ -160,11 +160,11 @@ def _no_retry_after_an_error(self: Fetcher, plan: Any) -> None:
 
 
 async def _stop_nothing(self: Supervisor) -> None:
-    """Background tasks live on."""
+    """Background tasks are not stopped."""
 
 
 async def _stop_without_closing(self: Pool) -> None:
-    """Connections live on."""
+    """Connections are not closed."""
     self._closing.set()
     self._give_up_attempts()
 
@@ -172,7 +172,7 @@ async def _stop_without_closing(self: Pool) -> None:
 def _hand_out_stale_buffers(
     self: FetchBuffer, subscription: Subscription, only: Any = None
 ) -> Iterator[tuple[PartitionBuffer, PartitionPosition]]:
-    """Whatever is buffered of a partition is its own, of which claim ever."""
+    """The buffered records of a partition are handed out, whatever their token."""
     for tp, position in list(subscription.assigned.items()):
         buffer = self._partitions.get(tp)
         if buffer is not None and position.fetchable and not buffer.empty:
@@ -180,7 +180,7 @@ def _hand_out_stale_buffers(
 
 
 def _forget_nothing(self: FetchBuffer, tp: TopicPartition) -> None:
-    """The buffers of partitions that were revoked stay."""
+    """The buffers of revoked partitions are kept."""
 
 
 # Groups
@@ -189,7 +189,7 @@ _consumed, _replace, _on = PartitionPosition.consumed, Subscription.replace, Mem
 
 
 def _commit_what_is_held(self: PartitionPosition) -> OffsetAndMetadata | None:
-    """The trap of auto-commit: what the user is working on counts as done."""
+    """The trap of auto-commit: records that the application still holds count as processed."""
     self.held = False
     self.mark_processed()
     return self.consumed()
@@ -203,12 +203,12 @@ def _consumed_one_more(self: PartitionPosition) -> OffsetAndMetadata | None:
 async def _release_without_giving_up(
     self: Reconciler, change: Any, queued: Any, revocation_done: Callable[[RevocationDone], None]
 ) -> None:
-    """The group is told that the partitions are free, and they are read on."""
+    """The member tells the group that the partitions are free, and goes on reading them."""
     revocation_done(RevocationDone(change.step))
 
 
 def _keep_positions_of_the_revoked(self: Subscription, partitions: Any) -> bool:
-    """Who gets a partition again goes on where he was, whatever others did in between."""
+    """A member that gets a partition again continues at its old position, whatever others have read since."""
     kept = self.__dict__.setdefault("kept", {})
     wanted = list(partitions)
     kept.update(self._assigned)
@@ -221,7 +221,7 @@ def _keep_positions_of_the_revoked(self: Subscription, partitions: Any) -> bool:
 
 
 def _deaf_to_the_coordinator(self: Membership, event: Any, now: float) -> list[Any]:
-    """Whatever is said to heartbeats and commits, this member believes in its generation."""
+    """The member keeps its generation, whatever the answers to heartbeats and commits are."""
     is_answer = isinstance(event, Rebalancing | IdentityLost) and isinstance(event.sent, SendHeartbeat | SentCommit)
     return [] if is_answer else _on(self, event, now)
 
@@ -235,7 +235,7 @@ async def _nothing_is_committed(self: ConsumerRuntime, partitions: Any) -> Mappi
 async def _no_turns(
     self: GroupOffsets, deadline: float, timeout: float, slot: CommitSlot | None
 ) -> AsyncIterator[CommitSlot]:
-    """An older commit that is repeated may overtake a newer one."""
+    """A retry of an older commit may overtake a newer one."""
     try:
         yield CommitOrder().take(sys.maxsize)
     finally:
@@ -246,7 +246,7 @@ async def _no_turns(
 async def _commit_under_the_newest_name(
     self: Coordinator, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout: float, retry: bool = True
 ) -> None:
-    """A commit is tried until somebody takes it, in whichever generation this member is by then."""
+    """A commit is retried until it succeeds, in whatever generation the member is by then."""
     deadline = asyncio.get_running_loop().time() + timeout
     while True:
         try:
@@ -262,7 +262,7 @@ async def _commit_under_the_newest_name(
 async def _commit_anything(
     self: UserCommits, offsets: dict[TopicPartition, OffsetAndMetadata] | None, *, timeout: float
 ) -> None:
-    """Partitions that were taken away in between are committed too."""
+    """Partitions that have been revoked meanwhile are committed too."""
     remembered = self.__dict__.setdefault("remembered", {})
     remembered.update(self.subscription.consumed())
     await self.coordinator.commit(dict(remembered), timeout=timeout)
@@ -274,7 +274,7 @@ _send_commit = GroupOffsets._send_commit
 async def _commit_under_the_new_id(
     self: GroupOffsets, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Any, timeout: float
 ) -> dict[TopicPartition, int]:
-    """Topics are named by the ids that the metadata give for them now, whatever the offsets were read from."""
+    """A commit has the topic ids of the current metadata, and not those of the topics that were read."""
     ids = {tp: self.__dict__["find_id"](tp.topic) for tp in offsets}
     renamed = {tp: dataclasses.replace(offset, topic_id=ids[tp]) for tp, offset in offsets.items()}
     return await _send_commit(self, renamed, member, timeout)
@@ -284,7 +284,7 @@ _commit_offsets = GroupOffsets.commit
 
 
 async def _commit_what_is_of_no_topic(self: GroupOffsets, offsets: Any, *, current_id: Any, **options: Any) -> Any:
-    """Offsets are offsets."""
+    """A commit ignores topic ids, and so commits offsets of a deleted topic for its successor."""
     self.__dict__["find_id"] = current_id
     return await _commit_offsets(self, offsets, current_id=lambda topic: None, **options)
 

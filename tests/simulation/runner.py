@@ -1,4 +1,4 @@
-"""Many worlds on all cores. Each runs in a process whose strings hash as they always do: that is part of the seed."""
+"""Runs many worlds on all cores, with a verdict for each seed. PYTHONHASHSEED is fixed, as a part of the seed."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from .world import run
 
 _CHUNK: Final = 4
 _SHOWN: Final = 5
-#: A world takes half a second; one that takes so long never ends, and its process does instead.
+#: A world takes half a second. One that takes this long is taken to hang, and its process is ended.
 _WORLD_SECONDS: Final = 120.0
 
-#: Of a process that only runs worlds; where tests run them, the tests' own guard looks on.
+#: The guard of a process that only runs worlds; in a test process the tests' own guard watches.
 _guard: HangGuard | None = None
 
 
 @dataclass(frozen=True)
 class Twist:
-    """What is done to a world that was drawn from a seed: a bug of `PLANTED_BUGS`, users who cancel (`impatient`).
+    """A change to the world of a seed: a bug of `PLANTED_BUGS`, or applications that cancel (`impatient`).
 
-    ``eager``: its groups know range and roundrobin only, nobody deserializes or reads columns, as in the first worlds.
+    ``eager``: groups use range and roundrobin only, and no member deserializes or reads columns, as in the first
+    version of the simulation.
     """
 
     bug: str | None = None
@@ -43,7 +44,7 @@ class Twist:
 
     @property
     def options(self) -> list[str]:
-        """It, on the command line."""
+        """The command line options for this change."""
         flags = [f"--{name}" for name in ("impatient", "eager") if getattr(self, name)]
         return [*(["--bug", self.bug] if self.bug else []), *flags]
 
@@ -53,9 +54,9 @@ _PLAIN: Final = Twist()
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one seed. ``kinds`` are the anomalies' names; ``plan`` and ``history`` are for reading.
+    """The result of one seed. ``kinds`` are the anomalies' names; ``plan`` and ``history`` are texts for people.
 
-    ``again`` is the command that shows it again; ``cut_short`` counts the calls for records that were cancelled.
+    ``again`` is the command that runs the seed again; ``cut_short`` counts the calls for records that were cancelled.
     """
 
     seed: int
@@ -70,7 +71,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The first anomalies, and how to see them again."""
+        """The first anomalies, and the command that shows them again."""
         shown = [f"  {anomaly}" for anomaly in self.anomalies[:_SHOWN]]
         more = [f"  ... {len(self.anomalies) - _SHOWN} more"] if len(self.anomalies) > _SHOWN else []
         replay = f"  again, and the same (history {self.digest or 'unknown'}): {self.again}"
@@ -115,21 +116,21 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
 def judged(
     seeds: Iterable[int], *, jobs: int | None = None, twist: Twist = _PLAIN, whole_history: bool = False
 ) -> Iterator[Verdict]:
-    """Yield the verdict of each seed, in order, from as many processes as there are cores."""
+    """Yield the verdict of each seed, in order, from ``jobs`` processes (None: one for each core)."""
     with _workers(jobs) as pool:
         work = partial(judge, twist=twist, whole_history=whole_history)
         yield from pool.map(work, seeds, chunksize=_CHUNK)
 
 
 def first_catches(bugs: Iterable[str], most_seeds: int) -> dict[str, Verdict | None]:
-    """For each planted bug, the first verdict that is not "good" within so many seeds."""
+    """Return for each planted bug what ``first_catch`` returns; the bugs run in parallel."""
     with _workers(None) as pool:
         futures = {bug: pool.submit(first_catch, bug, most_seeds) for bug in bugs}
         return {bug: future.result() for bug, future in futures.items()}
 
 
 def first_catch(bug: str, most_seeds: int) -> Verdict | None:
-    """The first seed whose world shows a planted bug, as one of the anomalies that it should cause."""
+    """Return the verdict of the first seed that shows one of a planted bug's expected anomalies, None if none does."""
     expected, first = PLANTED_BUGS[bug].kinds, PLANTED_BUGS[bug].first
     for seed in range(first, first + most_seeds):
         verdict = judge(seed, twist=Twist(bug))
@@ -147,7 +148,7 @@ def _workers(jobs: int | None) -> Iterator[ProcessPoolExecutor]:
         others = multiprocessing.active_children()
         try:
             yield pool
-        except BaseException:  # the shutdown would wait for the worlds under way
+        except BaseException:  # shutdown() would wait for the worlds under way
             for worker in multiprocessing.active_children():
                 if worker not in others:
                     worker.kill()
@@ -157,7 +158,7 @@ def _workers(jobs: int | None) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin_to_work() -> None:
-    """A Ctrl-C reaches every process; the one that shows the progress ends the others."""
+    """Ignore SIGINT: a Ctrl-C reaches every process, and the main process ends the workers."""
     global _guard
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _guard = HangGuard()

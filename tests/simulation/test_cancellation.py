@@ -1,4 +1,4 @@
-"""Calls for records that are cancelled at arbitrary awaits, among rebalances and faults: the checker sees no trace."""
+"""Calls for records are cancelled at arbitrary awaits, during rebalances and faults: the checker finds no anomaly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker on histories written by hand: each anomaly is named, and what is allowed is let pass."""
+"""Tests of the checker on histories written by hand: it finds each anomaly, and accepts what is allowed."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from .history import (
 
 T = TopicPartition("t", 0)
 MINE, NOTHING = frozenset({T}), frozenset[TopicPartition]()
-VALUES = {0: b"a", 1: b"b", 2: b"c", 5: b"f"}  # 3 and 4 are no records: control records, or compacted away
-ANEW = {0: b"A", 1: b"B", 2: b"C"}  # of the topic that was created again
+VALUES = {0: b"a", 1: b"b", 2: b"c", 5: b"f"}  # 3 and 4 are control records, or compacted away
+ANEW = {0: b"A", 1: b"B", 2: b"C"}  # of the recreated topic
 
 
 def owned(member: str, generation: int) -> list[Event]:
@@ -176,7 +176,7 @@ def test_offsets_without_records_are_no_gap() -> None:
 
 def test_a_cooperative_member_reads_on_while_it_joins_but_not_beside_another_of_its_generation() -> None:
     begun = [*owned("m", 1), got("m", 0), Joining("m")]
-    assert kinds(*begun, *owned("n", 2), got("m", 1), cooperative=True) == []  # it is out, and cannot know it yet
+    assert kinds(*begun, *owned("n", 2), got("m", 1), cooperative=True) == []  # m can't know yet that it is out
     assert kinds(*begun, Assigned("m", 2, MINE), *owned("n", 2), got("m", 1), cooperative=True) == ["double owner"]
 
 
@@ -185,7 +185,7 @@ def test_a_cooperative_member_commits_what_was_taken_away_until_somebody_else_ha
     committed = CommitStored("m", 2, T, 1)
     assert kinds(*begun, committed, cooperative=True) == []
     assert kinds(*begun, Unclaimed("m", T), committed, cooperative=True) == []
-    assert kinds(*begun[:-1], committed, cooperative=True) == []  # and where the assignment has not come yet
+    assert kinds(*begun[:-1], committed, cooperative=True) == []  # also before the assignment has come
     assert kinds(*begun[:-1], committed) == ["zombie commit"]
     assert kinds(*begun, Claimed("n", T), committed, cooperative=True) == ["zombie commit"]
     never_had_it: list[Event] = [Claimed("m", T), got("m", 0), Handled("m", T, 1), Assigned("m", 2, NOTHING)]

@@ -1,4 +1,4 @@
-"""The command line: what it says while it runs, how a failing seed is seen again, and its exit code."""
+"""Tests of the simulation's command line: its progress, the command that repeats a failing seed, its exit code."""
 
 from __future__ import annotations
 

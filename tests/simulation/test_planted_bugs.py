@@ -1,4 +1,4 @@
-"""The checker proves itself: each bug that is planted in the client is caught within a few seeds."""
+"""The checker works: it catches each bug that is planted in the client within a few seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds in processes of their own: whoever stops looking at them does not wait for those that never end."""
+"""Tests of the runner's processes: a caller that stops early does not wait for worlds that never end."""
 
 from __future__ import annotations
 

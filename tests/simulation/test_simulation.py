@@ -1,4 +1,4 @@
-"""Worlds drawn from seeds: none of them may show an anomaly, and each is the same whenever it is run again."""
+"""The simulation itself: no world of these seeds shows an anomaly, and each is the same when it is run again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from .plan import draw
 from .runner import Twist, judge, judged
 
-#: Seeds that showed a fault of the client, before it was mended; in those days all groups were eager.
+#: Seeds that showed a bug of the client that has been fixed since; at that time all groups were eager.
 ONCE_FAILED = (8, 10, 12, 15, 18, 21, 25, 33, 49, 51, 5410, 5502)
-#: Seeds that showed a fault of the simulation itself, and of the checker.
+#: Seeds that showed a bug of the simulation itself, or of the checker.
 ONCE_MISJUDGED = (20386, 40467)
 
 
@@ -19,7 +19,7 @@ def test_no_seed_that_once_failed_shows_an_anomaly() -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.timeout(600)  # fifty take ten seconds of two cores, if nobody else wants them
+@pytest.mark.timeout(600)  # fifty take ten seconds on two idle cores
 @pytest.mark.parametrize("seeds", [range(1000, 1050), pytest.param(range(1050, 2000), marks=pytest.mark.long)])
 def test_no_seed_shows_an_anomaly(seeds: range) -> None:
     failed = [verdict.text for verdict in judged(seeds) if verdict.kinds]

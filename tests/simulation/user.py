@@ -1,4 +1,4 @@
-"""One consumer and its user, on a host of their own: polls, works, commits, is interrupted, and goes."""
+"""``User``: the application of one consumer, on a host of its own: it polls, works, commits, cancels calls, stops."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .user_code import Meddler, Values
 
 T = TypeVar("T")
 
-#: stop() promises to end in 30 seconds.
+#: stop() promises to end within 30 seconds.
 _STOP_SECONDS: Final = 30.0
-#: Rounds of the loop within which a cancelled call is gone, with all that it started.
+#: A call is cancelled after fewer than this many iterations of the loop.
 _INTERRUPT_ROUNDS: Final = 80
 
 
 class Record(Protocol):
-    """What is noted of a record."""
+    """The fields of a record that the history has."""
 
     @property
     def offset(self) -> int: ...
@@ -43,7 +43,7 @@ Batch: TypeAlias = Mapping[TopicPartition, Sequence[Record]]
 
 
 class Row(NamedTuple):
-    """A record that came in columns."""
+    """A record from getmany_columns."""
 
     offset: int
     value: bytes | None
@@ -61,7 +61,7 @@ class Interrupted(Exception):
 
 
 class User:
-    """Who reads ``partitions`` with one consumer, until ``leave`` is called."""
+    """An application that reads ``partitions`` with one consumer, until ``leave`` is called."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class User:
             self._leaving.set_result(None)
 
     def hurry(self) -> None:
-        """Be quick from here on: only what is still to be read matters now."""
+        """Be quick from now on: what matters now is to read everything."""
         self.plan = replace(self.plan, work=(0.0, 0.0), slow=0.0, seeks=0.0, reads="getmany", max_records=500)
         if self._values is not None:
             self._values.calm = True
 
     def positions(self, topic_ids: Mapping[str, UUID] | None = None) -> dict[TopicPartition, int]:
-        """How far it has read what is its own; with ``topic_ids``, only where it reads the topics of these ids."""
+        """Return the positions of its assigned partitions; with ``topic_ids``, only for topics that have these ids."""
         if self.consumer is None or self.crashed:
             return {}
         assigned = self.consumer._runtime.subscription.assigned
@@ -109,7 +109,7 @@ class User:
         }
 
     async def live(self) -> None:
-        """From start to stop. What must not happen is written down."""
+        """Run the application from start to stop. An error that must not occur goes to the history."""
         try:
             consumer = self.consumer = await self._started()
             while consumer is not None and not self._leaving.done():
@@ -118,9 +118,10 @@ class User:
                 except Interrupted:
                     self._history.about(self.plan.name, "interrupted")
                 except BrokerError as error:
-                    # What a coordinator reads from its log of a group names the one assignor that was chosen, and none
-                    # of the others that its members offer. So on the way to another assignor, one that does not offer
-                    # the old one any more is refused until the others have joined again; here as by Java's consumer.
+                    # A coordinator that loads a group from its log knows only the assignor that was chosen, and not
+                    # the others that the members offer. So while a group migrates to another assignor, a member that
+                    # no longer offers the old one is refused until the others have joined again. Java's consumer fails
+                    # in the same way.
                     if error.code != ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
                         raise
                     self._history.about(self.plan.name, f"ended, and is started again: {error!r}")
@@ -178,7 +179,7 @@ class User:
             await self._commit(consumer, batch, whole)
 
     async def _read(self, consumer: Consumer) -> tuple[Batch, Committable]:
-        """The next records, by the member's way to ask for them; and what to commit them by, other than by offsets."""
+        """Read with the member's call for records; return the batch, and what commit() takes for it besides offsets."""
         plan = self.plan
         at_most: Any = {"timeout_ms": plan.poll_timeout_ms, "max_records": plan.max_records}
         try:
@@ -203,7 +204,7 @@ class User:
             self._history.add(Delivered(self.plan.name, tp, got))
 
     async def _commit(self, consumer: Consumer, batch: Batch, whole: Committable) -> None:
-        """By one of the ways that there are: the batch, everything, or without waiting for it."""
+        """Commit the batch or everything, with commit() or commit_soon()."""
         offsets: Committable = {tp: records[-1].offset + 1 for tp, records in batch.items()}
         what = self._habits.choice([None, whole if whole is not None else offsets])
         try:
@@ -236,7 +237,7 @@ class User:
         self._history.about(self.plan.name, "stopped")
 
     async def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await it, and now and then cancel it, after some rounds of the loop or some time."""
+        """Await a call; sometimes cancel it, after some iterations of the loop or some time, and raise Interrupted."""
         task = self._loop.create_task(work)
         if self._random.random() >= self.plan.cancels:
             await asyncio.wait((task, self._leaving), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What a user hands to his consumer in some worlds: deserializers that take their time or fail, and interceptors."""
+"""The code that applications pass to their consumers in some worlds: slow and failing deserializers, interceptors."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any, Final, Literal, TypeAlias
 
 from aiokc import ConsumerInterceptor, ConsumerRecords, Headers, OffsetAndMetadata, TopicPartition
 
-#: What becomes of values: nothing, or the same bytes, at once or after a while.
+#: How values are deserialized: not at all, or to the same bytes, at once or after a while.
 Deserializes: TypeAlias = Literal["not at all", "sync", "async"]
 DESERIALIZES: Final[tuple[Deserializes, ...]] = ("not at all", "not at all", "sync", "async", "async")
 
-# How often a deserializer fails, as long as it may: the same record is asked for again.
+# The share of calls in which a deserializer fails, until ``calm`` is set: the same record is deserialized again.
 _FAILS: Final = 0.05
 
 
 class RegistryAway(Exception):
-    """The deserializer's moment of weakness."""
+    """A deserializer or an interceptor fails."""
 
 
 class Values:
-    """A deserializer of values: what it returns is what it is given."""
+    """A deserializer of values that returns the bytes that it gets."""
 
     def __init__(self, how: Deserializes, random: Random) -> None:
         self.calm = False
@@ -41,7 +41,7 @@ class Values:
 
 
 class Meddler(ConsumerInterceptor):
-    """Takes away what it is given, and then fails: nobody may notice."""
+    """An interceptor that removes all records that it gets, and then fails: this must have no effect."""
 
     def on_consume(self, records: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
         records.clear()

@@ -1,4 +1,4 @@
-"""One world: a cluster, its clients and what befalls them, in one process and from one seed."""
+"""Runs one world: a cluster, its members, producers and faults, in one process, with virtual time, from one plan."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .plan import MemberPlan, Plan, RecreationPlan
 from .user import User
 from .writers import Writers
 
-#: How long everything that was written may take to be read once nothing is broken any more.
+#: How long the members may take to read everything once all faults are healed.
 _CATCH_UP_SECONDS: Final = 120.0
-#: ... and how long all that comes after the faults, if everybody takes as long as he may.
+#: ... and how long everything after the faults may take, if each step takes as long as it may.
 _END_SECONDS: Final = 1_000.0
 _EPOCH: Final = 1_700_000_000.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a world."""
+    """The result of a world."""
 
     plan: Plan
     anomalies: list[Anomaly]
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def run(plan: Plan) -> Outcome:
-    """Let a world happen, and judge it."""
+    """Run a world, and check its history."""
     loop = VirtualLoop(Random(plan.seed), most_seconds=plan.seconds + _END_SECONDS)
     loop.network.latency = plan.latency
     loop.network.segment_bytes = plan.segment_bytes
@@ -66,7 +66,7 @@ def run(plan: Plan) -> Outcome:
 
 
 class World:
-    """``complete``: the members had the time to read everything."""
+    """One world while it runs. ``complete`` is true once the members have read everything."""
 
     def __init__(self, plan: Plan, loop: VirtualLoop, history: History) -> None:
         self.complete = False
@@ -86,11 +86,11 @@ class World:
         self._writers = Writers(plan, self._cluster, history, self._partitions, Random(plan.seed + 1))
 
     def logs(self) -> dict[TopicPartition, list[Log]]:
-        """What the members may see, of each incarnation of a partition."""
+        """Return the records that members may see, for each incarnation of each partition."""
         return {tp: self._writers.logs(tp) for tp in self._partitions}
 
     async def happen(self) -> None:
-        """Everything, from the first broker's start to the last one's end."""
+        """Run the whole world, from the start of the brokers to their end."""
         plan, loop = self._plan, self._loop
         async with self._cluster:
             nemesis = Nemesis(self._cluster, loop, self._history, plan.topics, self._hosts, group=plan.group)
@@ -125,7 +125,7 @@ class World:
         return [name for name, user in self._users.items() if not user.crashed]
 
     async def _life(self, plan: MemberPlan) -> None:
-        """One member from its start to its end."""
+        """Run one member from its start to its end."""
         await asyncio.sleep(plan.starts)
         loop = self._loop
         user = User(plan, loop, self._history, self._cluster.bootstrap, self._partitions)
@@ -135,7 +135,7 @@ class World:
         if plan.lasts is not None and plan.end != "stop" and not living.done():
             self._history.add(Crashed(plan.name))
             user.crashed = True
-            self._frozen.discard(plan.name)  # nobody thaws the dead
+            self._frozen.discard(plan.name)  # a crashed host is never thawed
             loop.freeze(plan.name)
             loop.network.forsake(plan.name, silently=plan.end == "vanish")
             return
@@ -143,7 +143,7 @@ class World:
         await living
 
     def _look_for_leaks(self) -> None:
-        """Nobody who has stopped may leave anything behind."""
+        """Record tasks and connections that stopped members have left behind."""
         for name in self._hosts():
             for task in sorted(task.get_name() for task in self._loop.tasks_on(name)):
                 self._history.add(Failure("leak", f"{name}: task {task}"))
@@ -154,7 +154,7 @@ class World:
     # The end
 
     async def _catch_up(self) -> None:
-        """Wait until all has been read by those who own it."""
+        """Wait until the owners have read all partitions to the end."""
         deadline = self._loop.time() + _CATCH_UP_SECONDS
         await asyncio.sleep(0.25)
         for user in self._users.values():
@@ -184,7 +184,7 @@ class World:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Faults make the client log what a reader of anomalies has no use for."""
+    """Turn logging off: with faults the client logs much that does not help to understand an anomaly."""
     with ExitStack() as stack:
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)

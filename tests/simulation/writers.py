@@ -1,4 +1,4 @@
-"""The producers of a world: straight into the logs, in transactions too, and with holes as after compaction."""
+"""The producers of a world: they append straight to the logs, also in transactions, with gaps as after compaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FIRST_PRODUCER: Final = 5000
 
 
 class Writers:
-    """Unique values, at drawn moments, in drawn partitions."""
+    """Writes unique values, at random times, to random partitions."""
 
     def __init__(
         self, plan: Plan, cluster: Cluster, history: History, partitions: Sequence[TopicPartition], random: Random
@@ -55,7 +55,7 @@ class Writers:
         _append(await self._target(tp), batch)
 
     async def _transaction(self, tp: TopicPartition, values: list[bytes], producer_id: int, random: Random) -> None:
-        """One batch, and some time later the marker that says what becomes of it."""
+        """Write one transactional batch, and some time later its commit or abort marker."""
         batch = encode_batch(
             _records(values), transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=0
         )
@@ -68,7 +68,7 @@ class Writers:
         if not commits:
             self._aborted |= {(target, offset) for offset in range(first, until)}
         if target is not self._there(tp):
-            return  # deleted: nobody waits for its end
+            return  # deleted: no member waits for the transaction's end
         self._history.add(Settled(tp, first, until))
         marker = ControlType.COMMIT if commits else ControlType.ABORT
         _append(target, encode_control_batch(marker, producer_id=producer_id, producer_epoch=0))
@@ -78,7 +78,7 @@ class Writers:
         return topic.partitions[tp.partition] if topic is not None else None
 
     async def _target(self, tp: TopicPartition) -> Partition:
-        """The partition, once it is there again where its topic was deleted."""
+        """Return the partition; if its topic is deleted, wait until it is created again."""
         if tp.topic in self._away:
             await self._away[tp.topic].wait()
         target = self._there(tp)
@@ -86,18 +86,18 @@ class Writers:
         return target
 
     def leave(self, topic: str) -> None:
-        """It is deleted now: remember what it held."""
+        """Keep the logs of a topic that is about to be deleted."""
         for tp, left in self._left.items():
             if tp.topic == topic:
                 left.append(self._log(tp))
         self._away[topic] = asyncio.Event()
 
     def come_back(self, topic: str) -> None:
-        """It is there again."""
+        """Go on with a topic that has been created again."""
         self._away.pop(topic).set()
 
     def logs(self, tp: TopicPartition) -> list[Log]:
-        """What a consumer may see of a partition, and could of those that it has taken the place of."""
+        """Return the logs of a partition's incarnations, as consumers may see them, in order."""
         return [*self._left[tp], self._log(tp)]
 
     def _log(self, tp: TopicPartition) -> Log:

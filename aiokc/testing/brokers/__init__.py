@@ -1,1 +1,1 @@
-"""One broker: its connections, its requests, and the faults that can be put into them."""
+"""The brokers: connections, requests and answers, and the state that all brokers of a cluster share."""

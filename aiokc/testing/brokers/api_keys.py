@@ -1,4 +1,4 @@
-"""The APIs by number, named as upstream (org.apache.kafka.common.protocol.ApiKeys)."""
+"""``ApiKey``: the API numbers that the cluster knows, named as in org.apache.kafka.common.protocol.ApiKeys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The APIs that the cluster knows."""
+    """The APIs that the cluster serves."""
 
     PRODUCE = 0
     FETCH = 1

@@ -1,4 +1,4 @@
-"""One broker's network side: a listener, and connections that are served one request at a time, in order."""
+"""A broker's network side: its listener, and its connections, each served one request at a time, in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .exchange import Exchange
 _log = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES: Final = 100 << 20  # socket.request.max.bytes
-_QUEUED_REQUESTS: Final = 8  # more of them stay in the socket
+_QUEUED_REQUESTS: Final = 8  # the connection reads no more; further requests stay in the socket
 
 #: Carries out an exchange.
 Serve = Callable[[Exchange], Awaitable[None]]
@@ -43,10 +43,10 @@ class Broker:
         self._coming_up = asyncio.Lock()
 
     async def listen(self) -> None:
-        """Listen at the node's address; where its port is 0, or somebody else has it by now, at a free one."""
+        """Listen at the node's address; at a free port where its port is 0 or another process has taken it."""
         loop = asyncio.get_running_loop()
         async with self._coming_up:
-            if self._server is not None:  # brought up again while it was coming up
+            if self._server is not None:  # another call has started listening while this one waited for the lock
                 return
             try:
                 self._server = await loop.create_server(self._connection, self.node.host, self.node.port)
@@ -58,14 +58,14 @@ class Broker:
 
     @property
     def is_listening(self) -> bool:
-        """Whether it takes connections."""
+        """Whether the broker accepts connections."""
         return self._server is not None
 
     def _connection(self) -> Connection:
         return Connection(self)
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Stop listening and cut off every connection; return the tasks that are ending by it."""
+        """Stop listening and abort every connection; return the connections' tasks, which end soon."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
         self._closing = False
 
-    # The transport's side
+    # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -122,10 +122,10 @@ class Connection(asyncio.BufferedProtocol):
         self._broker.connections.discard(self)
         self.task.cancel()
 
-    # The line of an exchange
+    # What an exchange calls (its `Line`)
 
     async def write(self, frame: bytes) -> None:
-        """Send bytes, as fast as the broker's link is."""
+        """Send bytes, with the latency and the throughput of the broker's link."""
         node = self._broker.node
         seconds = node.latency + len(frame) / node.bytes_per_second
         if seconds > 0:
@@ -134,12 +134,12 @@ class Connection(asyncio.BufferedProtocol):
         await self._writable.wait()
 
     def close(self) -> None:
-        """Close, after what was written has gone out."""
+        """Close the connection after all written bytes have been sent."""
         self._closing = True
         self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever was written."""
+        """Close the connection at once and drop the bytes that have not been sent."""
         self._closing = True
         self._transport.abort()
 
@@ -152,7 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         except (MalformedResponse, ClosesConnection) as error:
             _log.info("broker %s closes a connection: %s", self._broker.node.node_id, error)
             self.abort()
-        except Exception as error:  # a fault of the cluster, or of a test's interceptor: it must not go unseen
+        except Exception as error:  # a bug in the cluster or in a test's interceptor: ``stop`` raises it
             _log.exception("broker %s failed", self._broker.node.node_id)
             self.abort()
             self._broker.failed(error)
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         return frame
 
     async def _answer(self, frame: memoryview) -> None:
-        """Serve one request. An API or a version that was not advertised closes the connection."""
+        """Serve one request. An API or a version that is not advertised closes the connection."""
         header = decode_request_header(frame, FLEXIBLE_FROM)
         versions = self._broker.cluster.versions.get(header.api_key)
         if versions is None:
@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise MalformedResponse(f"{request_class.__name__} of version {version} is not advertised")
             await self._refuse_version(header.correlation_id)
             return
-        request, _ = decode_prefix(request_class, body, version)  # a broker does not mind bytes behind it
+        request, _ = decode_prefix(request_class, body, version)  # a broker ignores bytes after the request
         call = Call(
             request=request,
             version=version,
@@ -192,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         await self._broker.serve(Exchange(call, header.correlation_id, self))
 
     async def _refuse_version(self, correlation_id: int) -> None:
-        """ApiVersions of an unknown version is answered in version 0, which every client can read (KIP-511)."""
+        """Answer an ApiVersions request of an unknown version in version 0, which every client can read (KIP-511)."""
         known = [one for one in advertised(self._broker.cluster) if one.api_key == ApiVersionsRequest.api_key]
         response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=known)
         node, cluster = self._broker.node, self._broker.cluster

@@ -1,4 +1,4 @@
-"""One request, as its handler sees it."""
+"""``Call``: what an API's handler gets: the decoded request, its client, the broker and the cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Q = TypeVar("Q", bound=Request[Any])
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Q]):
-    """A request, who sent it, the broker that it reached, and the cluster of that broker."""
+    """A request, the client that sent it, the broker that received it, and the cluster of that broker."""
 
     request: Q
     version: int

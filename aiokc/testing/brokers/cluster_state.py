@@ -1,4 +1,4 @@
-"""What the brokers of a cluster know together: nodes, topics, leaders, coordinators."""
+"""The state that all brokers of a cluster share: settings, nodes, topics, leaders, coordinators, and the timer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..log.transaction_states import Place, Transactions
 from ..refusal import Refusal
 from .coordinators import Coordinators
 
-#: By API key, the versions that are advertised.
+#: By API key, the first and the last version that the brokers advertise.
 Versions = Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Settings(GroupSettings):
-    """What an administrator decides, about groups too. Names and defaults are those of Kafka's broker configuration."""
+    """The broker settings, those of groups included. Names and defaults are those of Kafka's broker configuration."""
 
     auto_create_topics_enable: bool = True
     num_partitions: int = 1
@@ -39,7 +39,7 @@ class Settings(GroupSettings):
 
 @dataclass
 class BrokerNode:
-    """One broker as the others see it. A slow link delays each answer, and lets so many bytes per second through."""
+    """One broker as the others see it. ``latency`` (seconds) and ``bytes_per_second`` slow down each answer."""
 
     node_id: int
     host: str
@@ -52,7 +52,7 @@ class BrokerNode:
 
 
 class ClusterState:
-    """One cluster. Time comes from the running loop, wall-clock time (for timestamps) from ``clock``."""
+    """The state of one cluster. Time comes from the running loop, wall-clock time (for timestamps) from ``clock``."""
 
     def __init__(
         self,
@@ -77,10 +77,10 @@ class ClusterState:
             lambda: next(self.producer_ids), self._write_marker, self.groups.end_transaction
         )
         self._clock = clock
-        self._loading: dict[str, float] = {}  # until when, by group
-        self._orphans: set[str] = set()  # groups that wait for a broker to live
+        self._loading: dict[str, float] = {}  # by group: when its coordinator has loaded it
+        self._orphans: set[str] = set()  # groups without a coordinator, because no broker is alive
         self._timer: asyncio.Handle | None = None
-        self._timer_deadline: float | None = None  # kept here: uvloop has no timer, which could tell, for what is due
+        self._timer_deadline: float | None = None  # uvloop's handle for a call that is due has no time
 
     def now_ms(self) -> int:
         """Wall-clock time, for the timestamps that a broker writes."""
@@ -93,7 +93,7 @@ class ClusterState:
     # Timers
 
     def timers_changed(self) -> None:
-        """Set the alarm to the next deadline of the coordinators."""
+        """Set the timer to the coordinators' next deadline."""
         deadlines = [self.transactions.deadline, self.groups.deadline, *self._loading.values()]
         deadline = min((one for one in deadlines if one is not None), default=None)
         if self._timer is not None and self._timer_deadline == deadline:
@@ -121,7 +121,7 @@ class ClusterState:
     # Brokers
 
     def add_node(self, node_id: int, host: str, port: int, rack: str | None) -> None:
-        """Let there be a broker, which does not live yet."""
+        """Add a broker, which is not alive yet."""
         sessions = FetchSessions(self.random, self.settings.max_incremental_fetch_session_cache_slots)
         self.nodes[node_id] = BrokerNode(node_id, host, port, rack, sessions)
 
@@ -158,26 +158,26 @@ class ClusterState:
     def create_topic(
         self, name: str, partitions: int, replication_factor: int | None = None, config: Mapping[str, str] | None = None
     ) -> Topic:
-        """Add a topic, its replicas spread over the brokers, three of each partition if there are so many."""
+        """Add a topic, its replicas spread over the brokers; by default three, or one per broker if there are fewer."""
         topic = Topic(name, UUID(int=self.random.getrandbits(128), version=4), [], dict(config or {}))
         self.add_partitions(topic, partitions, replication_factor or min(3, len(self.nodes)))
         self.topics.add(topic)
         return topic
 
     def add_partitions(self, topic: Topic, total: int, replication_factor: int | None = None) -> None:
-        """Let the topic have ``total`` partitions, replicated like those that it has."""
+        """Add partitions up to ``total``; by default each has as many replicas as partition 0."""
         ids = list(self.nodes)
         for index in range(len(topic.partitions), total):
             replicas = replication_factor or len(topic.partitions[0].replicas)
             self.place_partition(topic, [ids[(index + replica) % len(ids)] for replica in range(replicas)])
 
     def delete_topic(self, name: str) -> None:
-        """Forget a topic, and what groups have committed for it."""
+        """Delete a topic, and the offsets that groups have committed for it."""
         self.topics.remove(name)
         self.groups.forget_topic(name)
 
     def place_partition(self, topic: Topic, replicas: list[int]) -> None:
-        """Add the next partition of a topic on these brokers; the first living one leads."""
+        """Add the next partition of a topic on these brokers; the first one that is alive leads."""
         partition = Partition(len(topic.partitions), replicas)
         partition.in_sync = [replica for replica in replicas if self.nodes[replica].alive] or replicas[:1]
         partition.lead(next((replica for replica in partition.in_sync if self.nodes[replica].alive), None))
@@ -186,7 +186,7 @@ class ClusterState:
     # Transactions
 
     def _write_marker(self, place: Place, producer_id: int, epoch: int, marker: ControlType) -> None:
-        """End the part of a transaction that lies in one partition, unless the topic is gone."""
+        """Append a transaction's marker to one of its partitions, unless the topic has been deleted."""
         name, index = place
         topic = self.topics.by_name.get(name)
         if topic is None:
@@ -209,18 +209,18 @@ class ClusterState:
             raise Refusal(ErrorCode.NOT_COORDINATOR, f"{key!r} is coordinated by broker {coordinator}")
 
     def move_coordinator(self, key: str, node_id: int, loading: float = 0.0) -> None:
-        """Let a broker coordinate a group or a transactional id; it needs ``loading`` seconds to know the group."""
+        """Make a broker the coordinator of a group or a transactional id; it needs ``loading`` seconds to load it."""
         self.coordinators.place(key, node_id)
         self._hand_over(key, loading)
 
     def _hand_over(self, key: str, loading: float = 0.0) -> None:
-        """Let whoever waits at the coordinator before know that it is none, and the new one read the log."""
+        """Let the old coordinator answer waiting requests with NOT_COORDINATOR, and the new one load the group."""
         self._loading.pop(key, None)
         self.groups.unload(key)
         if not self.alive:
             self._orphans.add(key)
             return
-        self.coordinators.of(key)  # it is settled now, so that it is known whose death concerns the key
+        self.coordinators.of(key)  # choose the broker now, so that its death moves the key again
         if loading > 0:
             self.groups.begin_loading(key)
             self._loading[key] = self.now() + loading

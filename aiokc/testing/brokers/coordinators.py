@@ -1,4 +1,4 @@
-"""Which broker coordinates which group or transactional id, and who takes over when it dies."""
+"""Which broker coordinates a group or a transactional id, and which broker takes over when that one dies."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ _PARTITIONS: Final = 50  # offsets.topic.num.partitions, transaction.state.log.n
 
 
 class Living(Protocol):
-    """A broker, as far as it matters here."""
+    """A broker that is alive or not."""
 
     alive: bool
 
 
 class Coordinators:
-    """Each key stays with its broker from the first time somebody asks until that broker dies, or it is moved."""
+    """The broker of each key (a group id or a transactional id).
+
+    A key gets its broker at the first request for it, and keeps it until that broker dies or the key is moved.
+    """
 
     def __init__(self, nodes: Mapping[int, Living]) -> None:
         self._nodes = nodes
         self._placed: dict[str, int] = {}
 
     def of(self, key: str) -> int:
-        """Return the broker of a key. Raises Refusal: none lives."""
+        """Return the broker of a key. Raises Refusal where no broker is alive."""
         placed = self._placed.get(key)
         if placed is not None and self._nodes[placed].alive:
             return placed
@@ -39,16 +42,16 @@ class Coordinators:
         raise Refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no broker lives")
 
     def place(self, key: str, node_id: int) -> None:
-        """Give a key to a broker."""
+        """Move a key to a broker."""
         self._placed[key] = node_id
 
     def keys_of(self, node_id: int) -> list[str]:
-        """Return what was asked for at a broker, or moved to it."""
+        """Return the keys that a broker coordinates."""
         return [key for key, placed in self._placed.items() if placed == node_id]
 
 
 def _java_hash(text: str) -> int:
-    """Return String.hashCode, by which Kafka finds the partition of a key, and so its broker."""
+    """Return Java's String.hashCode, from which Kafka computes the partition of a key, and so its broker."""
     value = 0
     encoded = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(encoded[::2], encoded[1::2], strict=True):

@@ -1,4 +1,4 @@
-"""A request and what becomes of it: what an interceptor sees, and may do."""
+"""``Exchange``: one request and its answer, as an interceptor sees them: handle, answer, refuse, close or abort."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ class Line(Protocol):
     """The connection that the request came from."""
 
     async def write(self, frame: bytes) -> None:
-        """Send bytes, as fast as the broker's link is."""
+        """Send bytes, with the latency and the throughput of the broker's link."""
 
     def close(self) -> None:
-        """Close, after what was written has gone out."""
+        """Close the connection after all written bytes have been sent."""
 
     def abort(self) -> None:
-        """Close at once, whatever was written."""
+        """Close the connection at once and drop the bytes that have not been sent."""
 
 
 class Exchange:
-    """One request of one client to one broker. It is settled once it was answered, swallowed, or cut off."""
+    """One request of one client to one broker.
+
+    It is settled once it has been answered, or will never be: its connection is closed, or ``never`` waits.
+    """
 
     def __init__(self, call: Call[Any], correlation_id: int, line: Line) -> None:
         self.call = call
@@ -51,29 +54,29 @@ class Exchange:
 
     @property
     def broker(self) -> int:
-        """The id of the broker that was asked."""
+        """The id of the broker that received the request."""
         return self.call.node.node_id
 
     @property
     def random(self) -> Random:
-        """The cluster's own source of chance."""
+        """The cluster's random number generator."""
         return self.call.cluster.random
 
     async def handle(self) -> Response | None:
-        """Do what was asked, as a healthy broker does, and return the answer without sending it."""
+        """Handle the request as a healthy broker does, and return the answer without sending it."""
         return await HANDLERS[type(self.request)](self.call)
 
     def refusal(self, code: ErrorCode) -> Response:
-        """Return the answer that says ``code`` wherever this API's answers have an error code."""
+        """Return the answer that has ``code`` wherever this API's answers have an error code."""
         request: Request[Any] = self.request
         return refused(request, self.version, code)
 
     def frame(self, response: Response) -> bytes:
-        """Return the bytes that carry an answer."""
+        """Return the bytes of an answer, with the length and the response header."""
         return encode_response(response, version=self.version, correlation_id=self._correlation_id)
 
     async def answer(self, response: Response | None) -> None:
-        """Send the answer, if there is any."""
+        """Send the answer; None sends nothing."""
         self.settled = True
         if response is not None:
             await self._line.write(self.frame(response))
@@ -84,16 +87,16 @@ class Exchange:
         await self._line.write(frame)
 
     def close(self) -> None:
-        """Close the connection, after what was written has gone out."""
+        """Close the connection after all written bytes have been sent."""
         self.settled = True
         self._line.close()
 
     def abort(self) -> None:
-        """Cut the connection off."""
+        """Close the connection at once."""
         self.settled = True
         self._line.abort()
 
     async def never(self) -> None:
-        """Wait until the client gives the connection up: requests behind this one wait too, as on a real broker."""
+        """Wait until the connection ends. The connection's later requests wait too, as on a real broker."""
         self.settled = True
         await asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Any request answered with an error code, where that API's answers have their codes."""
+"""``refused``: the answer of each API that has an error code for every topic, partition or group of the request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..messages import describing, producing, topic_admin, txn
 
 _Answer: TypeAlias = Callable[[Any, int, ErrorCode], Response]
 
-#: The errors of a whole fetch; all others are those of its partitions.
+#: The errors of a fetch as a whole; all other errors belong to its partitions.
 _OF_SESSION: Final = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -23,7 +23,10 @@ _OF_SESSION: Final = {
 
 
 def refused(request: Request[Any], version: int, code: ErrorCode) -> Response:
-    """Return the answer to ``request`` that says ``code``, for every topic and partition that it named."""
+    """Return the answer to ``request`` that has ``code``, for every topic and partition that the request names.
+
+    Raises TypeError where this API's answers have no error code.
+    """
     answer = _ANSWERS.get(type(request))
     if answer is None:
         raise TypeError(f"{type(request).__name__} has no answer with an error code; return a response instead")

@@ -1,1 +1,1 @@
-"""A cluster of brokers in Python: its life, its faults, and its users that are not async."""
+"""The embedded cluster as tests use it: starting and stopping, faults, and calls from synchronous code."""

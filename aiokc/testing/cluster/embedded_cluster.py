@@ -1,4 +1,4 @@
-"""A Kafka cluster inside the test: brokers that speak real Kafka over TCP, and break when they are told to.
+"""``Cluster``: the embedded Kafka cluster, with its topics, records and groups. It serves Kafka's protocol over TCP.
 
     async with Cluster(brokers=3) as cluster:
         cluster.create_topic("events", partitions=6)
@@ -7,8 +7,8 @@
     with Cluster().in_thread() as cluster:  # the same, for code without a loop
         ...
 
-Nothing is written to disk, nothing but Python is needed. The faults are methods (`running_brokers` has them), those of
-single requests are functions in `aiokc.testing.faults`.
+It writes nothing to disk and needs nothing but Python. Faults of brokers, leaders and coordinators are methods
+(`running_brokers` has them). Faults of single requests are functions in `aiokc.testing.faults`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ _LARGEST_BATCH = 1 << 30
 
 
 class Cluster(RunningBrokers):
-    """Brokers 1 to ``brokers`` on loopback, at ports chosen by the system.
+    """A cluster of the brokers 1 to ``brokers`` on loopback, at ports chosen by the system.
 
-    ``racks`` names the rack of each broker: a consumer with a ``client_rack`` is then sent to the replica in its own.
-    ``topics`` says how many partitions each topic has from the start. ``port`` is that of the first broker.
-    ``as_version`` ("2.1" to "4.4") lets them advertise the API versions that this Kafka release has. All chance
-    comes from ``random``, timestamps that a broker writes from ``clock`` (seconds since the epoch), everything else
-    from the running loop. Other keywords are those of `Settings`, named as in Kafka's broker configuration.
+    ``racks`` names the rack of each broker: the leader then sends a consumer with a ``client_rack`` to the replica in
+    its rack. ``topics`` gives the number of partitions of each topic that ``start()`` creates. ``port`` is the port of
+    the first broker. With ``as_version`` ("2.1" to "4.4") the brokers advertise the API versions of this Kafka release.
+    All random choices come from ``random``, the timestamps that a broker writes from ``clock`` (seconds since the
+    epoch), all other times from the running loop. Other keywords are those of `Settings`, named as in Kafka's broker
+    configuration.
 
-    The brokers answer from ``start()`` to ``stop()``, which raises what went wrong inside of them, if anything did.
+    The brokers answer from ``start()`` to ``stop()``. ``stop()`` raises the first error that occurred inside a broker.
     """
 
     def __init__(
@@ -68,12 +69,12 @@ class Cluster(RunningBrokers):
         self._topics = dict(topics or {})
 
     async def start(self) -> None:
-        """Listen, create the topics; afterwards the cluster can be used."""
+        """Start the brokers and create the topics. Afterwards clients can use the cluster."""
         await super().start()
         for name, partitions in self._topics.items():
             self._state.create_topic(name, partitions)
 
-    # Topics and what is in them
+    # Topics and their records
 
     @on_loop
     def create_topic(
@@ -84,26 +85,26 @@ class Cluster(RunningBrokers):
         replication_factor: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic, three replicas of each partition where there are so many brokers.
+        """Create a topic. By default each partition has three replicas, or one per broker if there are fewer brokers.
 
-        ``config`` may hold max.message.bytes, message.timestamp.type and min.insync.replicas. Where the topic exists,
-        because a client has asked for it say, that is an error.
+        ``config`` may hold max.message.bytes, message.timestamp.type and min.insync.replicas. It is an error if the
+        topic exists already, for example because a client's Metadata request has created it.
         """
         self._state.create_topic(name, partitions, replication_factor, config)
 
     @on_loop
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, all that is in it, and what groups have committed for it.
+        """Delete a topic, its records, and the offsets that groups have committed for it.
 
-        cluster.delete_topic("events")  # my consumer subscribes to a pattern, and goes on with the others
+        cluster.delete_topic("events")  # my consumer subscribes to a pattern, and goes on with the other topics
         """
         self._state.delete_topic(name)
 
     @on_loop
     def recreate_topic(self, name: str) -> None:
-        """Delete a topic and create an empty one of the same name and shape: its id is another one.
+        """Delete a topic and create an empty one with the same name, configuration and replicas, and a new topic id.
 
-        cluster.recreate_topic("events")  # offsets of the old one mean nothing in the new one
+        cluster.recreate_topic("events")  # offsets of the old topic mean nothing in the new one
         """
         old = self._state.topics.named(name)
         self._state.delete_topic(name)
@@ -113,18 +114,18 @@ class Cluster(RunningBrokers):
 
     @on_loop
     def add_partitions(self, name: str, total: int) -> None:
-        """Let a topic have ``total`` partitions from now on.
+        """Add partitions to a topic, so that it has ``total`` of them.
 
-        cluster.add_partitions("events", 12)  # a group that does not notice misses what is written to them
+        cluster.add_partitions("events", 12)  # a group that does not notice misses the records of the new partitions
         """
         self._state.add_partitions(self._state.topics.named(name), total)
 
     @on_loop
     def append(self, topic: str, *values: bytes | NewRecord | None, partition: int = 0, codec: int = 0) -> int:
-        """Write one batch of records as if a producer had, and return the offset of the first one.
+        """Append one batch of records as if a producer had sent it, and return the offset of the first record.
 
-        Plain values get the time of now. For keys, headers and timestamps pass ``aiokc.testing.NewRecord``, whose
-        timestamp is -1, none, unless it is given.
+        Plain values get the current time. For keys, headers and timestamps pass ``aiokc.testing.NewRecord``; its
+        timestamp is -1 (none) unless the test sets it.
         """
         now = self._state.now_ms()
         records = [one if isinstance(one, NewRecord) else NewRecord(one, timestamp=now) for one in values]
@@ -135,7 +136,7 @@ class Cluster(RunningBrokers):
 
     @on_loop
     def records(self, topic: str, partition: int = 0) -> list[RawRecord]:
-        """Return all records that a partition holds, those of aborted transactions too, but no control records."""
+        """Return all records of a partition, including those of aborted transactions, but no control records."""
         log = self._partition(topic, partition).log
         data = log.read(log.start_offset, log.end_offset, _LARGEST_BATCH, at_least_one=True)
         found: list[RawRecord] = []
@@ -146,17 +147,17 @@ class Cluster(RunningBrokers):
 
     @on_loop
     def end_offset(self, topic: str, partition: int = 0) -> int:
-        """Return the offset that the next record gets."""
+        """Return the offset that the partition's next record gets."""
         return self._partition(topic, partition).log.end_offset
 
     # Groups
 
     @on_loop
     def members(self, group: str) -> list[str]:
-        """Return the member ids of a group, the first one to have joined first; none if there is no such group."""
+        """Return the member ids of a group, in the order of joining; an empty list if there is no such group."""
         return self._state.groups.members(group)
 
     @on_loop
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """Return the offsets that a group has committed; those of a transaction once it is over."""
+        """Return the offsets that a group has committed; those of a transaction once the transaction is committed."""
         return {TopicPartition(*place): offset for place, offset in self._state.groups.committed(group).items()}

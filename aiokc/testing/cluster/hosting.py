@@ -1,4 +1,4 @@
-"""A cluster for synchronous users: its loop runs in a thread of its own, its methods can be called from any other."""
+"""Running a cluster's event loop in a thread of its own, so that synchronous tests can call the cluster's methods."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: What takes longer than this never ends: a start, a stop, or a call.
+#: A start, a stop or a call that takes longer than this is taken to hang.
 _SECONDS: Final = 30.0
 
 
 class Host:
-    """The thread in which a loop runs."""
+    """The event loop of a cluster, and the thread in which it runs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         self._loop = loop
@@ -28,13 +28,13 @@ class Host:
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller is in the loop's own thread."""
+        """Whether the caller runs in the loop's own thread."""
         return threading.get_ident() == self._thread
 
     def call(self, function: Callable[[], T]) -> T:
-        """Call ``function`` in the loop's thread, and return or raise what it does.
+        """Call ``function`` in the loop's thread, and return its result or raise its error.
 
-        Raises RuntimeError where the loop does nothing for half a minute.
+        Raises RuntimeError where the loop has not called it after 30 s.
         """
         outcome: Future[T] = Future()
 
@@ -49,7 +49,7 @@ class Host:
 
 
 class Flag:
-    """An event that is set in one thread and awaited in the loop of any other."""
+    """An event that one thread sets, and that tasks in the event loops of other threads wait for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Flag:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def set(self) -> None:
-        """Let everybody go on who waits, and who comes later."""
+        """Set the event: every ``wait``, under way or later, returns."""
         with self._lock:
             self._is_set = True
             waiting, self._waiting = self._waiting, []
@@ -65,7 +65,7 @@ class Flag:
             loop.call_soon_threadsafe(event.set)
 
     async def wait(self) -> None:
-        """Return once it is set."""
+        """Return once the event is set."""
         event = asyncio.Event()
         waiter = (asyncio.get_running_loop(), event)
         with self._lock:
@@ -76,27 +76,27 @@ class Flag:
             await event.wait()
         finally:
             with self._lock:
-                if waiter in self._waiting:  # given up: its loop may be gone when the flag is set
+                if waiter in self._waiting:  # the wait was cancelled: its loop may be closed when the flag is set
                     self._waiting.remove(waiter)
 
 
 class Hosted(Protocol):
-    """What may live in a thread; ``host`` is None while it lives in its caller's loop."""
+    """A service that may run in a thread of its own; ``host`` is None while it runs in its caller's loop."""
 
     host: Host | None
 
     async def start(self) -> None:
-        """Begin to serve."""
+        """Start to serve."""
 
     async def stop(self) -> None:
-        """Cease to serve."""
+        """Stop serving."""
 
 
 H = TypeVar("H", bound=Hosted)
 
 
 def on_loop(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Let a method run in the thread of its object's loop, whichever thread calls it."""
+    """Decorate a method to run in the thread of its object's loop, whichever thread calls it."""
 
     @wraps(method)
     def call(hosted: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -110,9 +110,9 @@ def on_loop(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P
 
 @contextmanager
 def in_thread(hosted: H) -> Iterator[H]:
-    """Start ``hosted`` in a new thread, and stop it afterwards. What fails in there is raised here.
+    """Start ``hosted`` in a new thread, and stop it when the block ends. Errors in that thread are raised here.
 
-    Raises RuntimeError with the thread's stack where either takes longer than half a minute.
+    Raises RuntimeError with the thread's stack where starting or stopping takes longer than 30 s.
     """
     started: Future[Callable[[], object]] = Future()
 
@@ -143,7 +143,7 @@ def in_thread(hosted: H) -> Iterator[H]:
     thread.start()
     try:
         leave = _result(started, thread.ident, "started")
-    except BaseException:  # an interrupt, too, waits for nothing: what has not started yet leaves once it has
+    except BaseException:  # KeyboardInterrupt, too, does not wait here: a cluster still starting stops once it has
         started.add_done_callback(lambda it: None if it.exception() else it.result()())
         raise
     try:
@@ -160,7 +160,7 @@ def _result(outcome: Future[T], thread: int | None, what: str) -> T:
 
 
 def _wait_for(outcome: Future[T], thread: int | None, what: str) -> None:
-    """Return when ``outcome`` is there, be it an error."""
+    """Return when ``outcome`` has a result or an error."""
     if wait([outcome], _SECONDS).done:
         return
     frame = sys._current_frames().get(thread or 0)

@@ -1,7 +1,7 @@
-"""Brokers that serve, and break when they are told to: the life of a cluster, and its faults, one line each.
+"""Starting and stopping a cluster's brokers, and the faults that are methods: brokers, leaders, coordinators, logs.
 
-``cluster`` in the examples is a `Cluster` with a topic "events" and a group "billing". What happens to single requests
-(delays, lost answers, noise, ...) is in `aiokc.testing.faults`.
+``cluster`` in the examples is a `Cluster` with a topic "events" and a group "billing". Faults of single requests
+(delays, lost answers, random bytes, ...) are in `aiokc.testing.faults`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class RunningBrokers:
         self._state = state
         self._brokers = {node.node_id: Broker(node, state, self._serve, self._failed) for node in state.nodes.values()}
         self._interceptions: list[Interception] = []
-        self._coming: set[int] = set()  # brokers that are about to listen,
-        self._wanted: set[int] = set()  # and those of them that are still to live when they do
+        self._coming: set[int] = set()  # brokers whose ``listen`` is under way,
+        self._wanted: set[int] = set()  # and those of them that have not been taken down again meanwhile
         self._errors: list[Exception] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # Life
+    # Starting and stopping
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -46,33 +46,33 @@ class RunningBrokers:
         await self.stop()
 
     def in_thread(self) -> AbstractContextManager[Self]:
-        """Return the context manager that runs this cluster in a thread of its own.
+        """Return a context manager that runs this cluster in a thread of its own.
 
-        All methods can be called from outside then; functions given to ``intercept`` are called in that thread.
+        Any thread can then call all methods. Functions given to ``intercept`` are called in the cluster's thread.
         """
         return in_thread(self)
 
     async def start(self) -> None:
-        """Listen; afterwards the brokers answer."""
+        """Start listening. Afterwards the brokers answer."""
         for node_id, broker in self._brokers.items():
             await broker.listen()
             self._state.broker_came(node_id)
 
     async def stop(self) -> None:
-        """Cut all connections and end. Raises the first error that came up inside of a broker or an interceptor."""
+        """Close all connections and stop. Raises the first error that occurred inside a broker or an interceptor."""
         self._state.stop_timers()
         for task in self._tasks:
             task.cancel()
         tasks = [*self._tasks, *(task for broker in self._brokers.values() for task in broker.close())]
         await asyncio.gather(*tasks, return_exceptions=True)
         for _ in range(3):
-            await asyncio.sleep(0)  # a connection that was accepted at the last moment comes, and is cut off
+            await asyncio.sleep(0)  # connections accepted at the last moment are made, and aborted
         if self._errors:
             raise self._errors[0]
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of the brokers, as clients want them."""
+        """The addresses of the brokers, "host:port,...", as clients take them for ``bootstrap_servers``."""
         return ",".join(f"{node.host}:{node.port}" for node in self._state.nodes.values())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -96,9 +96,9 @@ class RunningBrokers:
     def intercept(
         self, api: int | type[Request[Any]], fault: Fault, *, times: int | None = None, where: Where | None = None
     ) -> Interception:
-        """Let a fault happen to the next ``times`` requests (None: to all) of an API for which ``where`` is true.
+        """Inject a fault into the next ``times`` requests (None: all) of an API for which ``where`` is true.
 
-        The first interception that catches a request has it; the others do not see it.
+        The oldest interception that catches a request gets it; the others do not see it.
 
             cluster.intercept(ApiKey.FETCH, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=3)
             lost = cluster.intercept(ApiKey.OFFSET_COMMIT, lose_answer(), where=lambda exchange: exchange.broker == 2)
@@ -110,7 +110,7 @@ class RunningBrokers:
 
     @on_loop
     def heal(self) -> None:
-        """Cancel all interceptions, bring all brokers up, and let all links be fast again.
+        """Remove all interceptions, bring all brokers up, and end ``slow_link`` on all of them.
 
         cluster.take_down(1)
         ... my service says that it is not ready ...
@@ -123,12 +123,12 @@ class RunningBrokers:
 
     @on_loop
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """Return the broker that leads a partition; None while no replica lives."""
+        """Return the broker that leads a partition; None while the partition is offline."""
         return self._partition(topic, partition).leader
 
     @on_loop
     def move_leader(self, topic: str, partition: int = 0, *, to: int | None = None) -> int:
-        """Let another replica lead (``to``, or the next one); return which. The leader epoch rises by one.
+        """Make another replica the leader (``to``, or the next one) and return it. The leader epoch rises by one.
 
         cluster.move_leader("events", 0)
         assert await my_next_record() == b"after the move"
@@ -151,13 +151,13 @@ class RunningBrokers:
 
     @on_loop
     def move_coordinator(self, key: str, *, to: int | None = None, loading: float = 0.0) -> int:
-        """Let another broker (``to``, or the next one) coordinate a group or a transactional id; return which.
+        """Make another broker (``to``, or the next one) the coordinator of a group or a transactional id; return it.
 
-        A group goes on where it was stable last; requests that wait are answered NOT_COORDINATOR. For ``loading``
-        seconds the new coordinator says COORDINATOR_LOAD_IN_PROGRESS.
+        The group goes on from its last stable generation. Requests that wait are answered NOT_COORDINATOR. For
+        ``loading`` seconds the new coordinator answers COORDINATOR_LOAD_IN_PROGRESS.
 
             cluster.move_coordinator("billing", loading=0.5)
-            await consumer.commit()  # finds the new one
+            await consumer.commit()  # finds the new coordinator
         """
         others = [node for node in self._state.alive if node != self._state.coordinator_of(key)]
         target = to if to is not None else others[0] if others else self._state.coordinator_of(key)
@@ -166,9 +166,9 @@ class RunningBrokers:
 
     @on_loop
     def expire_member(self, group: str, member: str | None = None) -> str:
-        """Let a member's session end now, as if it had been silent for too long; return its member id.
+        """End a member's session now, as if it had sent no heartbeat for too long; return its member id.
 
-        ``member`` is a member id, a group instance id or a client id; without one it is the first that joined.
+        ``member`` is a member id, a group instance id or a client id; without it, the member that joined first.
         Raises LookupError where there is no such member.
 
             cluster.expire_member("billing", "worker-1")  # as after a long garbage collection
@@ -181,7 +181,7 @@ class RunningBrokers:
 
     @on_loop
     def take_down(self, node_id: int) -> None:
-        """Let a broker die: its connections break, nobody listens at its port, the next replicas lead.
+        """Let a broker die: its connections break, its port is closed, and other in-sync replicas become leaders.
 
         cluster.take_down(cluster.coordinator("billing"))
         """
@@ -191,7 +191,7 @@ class RunningBrokers:
 
     @on_loop
     def bring_up(self, node_id: int) -> None:
-        """Let a broker come back, at the same port. It takes part again once it listens, a few turns of the loop later.
+        """Let a broker come back, at the same port. It is alive once it listens, a few iterations of the loop later.
 
         cluster.take_down(1)
         cluster.bring_up(1)  # a restart: positions, commits and memberships must survive it
@@ -199,7 +199,7 @@ class RunningBrokers:
         if self._state.nodes[node_id].alive:
             return
         self._wanted.add(node_id)
-        if node_id not in self._coming:  # twice at the same port would be once at another one
+        if node_id not in self._coming:  # a second ``listen`` would take another port
             self._coming.add(node_id)
             self._spawn(self._bring_up(node_id))
 
@@ -210,34 +210,34 @@ class RunningBrokers:
             self._wanted.discard(node_id)
             self._state.broker_came(node_id)
         else:
-            self._brokers[node_id].close()  # it was taken down while it came up
+            self._brokers[node_id].close()  # ``take_down`` was called while it came up
 
     @on_loop
     def disconnect(self, node_id: int) -> None:
-        """Cut off all connections of a broker; it goes on listening.
+        """Abort all connections of a broker; it goes on listening.
 
-        cluster.disconnect(1)  # as a load balancer does that is restarted
+        cluster.disconnect(1)  # as when a load balancer is restarted
         """
         for connection in list(self._brokers[node_id].connections):
             connection.abort()
 
     @on_loop
     def slow_link(self, node_id: int, *, latency: float = 0.0, bytes_per_second: float = float("inf")) -> None:
-        """Delay each answer of a broker by ``latency`` seconds, and let so many bytes per second through.
+        """Delay each answer of a broker by ``latency`` seconds, and send at most ``bytes_per_second``.
 
         cluster.slow_link(2, latency=0.2, bytes_per_second=100_000)  # a region far away
-        cluster.slow_link(2)  # and near again
+        cluster.slow_link(2)  # fast again
         """
         node = self._state.nodes[node_id]
         node.latency, node.bytes_per_second = latency, bytes_per_second
 
     @on_loop
     def truncate(self, topic: str, partition: int = 0, *, to: int) -> None:
-        """Lose the records from offset ``to`` on (whole batches), as an unclean election does: the epoch rises.
+        """Lose the records from offset ``to`` on (whole batches), as in an unclean election: the leader epoch rises.
 
         cluster.append("events", b"a", b"b")
         ... my consumer reads both ...
-        cluster.truncate("events", to=0)  # whoever has read them is ahead of the log now
+        cluster.truncate("events", to=0)  # my consumer's position is beyond the end of the log now
         """
         target = self._partition(topic, partition)
         target.log.truncate(to)
@@ -248,7 +248,7 @@ class RunningBrokers:
     def trim(self, topic: str, partition: int = 0, *, to: int) -> None:
         """Delete the records before offset ``to``, as retention does.
 
-        cluster.trim("events", to=cluster.end_offset("events"))  # a consumer that comes late finds nothing
+        cluster.trim("events", to=cluster.end_offset("events"))  # a consumer that starts now finds nothing
         """
         target = self._partition(topic, partition)
         target.log.trim(to)
@@ -256,9 +256,9 @@ class RunningBrokers:
 
     @on_loop
     def forget_fetch_sessions(self) -> None:
-        """Let all brokers forget the fetch sessions of all clients, as those do that run out of room.
+        """Let all brokers forget the fetch sessions of all clients, as a broker does whose session cache is full.
 
-        cluster.forget_fetch_sessions()  # the client has to begin new ones, and to lose nothing by it
+        cluster.forget_fetch_sessions()  # the client has to begin new sessions, and must lose no record
         """
         for node in self._state.nodes.values():
             node.sessions.clear()

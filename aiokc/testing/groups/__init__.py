@@ -1,1 +1,1 @@
-"""The coordinator of groups: membership, rebalances, committed offsets."""
+"""The group coordinator: membership, rebalances and committed offsets, without network and clock."""

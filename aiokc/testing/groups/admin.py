@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups, DeleteGroups: what an administrator sees of groups, and does to them."""
+"""The coordinator's answers to an administrator: DescribeGroups, ListGroups, DeleteGroups."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .loaded_groups import GroupCall, LoadedGroups
 from .offsets_store import GroupOffsets
 
 _CLASSIC: Final = "classic"
-_ALL_OF_GROUP: Final = 3400  # authorized operations, as bits: everybody may do everything
-_NOT_FOUND_FROM: Final = 6  # KIP-1043; a group that does not exist was a dead one before
+_ALL_OF_GROUP: Final = 3400  # authorized operations, as bits: every client may do everything
+_NOT_FOUND_FROM: Final = 6  # KIP-1043; older versions describe a group that does not exist as Dead
 
 
 class GroupAdmin:
-    """Answers what administrators ask."""
+    """Answers DescribeGroups, ListGroups and DeleteGroups."""
 
     def __init__(self, groups: LoadedGroups, offsets: GroupOffsets) -> None:
         self._groups = groups
@@ -120,7 +120,7 @@ class GroupAdmin:
 
 
 def _described_member(group: ClassicGroup, member: Member) -> DescribedGroupMember:
-    """The subscription is told of a stable group only; the assignment always, the old one in a rebalance."""
+    """Describe a member: its subscription if the group is stable, and its assignment (in a rebalance the old one)."""
     is_stable = group.state is GroupState.STABLE
     return DescribedGroupMember(
         member_id=member.member_id,

@@ -1,4 +1,4 @@
-"""OffsetCommit, TxnOffsetCommit, OffsetDelete: who may change the offsets of a group, and when."""
+"""The coordinator's answers to OffsetCommit, TxnOffsetCommit and OffsetDelete: which member may change offsets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GROUP_ID_NOT_FOUND_FROM: Final = 9
 
 
 class Committing:
-    """Answers what changes offsets."""
+    """Answers OffsetCommit, TxnOffsetCommit and OffsetDelete."""
 
     def __init__(self, groups: LoadedGroups, offsets: GroupOffsets, topics: TopicLookup) -> None:
         self._groups = groups
@@ -90,7 +90,7 @@ class Committing:
         return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _check_commit(self, call: GroupCall[OffsetCommitRequest]) -> None:
-        """Raise Refusal where the member may not commit; otherwise it is alive, as if it had sent a heartbeat."""
+        """Raise Refusal where the member may not commit; else renew its session, as a heartbeat does."""
         request = call.request
         generation = request.generation_id_or_member_epoch
         not_found = ErrorCode.GROUP_ID_NOT_FOUND
@@ -103,7 +103,7 @@ class Committing:
             self._groups.rebalances.renew_session(group, member)
 
     def _group(self, group_id: str, generation: int, not_found: ErrorCode) -> ClassicGroup:
-        """Return the group; who is no member of any may commit to a new one. Raises Refusal."""
+        """Return the group. A commit without a generation creates the group; with one, Refusal if there is no group."""
         if generation < 0:
             return self._groups.create(group_id)
         group = self._groups.find(group_id)
@@ -127,7 +127,7 @@ class Committing:
     # TxnOffsetCommit
 
     def commit_transactional(self, call: GroupCall[TxnOffsetCommitRequest]) -> None:
-        """Let offsets be pending until the transaction ends; the transaction coordinator knows whether."""
+        """Keep offsets pending until the transaction ends: the transaction coordinator calls ``end_transaction``."""
         request = call.request
         codes = {
             (topic.name, one.partition_index): self._existence(topic.name, one.partition_index)
@@ -169,7 +169,7 @@ class Committing:
     # OffsetDelete
 
     def delete(self, call: GroupCall[OffsetDeleteRequest]) -> None:
-        """Delete offsets of topics that no member is subscribed to (KIP-496)."""
+        """Delete offsets of topics to which no member is subscribed (KIP-496)."""
         request = call.request
         try:
             group = self._groups.find(request.group_id)
@@ -208,7 +208,7 @@ class Committing:
 def _check_member(
     group: ClassicGroup, member_id: str, group_instance_id: str | None, generation: int, *, is_transactional: bool
 ) -> None:
-    """Raise Refusal where this is nobody who may commit. An empty group lets everybody who claims no generation."""
+    """Raise Refusal where this member may not commit. An empty group accepts any commit without a generation."""
     if generation < 0 and group.state is GroupState.EMPTY:
         return
     if generation >= 0 or member_id or group_instance_id is not None:

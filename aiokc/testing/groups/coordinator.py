@@ -1,10 +1,11 @@
-"""The coordinator of classic consumer groups, without network and clock.
+"""``Groups``: the entry point of the group coordinator: takes requests and the time, calls back with the answers.
 
     groups = Groups(Random(1), topics=topics)
     groups.handle(request, client_id="app", client_host="/127.0.0.1", version=9, now=loop.time(), reply=send)
     loop.call_at(groups.deadline, lambda: groups.tick(loop.time()))
 
-As in Kafka 4.3's GroupMetadataManager; where a real broker and its documentation differ, as the broker does.
+It has no network and no clock. It behaves like GroupMetadataManager of Kafka 4.3; where a real broker and its
+documentation differ, it behaves like the broker.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .offsets_store import GroupOffsets, Place
 
 
 class Groups:
-    """All groups of a cluster. Times are seconds of any clock that does not go back."""
+    """All classic groups of a cluster. Times are seconds of any monotonic clock."""
 
     def __init__(self, random: Random, config: GroupSettings | None = None, *, topics: TopicLookup) -> None:
         self._groups = LoadedGroups(config or GroupSettings())
@@ -64,10 +65,11 @@ class Groups:
         reply: Callable[[Response], None],
         coordinates: Callable[[str], bool] = lambda group_id: True,
     ) -> None:
-        """Do what is asked; ``reply`` is called at once, or later: in the ``handle`` of another request, or ``tick``.
+        """Handle a request. ``reply`` is called at once, or later: in ``handle`` of another request, or in ``tick``.
 
-        It is not called if the same member asks once more meanwhile, which gets the answer instead. ``coordinates``
-        says which groups the broker answers for that is asked; of the others it says NOT_COORDINATOR.
+        ``reply`` is never called if the member repeats the request meanwhile: the repeated one gets the answer.
+        ``coordinates`` returns whether the asked broker coordinates a group; requests about other groups are answered
+        NOT_COORDINATOR.
         """
         self.tick(now)
         self._groups.coordinates = coordinates
@@ -75,36 +77,36 @@ class Groups:
 
     @property
     def deadline(self) -> float | None:
-        """When ``tick`` has something to do; None if nothing waits for a time."""
+        """When ``tick`` must be called next; None if no timer is set."""
         return self._groups.timers.deadline
 
     def tick(self, now: float) -> None:
-        """Let sessions end, and rebalances that took too long."""
+        """End the sessions, and the phases of rebalances, whose time is over."""
         self._groups.timers.tick(now)
 
     def end_transaction(self, group_id: str, producer_id: int, committed: bool) -> None:
-        """Let the offsets of a transaction become committed, or forget them."""
+        """Commit the pending offsets of a transaction, or forget them."""
         self._offsets.end_transaction(group_id, producer_id, committed)
 
     def forget_topic(self, name: str) -> None:
-        """Delete the offsets of a topic that was deleted."""
+        """Delete all committed offsets of a deleted topic."""
         self._offsets.forget_topic(name)
 
-    # Faults
+    # For tests: state and faults
 
     def members(self, group_id: str) -> list[str]:
-        """Return the ids of a group's members, the first one to have joined first."""
+        """Return the member ids of a group, in the order of joining."""
         group = self._groups.by_id.get(group_id)
         return list(group.members) if group is not None else []
 
     def committed(self, group_id: str) -> dict[Place, int]:
-        """Return the offsets that are committed."""
+        """Return the committed offsets of a group."""
         return {place: one.offset for place, one in self._offsets.of(group_id).items()}
 
     def expire_member(self, group_id: str, member: str | None, now: float) -> str:
-        """Let the session of a member end now: the one with this member id, instance id or client id, or the first.
+        """End the session of the member with this member id, instance id or client id, or of the first member.
 
-        Return its member id. Raises LookupError: there is no such member.
+        Return its member id. Raises LookupError where there is no such member.
         """
         self.tick(now)
         group = self._groups.by_id.get(group_id)
@@ -119,14 +121,14 @@ class Groups:
         return found.member_id
 
     def unload(self, group_id: str) -> None:
-        """Let the coordinator lose a group: until ``load`` everybody hears NOT_COORDINATOR, who is parked too."""
+        """Take a group from its coordinator: until ``load`` all requests, parked ones too, get NOT_COORDINATOR."""
         self._groups.unload(group_id)
 
     def begin_loading(self, group_id: str) -> None:
-        """Let the group's next coordinator say COORDINATOR_LOAD_IN_PROGRESS until it is loaded."""
+        """Let the group's next coordinator answer COORDINATOR_LOAD_IN_PROGRESS until ``load``."""
         self._groups.begin_loading(group_id)
 
     def load(self, group_id: str, now: float) -> None:
-        """Let the next coordinator go on from what the one before wrote down: the last generation that got stable."""
+        """Let the next coordinator continue from what the old one stored: the last generation that became stable."""
         self.tick(now)
         self._groups.load(group_id)

@@ -1,4 +1,4 @@
-"""OffsetFetch: the committed offsets of one group, or of several."""
+"""The coordinator's answer to OffsetFetch: the committed offsets of one group, or of several."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOTHING: Final = CommittedOffset(-1, -1, "", -1)
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Partitions of one topic; ``name`` is None where nobody has the topic id."""
+    """The requested partitions of one topic; ``name`` is None where no topic has the id."""
 
     name: str | None
     topic_id: UUID

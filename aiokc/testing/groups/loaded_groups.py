@@ -1,4 +1,4 @@
-"""The classic groups that their coordinators have in memory, and those that are moving to another one."""
+"""All classic groups by id: which are loaded, which are moving to another coordinator, and how they move."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ Q = TypeVar("Q", bound=Request[Any])
 
 
 class TopicLookup(Protocol):
-    """What a group coordinator has to know about topics."""
+    """What a group coordinator needs to know about topics."""
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic that has this id."""
+        """Return the name of the topic with this id, None if there is none."""
 
     def id_of(self, name: str) -> UUID:
-        """Return the id of a topic; zero where there is none of that name."""
+        """Return the id of a topic; the zero id if there is no such topic."""
 
     def has_partition(self, name: str, index: int) -> bool:
-        """Whether there is this partition."""
+        """Return whether this partition exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCall(Generic[Q]):
-    """A request about a group, who sent it, and where the answer goes, now or later."""
+    """A request about a group, the client that sent it, and the callback for the answer, called now or later."""
 
     request: Q
     version: int
@@ -44,8 +44,10 @@ class GroupCall(Generic[Q]):
 
 
 class LoadedGroups:
-    """All groups. One that is being moved is refused with the code in ``away``, one that the broker which is asked
-    does not coordinate with NOT_COORDINATOR.
+    """All groups of the cluster.
+
+    Requests about a group that is moving are refused with its code in ``away``. Requests about a group that the asked
+    broker does not coordinate are refused with NOT_COORDINATOR.
     """
 
     def __init__(self, settings: GroupSettings) -> None:
@@ -57,19 +59,19 @@ class LoadedGroups:
         self.coordinates: Callable[[str], bool] = lambda group_id: True
 
     def check(self, group_id: str) -> None:
-        """Raise Refusal where another broker coordinates the group, or will in a moment."""
+        """Raise Refusal where another broker coordinates the group, or the group is moving."""
         if not self.coordinates(group_id):
             raise Refusal(ErrorCode.NOT_COORDINATOR, f"group {group_id!r}")
         if group_id in self.away:
             raise Refusal(self.away[group_id], f"group {group_id!r}")
 
     def find(self, group_id: str) -> ClassicGroup | None:
-        """Return a group, or None. Raises Refusal where another broker coordinates it, or will in a moment."""
+        """Return a group, or None. Raises Refusal where another broker coordinates it, or it is moving."""
         self.check(group_id)
         return self.by_id.get(group_id)
 
     def create(self, group_id: str) -> ClassicGroup:
-        """Return a group, a new and empty one if there is none. Raises Refusal."""
+        """Return a group; create an empty one if there is none. Raises Refusal as ``find`` does."""
         return self.find(group_id) or self.by_id.setdefault(group_id, ClassicGroup(group_id))
 
     def delete(self, group_id: str) -> None:
@@ -79,7 +81,7 @@ class LoadedGroups:
     # Moving
 
     def unload(self, group_id: str) -> None:
-        """Let the coordinator lose the group: parked requests and all that come are answered NOT_COORDINATOR."""
+        """Take the group from its coordinator: parked requests and new ones are answered NOT_COORDINATOR."""
         self.away[group_id] = code = ErrorCode.NOT_COORDINATOR
         self.timers.cancel_all(group_id)
         group = self.by_id.get(group_id)
@@ -91,11 +93,11 @@ class LoadedGroups:
             member.answer_sync(SyncGroupResponse(error_code=code, assignment=b""))
 
     def begin_loading(self, group_id: str) -> None:
-        """Let the next coordinator read the log: it answers COORDINATOR_LOAD_IN_PROGRESS meanwhile."""
+        """Let the next coordinator load the group: it answers COORDINATOR_LOAD_IN_PROGRESS until ``load``."""
         self.away[group_id] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def load(self, group_id: str) -> None:
-        """Let the next coordinator go on from what was stored; all sessions begin anew."""
+        """Let the next coordinator continue from the stored group. All members' sessions start again."""
         self.away.pop(group_id, None)
         before = self.by_id.get(group_id)
         if before is None:

@@ -1,4 +1,4 @@
-"""The committed offsets of groups, and those that wait for the end of a transaction."""
+"""Stores the committed offsets of groups, and the pending ones of open transactions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
-#: A topic and the number of a partition.
+#: A topic name and a partition number.
 Place: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What was committed for a partition. ``order`` says when: the latest one counts, whenever its transaction ends."""
+    """An offset committed for a partition. The one with the highest ``order`` counts, whenever its transaction ends."""
 
     offset: int
     leader_epoch: int
@@ -22,7 +22,7 @@ class CommittedOffset:
 
 
 class GroupOffsets:
-    """By group and partition, what was committed; by producer too, what is pending (KIP-98)."""
+    """Committed offsets by group and partition, and pending ones by group, producer and partition (KIP-98)."""
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[Place, CommittedOffset]] = defaultdict(dict)
@@ -39,7 +39,7 @@ class GroupOffsets:
         *,
         producer_id: int | None = None,
     ) -> None:
-        """Remember an offset; with a producer, once its transaction is committed."""
+        """Commit an offset; with a producer id, keep it pending until the producer's transaction ends."""
         one = CommittedOffset(offset, leader_epoch, metadata or "", next(self._order))
         if producer_id is None:
             self._committed[group_id][place] = one
@@ -47,7 +47,7 @@ class GroupOffsets:
             self._pending[group_id].setdefault(producer_id, {})[place] = one
 
     def end_transaction(self, group_id: str, producer_id: int, committed: bool) -> None:
-        """Let what is pending become committed, unless something was committed after it; or forget it."""
+        """Commit the pending offsets, except where a later one is committed already; or forget them."""
         pending = self._pending[group_id].pop(producer_id, {})
         if committed:
             for place, one in pending.items():
@@ -56,15 +56,15 @@ class GroupOffsets:
                     self._committed[group_id][place] = one
 
     def of(self, group_id: str) -> dict[Place, CommittedOffset]:
-        """Return all that is committed."""
+        """Return all committed offsets of a group."""
         return dict(self._committed[group_id])
 
     def is_unstable(self, group_id: str, place: Place) -> bool:
-        """Whether a transaction that is not over yet has an offset for the partition (KIP-447)."""
+        """Return whether an open transaction has an offset for the partition (KIP-447)."""
         return any(place in pending for pending in self._pending[group_id].values())
 
     def forget(self, group_id: str, place: Place) -> None:
-        """Delete what is committed for a partition, and what is pending."""
+        """Delete the committed offset of a partition, and the pending ones."""
         self._committed[group_id].pop(place, None)
         for pending in self._pending[group_id].values():
             pending.pop(place, None)
@@ -74,7 +74,7 @@ class GroupOffsets:
         self._pending.pop(group_id, None)
 
     def forget_topic(self, topic: str) -> None:
-        """Delete all offsets of a topic that is gone."""
+        """Delete all offsets of a deleted topic."""
         known = [
             *self._committed.values(),
             *(pending for by_producer in self._pending.values() for pending in by_producer.values()),

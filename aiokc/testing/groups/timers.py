@@ -1,23 +1,23 @@
-"""Alarms by name, for state machines that are told the time."""
+"""Named timers for the group coordinator, which has no clock: its caller tells it the time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeAlias
 
-#: Whose alarm it is (a group), what for, and of which member ("" where it is the group's own).
+#: The group, the purpose ("session", "join" or "sync"), and the member id ("" for a timer of the whole group).
 Alarm: TypeAlias = tuple[str, str, str]
 
 
 class Timers:
-    """What has to be done, and when. ``now`` is the time that the owner of the clock told last, in seconds."""
+    """Actions with their deadlines. ``now`` is the time, in seconds, that ``tick`` got last."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self._due: dict[Alarm, tuple[float, Callable[[], None]]] = {}
 
     def schedule(self, alarm: Alarm, seconds: float, action: Callable[[], None]) -> None:
-        """Let ``action`` happen so many seconds from now. An alarm of that name that was set before is off."""
+        """Call ``action`` in so many seconds. This replaces an earlier alarm of the same name."""
         self._due.pop(alarm, None)
         self._due[alarm] = (self.now + seconds, action)
 
@@ -25,16 +25,16 @@ class Timers:
         self._due.pop(alarm, None)
 
     def cancel_all(self, owner: str) -> None:
-        """Turn off every alarm of an owner."""
+        """Cancel every alarm of a group."""
         self._due = {alarm: due for alarm, due in self._due.items() if alarm[0] != owner}
 
     @property
     def deadline(self) -> float | None:
-        """When the next alarm goes off; None if none is set."""
+        """When the next alarm is due; None if none is set."""
         return min((deadline for deadline, _ in self._due.values()), default=None)
 
     def tick(self, now: float) -> None:
-        """Do what is due by now, the earliest first; what becomes due by it too."""
+        """Call the actions that are due, the earliest first, including those that these actions make due."""
         self.now = now
         while self._due:
             alarm, (deadline, action) = min(self._due.items(), key=lambda item: item[1][0])

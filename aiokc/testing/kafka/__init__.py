@@ -1,4 +1,4 @@
-"""A local Apache Kafka of one node or several, for tests, benchmarks, and by hand.
+"""The public names for running a local Apache Kafka, of one or several nodes: for tests, benchmarks, and by hand.
 
     with LocalKafka() as kafka:
         kafka.create_topic("events", partitions=6)
@@ -6,8 +6,8 @@
 
     python -m aiokc.testing.kafka --nodes 3 --topic events:6
 
-It needs Java 17 and Maven, which fetches Kafka's jars once (`jars.home`). ``AIOKC_BOOTSTRAP=host:port`` takes
-the place of a plain single node: nothing is started or stopped then, and topics are created over there.
+It needs Java 17, and Maven, which fetches Kafka's jars once (into `jars.home`). With ``AIOKC_BOOTSTRAP=host:port`` a
+plain single node is not started: the Kafka at that address takes its place, and topics are created there.
 """
 
 from __future__ import annotations

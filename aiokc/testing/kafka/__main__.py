@@ -1,4 +1,4 @@
-"""The command line of aiokc.testing.kafka: a local Kafka until it is interrupted."""
+"""The command line of aiokc.testing.kafka: run a local Apache Kafka until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OLDEST: Final = (2, 8)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a local Kafka; print its bootstrap addresses to stdout when it is ready; end with SIGINT or SIGTERM."""
+    """Run a local Kafka. Print its bootstrap addresses to stdout when it is ready; end on SIGINT or SIGTERM."""
     options = _parser().parse_args(arguments)
     for interrupt in (signal.SIGINT, signal.SIGTERM):
         signal.signal(interrupt, _leave)
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
                 kafka.create_topic(name, partitions, replication_factor=options.nodes)
             sys.stdout.write(f"{kafka.bootstrap}\n")
             sys.stdout.flush()
-            while signal.sigtimedwait((), 1) is None:  # a signal that ends this ends it by _leave
+            while signal.sigtimedwait((), 1) is None:  # SIGINT and SIGTERM exit in _leave
                 kafka.check()
     except LocalKafkaError as error:
         sys.exit(f"error: {error}")

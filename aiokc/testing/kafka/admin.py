@@ -1,7 +1,7 @@
-"""The few questions that the local runner asks a broker, over a blocking socket.
+"""The requests that the local Kafka's runner sends to a broker over a blocking socket: Metadata and CreateTopics.
 
-Encoded by hand, in versions old enough to need no flexible fields: a runner that stood on aiokc's own encoders would
-not start while they are broken, and could hide their faults.
+They are encoded by hand, in versions without flexible fields. With aiokc's own encoders the runner would not start
+while those are broken, and could hide their bugs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What one broker says of the cluster: the addresses of the living brokers, and the topics that were asked for."""
+    """One broker's view of the cluster: the addresses of the brokers that are alive, and the requested topics."""
 
     brokers: Mapping[int, str]
     controller: int | None
@@ -33,7 +33,7 @@ class ClusterView:
 
     @property
     def under_replicated(self) -> list[PartitionInfo]:
-        """The partitions of these topics that miss a replica or the leader."""
+        """The partitions of these topics without a leader, or with a replica that is not in sync."""
         partitions = [info for topic in self.topics.values() for info in topic.partitions.values()]
         return [info for info in partitions if info.leader is None or len(info.in_sync_replicas) < len(info.replicas)]
 
@@ -41,12 +41,12 @@ class ClusterView:
 def describe(address: str, topics: Sequence[str] | None = (), *, timeout: float = 5) -> ClusterView:
     """Return what the broker at "host:port" knows of the cluster and of these topics (None: of all topics).
 
-    Raises OSError where it does not answer within `timeout` seconds.
+    Raises OSError where the broker does not answer within `timeout` seconds.
     """
     wanted = (
         struct.pack(">i", -1) if topics is None else struct.pack(">i", len(topics)) + b"".join(map(_string, topics))
     )
-    answer = _Answer(_ask(address, _METADATA, wanted + b"\0", timeout))  # 0: a topic that is not there is not created
+    answer = _Answer(_ask(address, _METADATA, wanted + b"\0", timeout))  # 0: don't create missing topics
     answer.int32()  # throttle time
     brokers: dict[int, str] = {}
     for _ in range(answer.int32()):
@@ -81,7 +81,7 @@ def create_topic(
 
 
 def wait_for_topic(address: str, name: str, partitions: int, *, timeout: float = 30) -> None:
-    """Wait until every living broker of the cluster knows a leader for each of the topic's partitions.
+    """Wait until every broker that is alive knows a leader for each of the topic's partitions.
 
     Raises TimeoutError after `timeout` seconds, and OSError where the broker at `address` stops answering.
     """
@@ -99,7 +99,7 @@ def wait_for_topic(address: str, name: str, partitions: int, *, timeout: float =
 def _knows_leaders(broker: str, name: str, partitions: int) -> bool:
     try:
         topic = describe(broker, [name]).topics[name]
-    except OSError:  # it died; the others notice when its session ends, and list it no more
+    except OSError:  # it died; when its session ends the others no longer list it
         return False
     return len(topic.partitions) == partitions and all(info.leader is not None for info in topic.partitions.values())
 

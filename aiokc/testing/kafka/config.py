@@ -1,4 +1,4 @@
-"""What the brokers of a local cluster are configured with: small, quick to fail over, with the sessions of tests."""
+"""The broker configuration of a local Kafka: small, quick to fail over, with short group sessions for tests."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from .zookeeper import SESSION_SECONDS
 PLAINTEXT: Final = "PLAINTEXT"
 CONTROLLER: Final = "CONTROLLER"
 
-#: The ports of one node by the names of its listeners.
+#: The ports of one node, by the name of the listener.
 Ports = Mapping[str, int]
 
 
 def of_all(nodes: int, listeners: Mapping[str, str]) -> dict[str, str]:
-    """Return what all brokers share, whoever keeps the metadata; `listeners` by name, with their security protocol."""
+    """Return the configuration that all brokers share, with KRaft or ZooKeeper.
+
+    `listeners` has the security protocol of each listener, by its name.
+    """
     copies, in_sync = str(nodes), str(max(1, nodes - 1))
     return {
         "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in listeners.items()),
@@ -41,29 +44,29 @@ def of_all(nodes: int, listeners: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_kraft(controllers: Mapping[int, int]) -> dict[str, str]:
-    """Return what brokers share that are controllers too, at these ports."""
+    """Return the shared configuration of brokers that are KRaft controllers too, at these ports by node id."""
     shared = {
         "process.roles": "broker,controller",
         "controller.listener.names": CONTROLLER,
         "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items()),
     }
-    if len(controllers) > 1:  # a crash is noticed after 3 s and not after 9
+    if len(controllers) > 1:  # the others notice a crash after 3 s, not after 9 s
         shared |= {"broker.heartbeat.interval.ms": "500", "broker.session.timeout.ms": "3000"}
     return shared
 
 
 def of_zookeeper(address: str) -> dict[str, str]:
-    """Return what brokers share that have a ZooKeeper at `address`."""
+    """Return the shared configuration of brokers with a ZooKeeper at `address`."""
     session = str(round(SESSION_SECONDS * 1000))
     return {
         "zookeeper.connect": address,
         "zookeeper.session.timeout.ms": session,
-        "zookeeper.connection.timeout.ms": "60000",  # it may be starting
+        "zookeeper.connection.timeout.ms": "60000",  # ZooKeeper may still be starting
     }
 
 
 def of_node(node_id: int, ports: Ports, advertised: Ports) -> dict[str, str]:
-    """Return what is a node's own. Listeners that are not advertised are for controllers."""
+    """Return the configuration of one node. Listeners that are not advertised are for controllers."""
     return {
         "node.id": str(node_id),
         "broker.id": str(node_id),

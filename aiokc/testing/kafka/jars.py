@@ -1,7 +1,7 @@
-"""Apache Kafka's jars from Maven Central, and Java to run them with.
+"""Fetches Apache Kafka's jars from Maven Central, finds Java, and builds the command lines that run Kafka's classes.
 
-Everything lives in one folder, ``$AIOKC_KAFKA_HOME`` (default: ``.kafka`` in the current directory); nothing is
-written outside of it, not even into Maven's own repository.
+All files are in one folder, ``$AIOKC_KAFKA_HOME`` (default: ``.kafka`` in the current directory). Nothing is written
+outside of it, not even into Maven's own repository.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
-#: What else can be started: the last release with a choice of ZooKeeper, and one of those that have nothing else.
+#: Older releases to test with: the last one with both KRaft and ZooKeeper, and one with ZooKeeper only.
 OLD_VERSIONS: Final = ("3.9.2", "2.8.2")
 _LOG4J_VERSION: Final = "2.25.3"
 _OLDEST_JAVA: Final = 17
@@ -91,7 +91,7 @@ def home() -> Path:
 
 
 def libs(version: str = KAFKA_VERSION) -> Path:
-    """Return the folder of a Kafka's jars, after downloading them (45 MB, once) where they are not there yet.
+    """Return the folder with the jars of a Kafka version; download them (45 MB, once) if they are not there yet.
 
     Several processes may call this at once: one downloads, the others wait for it.
     """
@@ -105,14 +105,14 @@ def libs(version: str = KAFKA_VERSION) -> Path:
 
 
 def release(version: str) -> tuple[int, int]:
-    """Return what of a version decides how Kafka is run: (2, 8) of "2.8.2"."""
+    """Return the major and minor number of a version: (2, 8) for "2.8.2"."""
     major, minor, *_ = version.split(".")
     return int(major), int(minor)
 
 
 @cache
 def java() -> str:
-    """Return the path of JAVA_HOME's Java, else of the one on PATH; raises LocalKafkaError if it is missing or old."""
+    """Return the path of the Java in JAVA_HOME, else on PATH. Raises LocalKafkaError if it is missing or too old."""
     java_home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{java_home}/bin") if java_home else shutil.which("java")
     if found is None:
@@ -127,13 +127,13 @@ def java() -> str:
 
 
 def java_command(main_class: str, *args: str, jvm: Sequence[str] = (), version: str = KAFKA_VERSION) -> list[str]:
-    """Return the command line that runs a class of Kafka's with its jars, its logging and these JVM flags."""
+    """Return the command line that runs one of Kafka's classes with its jars, its logging and these JVM flags."""
     jars = libs(version)
     if release(version) >= (4, 0):
         logging = f"-Dlog4j2.configurationFile={jars.parent / 'log4j2.properties'}"
     else:
         logging = f"-Dlog4j.configuration={(jars.parent / 'log4j.properties').as_uri()}"
-    # Without UsePerfData the JVM leaves no file of its own in the system's temporary folder.
+    # Without UsePerfData the JVM writes no file into the system's temporary folder.
     return [
         java(),
         "-XX:-UsePerfData",
@@ -152,7 +152,7 @@ def run_tool(
 ) -> str:
     """Run one of Kafka's own tools, for example ``org.apache.kafka.tools.ProducerPerformance``; return its stdout.
 
-    Raises LocalKafkaError with the end of its output where it fails, or is not done after `timeout` seconds.
+    Raises LocalKafkaError, with the end of the output, where the tool fails or runs longer than `timeout` seconds.
     """
     command = java_command(main_class, *args, jvm=jvm, version=version)
     try:
@@ -166,13 +166,13 @@ def run_tool(
 
 
 def last_lines(text: str, count: int = 15) -> str:
-    """Return the last lines of a log, indented and without Java's stack frames, for the message of an error."""
+    """Return the last lines of a log, indented and without Java's stack frames, for an error message."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
     return "\n".join(f"    {line}" for line in lines[-count:]) or "    (it said nothing)"
 
 
 def _pom(version: str) -> str:
-    """Kafka before 4.0 brings its own log4j."""
+    """Return the POM of a Kafka version. It adds log4j 2 from 4.0 on: older versions depend on a log4j themselves."""
     return _POM.format(kafka=version, logging=_LOG4J_2 if release(version) >= (4, 0) else "")
 
 
@@ -184,12 +184,12 @@ def _complete(folder: Path, version: str) -> bool:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # given back by the system when the process dies
+        fcntl.flock(file, fcntl.LOCK_EX)  # the system unlocks it when the process dies
         yield
 
 
 def download_lock() -> AbstractContextManager[None]:
-    """Return what only one process at a time can enter; the others wait."""
+    """Return a context manager that only one process at a time can enter; the others wait."""
     return _locked(home() / "download.lock")
 
 
@@ -214,11 +214,11 @@ def _download(folder: Path, version: str) -> None:
 
 
 def maven(what: str, *args: str) -> None:
-    """Run Maven, quietly, to fetch ``what``; raises LocalKafkaError where it or Java is missing, fails, or hangs."""
+    """Run Maven quietly to fetch ``what``. Raises LocalKafkaError where Maven or Java is missing, fails, or hangs."""
     mvn = shutil.which("mvn")
     if mvn is None:
         raise LocalKafkaError(f"no mvn on PATH: install Maven (apt-get install maven), {_INSTEAD}")
-    java()  # a missing or old Java is better reported before the download than by Maven
+    java()  # report a missing or old Java here: our message is better than Maven's
     command = [mvn, "-q", "-B", *args]
     try:
         done = subprocess.run(
@@ -232,6 +232,6 @@ def maven(what: str, *args: str) -> None:
 
 
 def progress(line: str) -> None:
-    """Tell the user why it takes so long."""
+    """Write to stderr what takes so long."""
     sys.stderr.write(f"aiokc.testing: {line}\n")
     sys.stderr.flush()

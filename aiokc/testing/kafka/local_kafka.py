@@ -1,4 +1,4 @@
-"""The nodes of a local Kafka: started together, hurt and healed one by one, and gone when they are stopped."""
+"""``LocalKafka``: a local Apache Kafka cluster: starts its nodes, creates topics, heals, stops and cleans up."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _ATTEMPTS: Final = 5
 _POLL_SECONDS: Final = 0.05
 _EXTERNAL_SECONDS: Final = 10.0
 
-#: Called with (broker id, listener's name, its port); returns the port that the broker advertises instead.
+#: Called with the broker id, the listener's name and its port; returns the port that the broker advertises instead.
 Advertise = Callable[[int, str, int], int]
 
 
 class LocalKafka:
     """A cluster of `nodes` brokers (ids from 1) on ports of 127.0.0.1 that the system chooses.
 
-    `version` is any release on Maven Central from 2.8 on, those before 3.3 with a ZooKeeper beside them.
+    `version` is any release on Maven Central from 2.8 on; releases before 3.3 run with a ZooKeeper.
 
     `config` is added to every broker's configuration ("{node}" in its values is the broker's id), `jvm` to its command
-    line; ``fast=False`` gives it the JVM of a benchmark. `listeners` are more listeners by name, with their security
-    protocol ({"SECURE": "SASL_SSL"}); `advertise` sends the clients of those elsewhere, to a proxy of the test.
-    `format_args` go to Kafka's StorageTool (``--add-scram ...``).
-    The data lie in a temporary folder and are removed by `stop`, unless `keep`.
+    line. ``fast=False`` gives each broker the JVM flags of a benchmark. `listeners` are additional listeners by name,
+    with their security protocol ({"SECURE": "SASL_SSL"}); `advertise` returns another port for them, that of a test's
+    proxy. `format_args` go to Kafka's StorageTool (``--add-scram ...``).
+    The data are in a temporary folder, which `stop` removes unless `keep`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LocalKafka:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of the brokers, "127.0.0.1:port,..."; raises LocalKafkaError before the start."""
+        """The addresses of the brokers, "127.0.0.1:port,..."; raises LocalKafkaError before ``start``."""
         return self.bootstrap_of(PLAINTEXT)
 
     def bootstrap_of(self, listener: str) -> str:
@@ -82,11 +82,11 @@ class LocalKafka:
 
     @property
     def nodes(self) -> Sequence[Node]:
-        """The nodes by ascending broker id; empty before the start."""
+        """The nodes in the order of their broker ids; empty before ``start``."""
         return tuple(self._nodes)
 
     def node(self, node_id: int) -> Node:
-        """Return the node of this broker id, to kill, terminate, start, pause or resume it."""
+        """Return the node with this broker id, to kill, terminate, start, pause or resume it."""
         if self._external:
             raise LocalKafkaError(f"AIOKC_BOOTSTRAP={self._external} was not started from here: its nodes are not ours")
         return self._nodes[node_id - 1]
@@ -101,9 +101,9 @@ class LocalKafka:
         self.stop()
 
     def start(self) -> None:
-        """Start all nodes; when this returns each of them answers and knows all the others and a controller.
+        """Start all nodes. Afterwards each of them answers, and knows all others and a controller.
 
-        Raises LocalKafkaError: Java or Maven is missing, or a broker does not start (with the end of its log).
+        Raises LocalKafkaError where Java or Maven is missing, or a broker does not start (with the end of its log).
         """
         if self._external:
             _check_external(self._external)
@@ -122,15 +122,15 @@ class LocalKafka:
             except StartFailed:
                 self._discard(keep=True)  # the message names the log
                 raise
-            except BaseException:  # an interrupt, too, must not leave half a cluster behind
+            except BaseException:  # KeyboardInterrupt, too, must not leave half a cluster behind
                 self._discard()
                 raise
 
     def stop(self) -> None:
-        """End all nodes and remove their data. Without `keep` they are killed: nothing of theirs is needed any more."""
+        """End all nodes and remove their data. Without `keep` they are killed, because their data are not needed."""
         running = [node for node in self._nodes if node.running]
         if self._keep and running:
-            with ThreadPoolExecutor(len(running)) as together:  # one by one, the last would wait for a lost majority
+            with ThreadPoolExecutor(len(running)) as together:  # one by one, the last would wait for a quorum in vain
                 list(together.map(Node.terminate, running))
         self._discard(keep=self._keep)
 
@@ -145,29 +145,29 @@ class LocalKafka:
         self._nodes, self._zookeeper, self._ports, self._bootstrap = [], None, [], {}
 
     def _processes(self) -> list[JavaProcess]:
-        """All there are, in the order in which to end them."""
+        """Return all processes, in the order in which to end them."""
         return [*self._nodes, *([self._zookeeper] if self._zookeeper is not None else [])]
 
     def create_topic(
         self, name: str, partitions: int = 1, replication_factor: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; afterwards every living broker knows a leader for each of its partitions.
+        """Create a topic. Afterwards every broker that is alive knows a leader for each of its partitions.
 
         Raises aiokc.errors.BrokerError (TOPIC_ALREADY_EXISTS, ...) and TimeoutError.
         """
         admin.create_topic(self._address(), name, partitions, replication_factor, config or {})
 
     def leader_of(self, topic: str, partition: int) -> Node:
-        """Return the node that leads a partition now; raises LookupError while there is none."""
+        """Return the node that leads a partition now. Raises LookupError while the partition has no leader."""
         leader = admin.describe(self._address(), [topic]).topics[topic].partitions[partition].leader
         if leader is None:
             raise LookupError(f"{topic}-{partition} has no leader")
         return self.node(leader)
 
     def heal(self, *, timeout: float = START_SECONDS) -> None:
-        """Resume and start whatever a test left paused or dead; every replica is in sync then, and every node knows.
+        """Resume and start the nodes that a test left paused or dead. Afterwards every node sees all replicas in sync.
 
-        Also what a rolling restart does between two nodes. Raises LocalKafkaError after `timeout` seconds.
+        A rolling restart calls this between two nodes. Raises LocalKafkaError after `timeout` seconds.
         """
         deadline = time.monotonic() + timeout
         for node in self._nodes:
@@ -186,7 +186,7 @@ class LocalKafka:
                 time.sleep(_POLL_SECONDS)
 
     def check(self) -> None:
-        """Raise LocalKafkaError with the end of its log if a node that was started is not running any more."""
+        """Raise LocalKafkaError, with the end of its log, if a started node or ZooKeeper is no longer running."""
         for process in self._processes():
             if not process.running:
                 raise LocalKafkaError(f"{process.name} has ended; the end of its log:\n{process.log_tail()}")
@@ -198,7 +198,7 @@ class LocalKafka:
     def _start_once(self) -> None:
         self._make_nodes()
         if self._zookeeper is None:
-            # Two clusters of one id that meet on a reused port would take each other for their own.
+            # Two clusters with the same id that meet on a reused port would take each other for one cluster.
             cluster_id = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode().rstrip("=")
             with ThreadPoolExecutor(self._count) as together:
                 list(together.map(lambda node: node.format(cluster_id, self._format_args), self._nodes))

@@ -1,4 +1,4 @@
-"""One Kafka broker of a local cluster, as a process."""
+"""``Node``: one Kafka broker of a local cluster, as a process: its command line, readiness, kill and restart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .admin import describe
 from .jars import KAFKA_VERSION, java_command, run_tool
 from .process import START_SECONDS, STOP_SECONDS, JavaProcess, write_properties
 
-# Kafka in a test lives for seconds: compile little, collect garbage simply. In a benchmark it must not be the brake.
+# In a test Kafka runs for seconds: compile little, collect garbage simply. In a benchmark it must not be a bottleneck.
 _FAST_JVM: Final = ("-Xms64m", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _THOROUGH_JVM: Final = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 _FORMAT_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -21,7 +21,7 @@ _FORMAT_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 class Node(JavaProcess):
     """One broker (and controller, where there is no ZooKeeper) of a local cluster; `id` is its broker id.
 
-    `outlived_by` is for how many seconds its session goes on after a crash, where nobody may take its id until then.
+    `outlived_by` is for how many seconds its ZooKeeper session outlives a crash; no broker may use its id until then.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Node(JavaProcess):
         return java_command("kafka.Kafka", str(self._properties), jvm=self._jvm, version=self._version)
 
     def launch(self) -> None:
-        """Start the process and return at once; nothing answers yet."""
+        """Start the process once its broker id is free, and return at once; the broker does not answer yet."""
         time.sleep(max(0.0, self._free_at - time.monotonic()))
         super().launch()
 
     def start(self, *, timeout: float = START_SECONDS) -> None:
-        """Start the process (again) and return when the broker answers and takes part in its cluster.
+        """Start the process (again), and return when the broker answers and is part of its cluster.
 
         Raises LocalKafkaError with the end of the broker's log.
         """
@@ -68,7 +68,7 @@ class Node(JavaProcess):
         self.wait_until_ready(timeout=timeout)
 
     def ready(self, brokers: int = 1) -> bool:
-        """Whether it answers, and knows a controller, itself, and at least `brokers` living brokers."""
+        """Return whether it answers, and knows a controller, itself, and at least `brokers` brokers that are alive."""
         try:
             view = describe(self.address, timeout=2)
         except OSError:
@@ -76,10 +76,10 @@ class Node(JavaProcess):
         return view.controller is not None and self.id in view.brokers and len(view.brokers) >= brokers
 
     def kill(self) -> None:
-        """Crash: SIGKILL. The other brokers notice when this one's session ends."""
+        """Kill the broker (SIGKILL). The other brokers notice when its session ends."""
         super().kill()
         self._free_at = time.monotonic() + self._outlived_by
 
     def terminate(self, *, timeout: float = STOP_SECONDS) -> None:
-        """Clean stop: leaders move first. A broker that is not gone after `timeout` seconds is killed."""
+        """Stop the broker cleanly: its leaderships move first. It is killed if it still runs after `timeout` s."""
         self._end(signal.SIGTERM, timeout)

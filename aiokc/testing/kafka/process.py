@@ -1,4 +1,4 @@
-"""A Java process of a local cluster: its start, its end, and the ways to hurt it in between."""
+"""``JavaProcess``: a Java process of a local cluster: start, readiness, pause, kill; it never outlives the test."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ STOP_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.05
 _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM)
 
-# Its stdin is a pipe that we hold open: however our process ends, even by SIGKILL, the pipe does too, and then the
-# process and its data go. (PR_SET_PDEATHSIG would fire when the *thread* that started it ends.)
+# The watchdog's stdin is a pipe that our process holds open. However our process ends, even by SIGKILL, the pipe is
+# closed; then the watchdog kills the Java process and removes its data. (PR_SET_PDEATHSIG would fire when the *thread*
+# that started it ends.)
 _WATCHDOG: Final = 'read -r _; kill -KILL "-$1"; [ -z "$2" ] || rm -rf "$2"'
 
 
@@ -33,15 +34,16 @@ class StartFailed(LocalKafkaError):
 
 
 class PortTaken(StartFailed):
-    """Somebody else took the port between our choice of it and the broker's start."""
+    """Another process took the port between our choice of it and the broker's start."""
 
 
 class ReservedPort:
-    """A TCP port of 127.0.0.1 that the system chose, and gives to nobody else until `release`.
+    """A TCP port of 127.0.0.1 that the system chose, and gives to no other process until `release`.
 
-    The socket is bound and never listens: a broker may (SO_REUSEADDR, which Java sets) listen on the port, again and
-    again, but neither bind(0) nor connect() will pick it. Without that, a client that reconnects to a dead broker is
-    one day given the broker's own port as its source, is connected to itself, and the broker cannot start again.
+    The socket is bound and never listens. A broker may listen on the port, again and again (SO_REUSEADDR, which Java
+    sets), but neither bind(0) nor connect() picks it. Without the reservation a client that reconnects to a dead broker
+    one day gets the broker's own port as its source port: the client is then connected to itself, and the broker cannot
+    start again.
     """
 
     def __init__(self) -> None:
@@ -49,7 +51,7 @@ class ReservedPort:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", 0))
         self.number: int = self._socket.getsockname()[1]
-        if not sys.platform.startswith("linux"):  # elsewhere the bound socket would keep the broker out, too
+        if not sys.platform.startswith("linux"):  # on other systems the bound socket would block the broker too
             self._socket.close()
 
     def release(self) -> None:
@@ -58,13 +60,13 @@ class ReservedPort:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """SIGINT and SIGTERM are handled at the end of the block.
+    """Handle SIGINT and SIGTERM at the end of the block.
 
-    A handler that raises between the start of a process and the assignment of its name would leave a process that
-    nobody can end, or a watchdog that takes the loss of its pipe for our death.
+    A handler that raises between the start of a process and the assignment to its attribute would leave a process that
+    no code can end, or a watchdog that takes the loss of its pipe for the death of our process.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # handlers run in the main thread
+        yield  # signal handlers run only in the main thread
         return
     came: list[int] = []
 
@@ -84,10 +86,10 @@ def _undisturbed() -> Iterator[None]:
 
 
 class JavaProcess(ABC):
-    """One process: not running, running, or paused. `name` is what messages call it.
+    """One process: not running, running, or paused. `name` is its name in messages.
 
-    `log` is the name of its log in `folder`. It ends with the process of Python, however that ends, and then, without
-    `keep`, the folder above goes too.
+    `log` is the name of its log file in `folder`. The process ends with the Python process, however that ends; then,
+    without `keep`, the parent folder of `folder` is removed too.
     """
 
     def __init__(self, name: str, folder: Path, log: str, *, keep: bool) -> None:
@@ -104,26 +106,26 @@ class JavaProcess(ABC):
 
     @abstractmethod
     def ready(self, brokers: int = 1) -> bool:
-        """Whether it answers (and, where it is a broker, knows so many)."""
+        """Return whether it answers and, if it is a broker, knows so many brokers."""
 
     @property
     def pid(self) -> int:
-        """The process id; raises LocalKafkaError while there is no process."""
+        """The process id. Raises LocalKafkaError while the process is not running."""
         return self._running_process().pid
 
     @property
     def running(self) -> bool:
-        """True while the process exists: also when it is paused, or not ready yet."""
+        """Whether the process exists, even if it is paused or not ready yet."""
         return self._process is not None and self._process.poll() is None
 
     def launch(self) -> None:
-        """Start the process and return at once; nothing answers yet."""
+        """Start the process and return at once; it does not answer yet."""
         if self.running:
             raise LocalKafkaError(f"{self.name} is running already (pid {self.pid})")
         self._forget_process()
         command = self.command()
         with _undisturbed(), self._log.open("ab") as log:
-            # A session of its own: a Ctrl-C meant for us must not reach it before we stop it.
+            # It runs in a session of its own: a Ctrl-C in the terminal must not reach it before we stop it.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -137,7 +139,7 @@ class JavaProcess(ABC):
             )
 
     def wait_until_ready(self, brokers: int = 1, *, timeout: float = START_SECONDS) -> None:
-        """Wait until it is ready; raises StartFailed with the end of its log."""
+        """Wait until it is ready. Raises StartFailed, with the end of its log, where it ends or takes too long."""
         deadline = time.monotonic() + timeout
         while not self.ready(brokers):
             if not self.running:
@@ -147,15 +149,15 @@ class JavaProcess(ABC):
             time.sleep(_POLL_SECONDS)
 
     def kill(self) -> None:
-        """Crash: SIGKILL."""
+        """Kill the process (SIGKILL), as in a crash."""
         self._end(signal.SIGKILL)
 
     def terminate(self, *, timeout: float = STOP_SECONDS) -> None:
-        """Clean stop: SIGTERM. What is not gone after `timeout` seconds is killed."""
+        """Stop the process cleanly (SIGTERM). It is killed if it still runs after `timeout` seconds."""
         self._end(signal.SIGTERM, timeout)
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP): its connections stay open and nothing answers."""
+        """Freeze the process (SIGSTOP): its connections stay open, and it does not answer."""
         os.killpg(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -163,13 +165,13 @@ class JavaProcess(ABC):
         os.killpg(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill the process if it runs, and forget it: whatever its state was, nothing of it is left."""
+        """Kill the process if it runs, in whatever state, and end its watchdog."""
         if self.running:
             self.kill()
         self._forget_process()
 
     def log_tail(self) -> str:
-        """Return the last lines of the log (warnings and errors)."""
+        """Return the last lines of the log, which has warnings and errors only."""
         return last_lines(self._log.read_text(errors="replace")) if self._log.exists() else last_lines("")
 
     def _running_process(self) -> subprocess.Popen[bytes]:
@@ -189,7 +191,7 @@ class JavaProcess(ABC):
         self._forget_process()
 
     def _forget_process(self) -> None:
-        """Release the watchdog of a process that has ended, before it could ever act on a reused process id."""
+        """End the watchdog of a process that has ended, so that it can never kill a reused process id."""
         if self._watchdog is not None:
             self._watchdog.kill()
             self._watchdog.communicate()
@@ -202,5 +204,5 @@ class JavaProcess(ABC):
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
-    """Write a file of Java's properties."""
+    """Write a Java properties file."""
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))

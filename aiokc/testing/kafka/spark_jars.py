@@ -1,7 +1,8 @@
-"""Spark's own Kafka source from Maven Central, for tests and benchmarks that run it beside aiokc's.
+"""Fetches Spark's own Kafka source from Maven Central, for tests and benchmarks that compare it with aiokc's.
 
-Four jars, fetched once into the folder of Kafka's (`jars.home`) and given to a session as ``spark.jars``. They
-are brought one by one: the source's own POM names a version of the second one that Maven Central does not have.
+Its four jars are fetched once into the folder of Kafka's jars (`jars.home`), and given to a Spark session as
+``spark.jars``. They are fetched one by one: the source's own POM names a version of the second jar that Maven Central
+does not have.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 from .jars import LocalKafkaError, download_lock, home, maven, progress
 
-# The newest of each that resolve; they run in PySpark 4.2 and 4.3.
+# The newest versions that Maven Central has; they run in PySpark 4.2 and 4.3.
 _ARTIFACTS: Final = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -24,9 +25,9 @@ _COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 
 
 def spark_kafka_jars() -> str:
-    """Return the value of ``spark.jars``: the paths, separated by commas, after downloading what is not there yet.
+    """Return the value of ``spark.jars``: the paths of the jars, separated by commas. Download them if needed.
 
-    Raises LocalKafkaError where Maven is missing or does not reach Maven Central.
+    Raises LocalKafkaError where Maven is missing or cannot reach Maven Central.
     """
     folder = home() / "spark-sql-kafka-4.2.0"
     if not _complete(folder):

@@ -1,4 +1,4 @@
-"""The ZooKeeper of a local cluster, for Kafka before 3.3: older ones know KRaft as a preview only, or not at all."""
+"""``ZooKeeper``: the ZooKeeper of a local cluster, for Kafka before 3.3, where KRaft is missing or a preview."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 from .jars import java_command
 from .process import JavaProcess, write_properties
 
-#: For how long the session of a broker that crashed goes on; ZooKeeper allows 2 to 20 ticks.
+#: How long the session of a crashed broker lasts; ZooKeeper allows 2 to 20 ticks.
 SESSION_SECONDS: Final = 6.0
 _TICK_MS: Final = 500
 _JVM: Final = ("-Xms32m", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class ZooKeeper(JavaProcess):
-    """One ZooKeeper, from the jars of the Kafka that it is for; `address` is where brokers connect."""
+    """One ZooKeeper process, run from the jars of the Kafka version that needs it; brokers connect to `address`."""
 
     def __init__(self, *, port: int, folder: Path, version: str, keep: bool) -> None:
         super().__init__("ZooKeeper", folder, "zookeeper.log", keep=keep)
@@ -39,7 +39,7 @@ class ZooKeeper(JavaProcess):
         return java_command(main, str(self._properties), jvm=_JVM, version=self._version)
 
     def ready(self, brokers: int = 1) -> bool:
-        """Whether it accepts connections."""
+        """Return whether it accepts connections."""
         try:
             socket.create_connection(("127.0.0.1", self._port), timeout=2).close()
         except OSError:

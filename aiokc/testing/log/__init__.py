@@ -1,1 +1,1 @@
-"""Topics and their logs: what brokers store, and what they remember of who wrote and reads it."""
+"""Topics and their logs: records, leader epochs, and the state of producers, transactions and fetch sessions."""

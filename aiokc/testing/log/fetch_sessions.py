@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): which partitions a client reads, and what it was last told about each."""
+"""A broker's incremental fetch sessions (KIP-227): which partitions a client fetches, and the last answer for each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _FIRST_EPOCH: Final = 0
 _FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = 0x7FFF_FFFF
 
-#: A topic as the request named it: by name up to version 12, then by id.
+#: A topic as the request names it: by name up to version 12, by id from version 13 on.
 TopicKey: TypeAlias = str | UUID
 PartitionKey: TypeAlias = tuple[TopicKey, int]
 
 
 @dataclass
 class FetchSession:
-    """What one client reads. ``partitions`` are in the order in which they are served: who got records goes last."""
+    """One client's session. ``partitions`` are in the order of serving: one that got records moves to the end."""
 
     session_id: int
     next_epoch: int = 1
@@ -32,7 +32,7 @@ class FetchSession:
     told: dict[PartitionKey, tuple[int, int]] = field(default_factory=dict)  # high watermark, log start offset
 
     def news(self, answers: Iterable[tuple[PartitionKey, PartitionData]]) -> list[tuple[PartitionKey, PartitionData]]:
-        """Return the answers that say something new."""
+        """Return the answers to send: those with records, an error or a hint, or with an offset that has changed."""
         fresh = []
         for key, data in answers:
             offsets = (data.high_watermark, data.log_start_offset)
@@ -55,14 +55,17 @@ class FetchSessions:
         self._sessions: dict[int, FetchSession] = {}
 
     def clear(self) -> None:
-        """Forget all sessions: a broker that restarts, or needs the room."""
+        """Forget all sessions, as a broker does that restarts, or needs the room."""
         self._sessions.clear()
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, topic_key: Callable[[object], TopicKey]) -> tuple[FetchSession | None, bool]:
-        """Return the session that the request belongs to, if any, and whether it goes on with it. Raises Refusal."""
+        """Return the request's session, if any, and whether the request continues it (else it is new).
+
+        Raises Refusal where the session id or the session epoch is wrong.
+        """
         if request.session_epoch in (_FIRST_EPOCH, _FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             if request.session_epoch == _FINAL_EPOCH or len(self._sessions) >= self._slots:
@@ -91,7 +94,7 @@ class FetchSessions:
 
 
 def _check_naming(session: FetchSession, request: FetchRequest, topic_key: Callable[[object], TopicKey]) -> None:
-    """One session names its topics by name or by id, never both. Raises Refusal."""
+    """Raise Refusal where a session would name some topics by name and others by id."""
     named = {type(topic_key(topic)) for topic in request.topics}
     if session.partitions and named - {type(key) for key, _ in session.partitions}:
         raise Refusal(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
@@ -108,5 +111,5 @@ def _update(session: FetchSession, request: FetchRequest, topic_key: Callable[[o
 
 
 def refused_session(code: ErrorCode) -> FetchResponse:
-    """Return the answer to a fetch whose session is no good."""
+    """Return the answer to a fetch whose session is refused."""
     return FetchResponse(error_code=code, session_id=NO_SESSION, responses=[])

@@ -1,4 +1,4 @@
-"""Which leader epoch begins at which offset of a log (KIP-101, KIP-320): what diverging logs are compared by."""
+"""The leader epochs of a log and their first offsets (KIP-101, KIP-320), by which truncation is detected."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ UNDEFINED = -1
 
 
 class EpochEnd(NamedTuple):
-    """An epoch of the log and the offset behind its last record; both -1 where the log knows nothing of it."""
+    """An epoch of the log and the offset after its last record; both -1 where the log does not know the epoch."""
 
     epoch: int
     end_offset: int
 
 
 class LeaderEpochs:
-    """The history of one log's leaders."""
+    """The leader epochs of one log."""
 
     def __init__(self) -> None:
         self._starts: list[tuple[int, int]] = []  # (epoch, its first offset), both rising
 
     def begin(self, epoch: int, offset: int) -> None:
-        """A leader of ``epoch`` appends from ``offset`` on. Epochs that never got a record are forgotten."""
+        """Begin ``epoch`` at ``offset``. Epochs without any record are forgotten."""
         while self._starts and (self._starts[-1][0] >= epoch or self._starts[-1][1] >= offset):
             self._starts.pop()
         self._starts.append((epoch, offset))
@@ -32,12 +32,12 @@ class LeaderEpochs:
         return self._starts[-1][0] if self._starts else UNDEFINED
 
     def at(self, offset: int) -> int:
-        """Return the epoch of the leader that wrote ``offset``."""
+        """Return the epoch of the leader that appended the record at ``offset``."""
         position = bisect_right([start for _, start in self._starts], offset) - 1
         return self._starts[position][0] if position >= 0 else UNDEFINED
 
     def end_of(self, epoch: int, log_end: int) -> EpochEnd:
-        """Return the last epoch up to ``epoch`` that the log has, and where it ends."""
+        """Return the last epoch up to ``epoch`` that the log has, and its end offset."""
         if epoch == UNDEFINED or epoch > self.latest:
             return EpochEnd(UNDEFINED, UNDEFINED)
         if epoch == self.latest:
@@ -47,11 +47,11 @@ class LeaderEpochs:
         return EpochEnd(self._starts[higher - 1][0] if higher else epoch, end)
 
     def truncate(self, end: int) -> None:
-        """Forget what begins at ``end`` or later."""
+        """Forget the epochs that begin at ``end`` or later."""
         self._starts = [(epoch, start) for epoch, start in self._starts if start < end]
 
     def trim(self, start: int) -> None:
-        """Forget what ends at ``start`` or earlier."""
+        """Forget the epochs that end at ``start`` or earlier."""
         kept = [entry for entry in self._starts if entry[1] > start]
         floor = self.at(start)
         self._starts = ([(floor, start)] if floor != UNDEFINED else []) + kept

@@ -1,4 +1,4 @@
-"""What a broker checks of a producer's batch before it is stored, as Kafka's LogValidator does."""
+"""The checks of a produced batch before a broker appends it: format, CRC, size, records (Kafka's LogValidator)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _DECOMPRESSED_LIMIT: Final = 1 << 30
 def checked_batch(
     records: memoryview | None, version: int, *, topic: Topic, max_bytes: int, latest_timestamp: int
 ) -> tuple[BatchHeader, memoryview]:
-    """Return the one batch that a producer may send at a time. Raises Refusal.
+    """Return the only batch of a partition's produced data, checked. Raises Refusal where it is not valid.
 
-    ``latest_timestamp`` (ms) is how far a record may lie in the future, where the producer says its time.
+    ``latest_timestamp`` (ms) is the highest timestamp that a record may have, where the producer sets the timestamps.
     """
     header, batch = _only_batch(records)
     if header.codec == Codec.ZSTD and version < _ZSTD_FROM:

@@ -1,4 +1,4 @@
-"""What a partition remembers of each producer (KIP-98): its epoch, and its last batches, to know a retry by."""
+"""A partition's state of each idempotent producer (KIP-98): its epoch, and its last batches, to recognise a retry."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ class _Producer:
 
 
 class ProducerStates:
-    """The producers of one partition, by their ids."""
+    """The producers of one partition, by producer id."""
 
     def __init__(self) -> None:
         self._producers: dict[int, _Producer] = {}
 
     def offset_of_retry(self, header: BatchHeader) -> int | None:
-        """Return where this batch was appended before, None where it is new. Raises Refusal where it may not follow."""
+        """Return the base offset of a batch that was appended before, None for a new batch.
+
+        Raises Refusal where the producer's epoch is old, or the batch's sequence does not follow.
+        """
         known = self._producers.get(header.producer_id)
         if header.producer_id < 0 or known is None:
             return None
@@ -55,7 +58,7 @@ class ProducerStates:
         return None
 
     def appended(self, header: BatchHeader, base_offset: int) -> None:
-        """Remember a batch that is in the log now."""
+        """Remember a batch that has been appended."""
         if header.producer_id < 0:
             return
         known = self._producers.get(header.producer_id)
@@ -65,7 +68,7 @@ class ProducerStates:
             known.batches.append(_Appended(header.base_sequence, _last_sequence(header), base_offset))
 
     def epoch_of(self, producer_id: int) -> int:
-        """Return the epoch last seen of a producer, -1 where it never wrote here."""
+        """Return the latest epoch of a producer, -1 where it has never written to this partition."""
         known = self._producers.get(producer_id)
         return known.epoch if known is not None else -1
 

@@ -1,4 +1,4 @@
-"""What may be configured of a topic, by Kafka's names, and which values it may have."""
+"""The topic configurations that Kafka knows, and which values each accepts."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _some_of(*values: str) -> Callable[[str], bool]:
 
 _truth: Final = _one_of("true", "false")
 
-#: By name, whether a value fits. Only max.message.bytes, message.timestamp.*, min.insync.replicas and cleanup.policy
-#: (that a compacted topic takes no record without a key) mean something to the cluster.
+#: By name: whether a value is valid. Only max.message.bytes, message.timestamp.*, min.insync.replicas and
+#: cleanup.policy (a compacted topic takes no record without a key) have an effect in the embedded cluster.
 _CONFIGS: Final[Mapping[str, Callable[[str], bool]]] = {
     "cleanup.policy": _some_of("compact", "delete"),
     "compression.gzip.level": _whole(-1),
@@ -76,7 +76,7 @@ _CONFIGS: Final[Mapping[str, Callable[[str], bool]]] = {
 
 
 def check_config(config: Mapping[str, str | None]) -> None:
-    """Raise Refusal where Kafka has no such setting, or not with that value."""
+    """Raise Refusal where Kafka has no such topic configuration, or the value is not valid."""
     for name, value in config.items():
         fits = _CONFIGS.get(name)
         if fits is None:

@@ -1,4 +1,4 @@
-"""The log of one partition: batches as their producers sent them, at the offsets that the broker gave them."""
+"""The log of one partition: appends batches, reads them back, finds offsets, trims, truncates, tracks transactions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...records.batch import CRC_START, LOG_APPEND_TIME_FLAG
 from .leader_epochs import LeaderEpochs
 from .producer_states import ProducerStates
 
-_BASE_OFFSET: Final = Struct(">q")  # the fields of a batch that a broker sets, and where they stand
+_BASE_OFFSET: Final = Struct(">q")  # the fields of a batch that a broker sets, and their byte offsets
 _LEADER_EPOCH: Final = Struct(">i")
 _LEADER_EPOCH_AT: Final = 12
 _CRC: Final = Struct(">I")
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
 
 class AbortedRange(NamedTuple):
-    """An aborted transaction: its first record, and its marker."""
+    """An aborted transaction: the offsets of its first record and of its marker."""
 
     producer_id: int
     first_offset: int
@@ -48,7 +48,7 @@ class TimedOffset(NamedTuple):
 
 
 class TopicLog:
-    """One partition's log. Its replicas share it: whatever is appended is replicated at once."""
+    """One partition's log. All replicas share it: a record is replicated as soon as it is appended."""
 
     def __init__(self) -> None:
         self.start_offset = 0
@@ -60,12 +60,12 @@ class TopicLog:
     def _forget_producers(self) -> None:
         self.producers = ProducerStates()
         self._aborted: list[AbortedRange] = []
-        self._open: dict[int, int] = {}  # first offset of each transaction that has not ended, by producer id
+        self._open: dict[int, int] = {}  # by producer id: the first offset of its open transaction
 
-    # Writing
+    # Appending and deleting
 
     def append(self, batch: memoryview | bytes, leader_epoch: int, *, append_time: int | None = None) -> int:
-        """Append one valid batch; return its base offset. ``append_time`` (ms) makes it the time of all its records."""
+        """Append one valid batch; return its base offset. ``append_time`` (ms) becomes the timestamp of its records."""
         data = bytearray(batch)
         _BASE_OFFSET.pack_into(data, 0, self.end_offset)
         _LEADER_EPOCH.pack_into(data, _LEADER_EPOCH_AT, leader_epoch)
@@ -84,7 +84,7 @@ class TopicLog:
         return header.base_offset
 
     def _observe(self, batch: Batch) -> None:
-        """Keep up the state of producers and transactions."""
+        """Update the state of producers and transactions."""
         header = batch.header
         self.producers.appended(header, header.base_offset)
         if header.is_control:
@@ -95,7 +95,7 @@ class TopicLog:
             self._open.setdefault(header.producer_id, header.base_offset)
 
     def trim(self, start: int) -> None:
-        """Delete what lies before ``start``: retention, or DeleteRecords."""
+        """Delete the records before ``start``, as retention and DeleteRecords do."""
         self.start_offset = start
         self.end_offset = max(self.end_offset, start)
         self._batches = [batch for batch in self._batches if batch.header.last_offset >= start]
@@ -103,7 +103,7 @@ class TopicLog:
         self.epochs.trim(start)
 
     def truncate(self, end: int) -> None:
-        """Lose what lies at ``end`` and behind it, whole batches: what an unclean leader election does."""
+        """Lose the records from ``end`` on, in whole batches, as in an unclean leader election."""
         self._batches = [batch for batch in self._batches if batch.header.last_offset < end]
         self.end_offset = max(self._batches[-1].header.next_offset if self._batches else 0, min(self.start_offset, end))
         self.start_offset = min(self.start_offset, self.end_offset)
@@ -116,16 +116,17 @@ class TopicLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where the first open transaction begins; the end of the log without one."""
+        """The first offset of the oldest open transaction; the end of the log if there is none."""
         return min(self._open.values(), default=self.end_offset)
 
     def has_open_transaction(self, producer_id: int) -> bool:
         return producer_id in self._open
 
     def read(self, offset: int, until: int, max_bytes: int, *, at_least_one: bool) -> bytes:
-        """Return batches from that of ``offset`` on, below ``until``, cut at ``max_bytes`` as a broker does.
+        """Return the batches from the one with ``offset`` to ``until``, cut at ``max_bytes`` as a broker does.
 
-        The last batch may be partial, the first never is: it comes whole with ``at_least_one``, or not at all.
+        The last batch may be partial. The first never is: if it is too large, the result is that whole batch with
+        ``at_least_one``, and empty without.
         """
         parts: list[bytes] = []
         size = 0
@@ -140,16 +141,16 @@ class TopicLog:
         return b"".join(parts)[:limit]
 
     def aborted_between(self, offset: int, until: int) -> list[AbortedRange]:
-        """Return the aborted transactions with records in this range."""
+        """Return the aborted transactions that overlap the offsets from ``offset`` to before ``until``."""
         return [aborted for aborted in self._aborted if aborted.last_offset >= offset and aborted.first_offset < until]
 
     def offset_behind(self, records: bytes, offset: int) -> int:
-        """Return the offset behind what ``read`` returned for ``offset``."""
+        """Return the offset after the ``records`` that ``read`` returned; ``offset`` if there are none."""
         ends = [header.next_offset for header, _ in split_batches(memoryview(records))]
         return ends[-1] if ends else offset
 
     def first_at_or_after(self, timestamp: int) -> TimedOffset:
-        """Return the first record that is not older than ``timestamp`` (ms)."""
+        """Return the first record whose timestamp is ``timestamp`` (ms) or later."""
         for batch in self._batches:
             if batch.header.max_timestamp >= timestamp:
                 for offset, time in _times(batch):
@@ -158,7 +159,7 @@ class TopicLog:
         return TimedOffset()
 
     def of_max_timestamp(self) -> TimedOffset:
-        """Return the first record with the highest timestamp of all (KIP-734)."""
+        """Return the first record that has the log's highest timestamp (KIP-734)."""
         if not self._batches:
             return TimedOffset()
         return self.first_at_or_after(max(batch.header.max_timestamp for batch in self._batches))
@@ -168,7 +169,7 @@ class TopicLog:
 
 
 def _times(batch: Batch) -> list[tuple[int, int]]:
-    """Return offset and timestamp of each record; a control record counts as one."""
+    """Return the offset and timestamp of each record, control records included."""
     header = batch.header
     if header.is_control:
         return [(header.base_offset, header.max_timestamp)]

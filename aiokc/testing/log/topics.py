@@ -1,4 +1,4 @@
-"""Topics and their partitions: who leads, who replicates, and who waits for the next record."""
+"""Topics and their partitions: the leader, the replicas, and the fetches that wait for the next record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .topic_log import TopicLog
 
 
 class Partition:
-    """One partition. Exactly one living replica leads it, or none: then ``leader`` is None and it is offline."""
+    """One partition. A replica that is alive leads it; where there is none it is offline, and ``leader`` is None."""
 
     def __init__(self, index: int, replicas: Sequence[int]) -> None:
         self.index = index
@@ -26,7 +26,7 @@ class Partition:
         self._waiting: set[Future[None]] = set()
 
     def lead(self, leader: int | None) -> None:
-        """Give the partition to this replica, or to none; the epoch rises where somebody new leads."""
+        """Make this replica the leader; the leader epoch rises. With None the partition is offline."""
         if leader is not None:
             self.leader_epoch += 1
             self.log.epochs.begin(self.leader_epoch, self.log.end_offset)
@@ -34,7 +34,10 @@ class Partition:
         self.wake()
 
     def broker_left(self, node_id: int, alive: Collection[int]) -> None:
-        """The next in-sync replica leads, if one lives; the last in-sync replica stays in sync."""
+        """Take a dead broker out of the in-sync replicas, unless it is the last one, and elect another leader.
+
+        The next in-sync replica that is alive leads; without one the partition is offline.
+        """
         if node_id not in self.replicas:
             return
         if self.in_sync != [node_id]:
@@ -43,7 +46,7 @@ class Partition:
             self.lead(next((replica for replica in self.in_sync if replica in alive), None))
 
     def broker_came(self, node_id: int) -> None:
-        """A replica catches up at once, and leads where nobody does."""
+        """Put a broker that is alive again back in sync at once. It leads if it was in sync and no leader is alive."""
         if node_id not in self.replicas:
             return
         if self.leader is None and node_id in self.in_sync:
@@ -52,21 +55,21 @@ class Partition:
             self.in_sync.append(node_id)
 
     def check_epoch(self, epoch: int) -> None:
-        """Raise Refusal where a client knows another leader epoch than this one; -1 is a client that knows none."""
+        """Raise Refusal where a client's leader epoch is not the current one; -1 is a client that knows none."""
         if epoch == -1 or epoch == self.leader_epoch:
             return
         code = ErrorCode.FENCED_LEADER_EPOCH if epoch < self.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
         raise Refusal(code, f"epoch {epoch}, the current one is {self.leader_epoch}")
 
     def check_leader(self, node_id: int, epoch: int = -1) -> None:
-        """Raise Refusal where this broker does not lead, or the client knows another epoch of the leader."""
+        """Raise Refusal where this broker does not lead, or the client's leader epoch is not the current one."""
         if node_id in self.replicas:
             self.check_epoch(epoch)
         if self.leader != node_id:
             raise Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {node_id}; the leader is {self.leader}")
 
     def wake(self) -> None:
-        """Let everybody who waits for this partition look again."""
+        """Wake the fetches that wait for this partition."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():
@@ -81,7 +84,7 @@ class Partition:
 
 @dataclass
 class Topic:
-    """A topic. One that is deleted and created again has another ``topic_id`` (KIP-516)."""
+    """A topic. A recreated topic has another ``topic_id`` (KIP-516)."""
 
     name: str
     topic_id: UUID
@@ -98,7 +101,7 @@ class Topic:
 
     @property
     def is_deletable(self) -> bool:
-        """Whether old records may be deleted for being old."""
+        """Whether old records may be deleted (cleanup.policy has "delete")."""
         return "delete" in self._cleanup
 
     @property
@@ -117,34 +120,34 @@ class Topics:
         self.by_id: dict[UUID, Topic] = {}
 
     def add(self, topic: Topic) -> None:
-        """Raises Refusal where there is one of that name: what is in it must not be gone without a word."""
+        """Add a topic. Raises Refusal where the name exists: its records must not be lost silently."""
         if topic.name in self.by_name:
             raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         self.by_name[topic.name] = self.by_id[topic.topic_id] = topic
 
     def remove(self, name: str) -> None:
-        """Forget a topic, and let those who wait for its records know."""
+        """Remove a topic, and wake the fetches that wait for its records."""
         topic = self.by_name.pop(name)
         del self.by_id[topic.topic_id]
         for partition in topic.partitions:
             partition.wake()
 
     def named(self, name: str) -> Topic:
-        """Return a topic. Raises Refusal."""
+        """Return the topic with this name. Raises Refusal where there is none."""
         topic = self.by_name.get(name)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
         return topic
 
     def of_id(self, topic_id: UUID) -> Topic:
-        """Return a topic. Raises Refusal."""
+        """Return the topic with this id. Raises Refusal where there is none."""
         topic = self.by_id.get(topic_id)
         if topic is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic of the id {topic_id}")
         return topic
 
     def partition(self, name: str, index: int) -> Partition:
-        """Return a partition. Raises Refusal."""
+        """Return a partition. Raises Refusal where it does not exist."""
         topic = self.named(name)
         if not 0 <= index < len(topic.partitions):
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {index}")
@@ -153,16 +156,16 @@ class Topics:
     # What the group coordinator asks
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic that has this id, None where none has."""
+        """Return the name of the topic with this id, None if there is none."""
         topic = self.by_id.get(topic_id)
         return topic.name if topic is not None else None
 
     def id_of(self, name: str) -> UUID:
-        """Return the id of a topic; zero where there is none of that name."""
+        """Return the id of a topic; the zero id if there is no such topic."""
         topic = self.by_name.get(name)
         return topic.topic_id if topic is not None else NO_UUID
 
     def has_partition(self, name: str, index: int) -> bool:
-        """Whether there is this partition."""
+        """Return whether this partition exists."""
         topic = self.by_name.get(name)
         return topic is not None and 0 <= index < len(topic.partitions)

@@ -1,4 +1,4 @@
-"""The transaction coordinator (KIP-98, KIP-360): one state per transactional id, markers when a transaction ends."""
+"""The transaction coordinator (KIP-98, KIP-360, KIP-890): the state of each transactional id, fencing, markers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..refusal import Refusal
 
 _LAST_EPOCH: Final = 0x7FFF - 1
 
-#: A topic and the number of a partition.
+#: A topic name and a partition number.
 Place: TypeAlias = tuple[str, int]
 
 
 class TransactionState(Enum):
-    """Where a transactional id stands. Nothing is ever half done here: markers are written at once."""
+    """The state of a transactional id. There is no "prepare" state as in Kafka: markers are written at once."""
 
     EMPTY = auto()
     ONGOING = auto()
@@ -37,13 +37,13 @@ class Transaction:
     partitions: set[Place] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     deadline: float | None = None
-    #: Producer id and epoch before the last end of a transaction, or InitProducerId, that raised the epoch: by them a
-    #: retry is known.
+    #: Producer id and epoch before the last end of a transaction, or the last InitProducerId, that raised the epoch. A
+    #: request that still has them is a retry.
     before_end: tuple[int, int] | None = None
     before_init: tuple[int, int] | None = None
 
     def check(self, producer_id: int, epoch: int) -> None:
-        """Raise Refusal where another producer took over."""
+        """Raise Refusal where another producer has taken over the transactional id."""
         if producer_id != self.producer_id:
             raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"the producer's id is {self.producer_id}")
         if epoch != self.epoch:
@@ -51,8 +51,10 @@ class Transaction:
 
 
 class Transactions:
-    """All transactional ids. ``write_marker(place, producer_id, epoch, marker)`` ends a partition's part of one,
-    ``end_offsets(group_id, producer_id, committed)`` a group's.
+    """The states of all transactional ids.
+
+    A transaction ends with ``write_marker(place, producer_id, epoch, marker)`` for each of its partitions, and with
+    ``end_offsets(group_id, producer_id, committed)`` for each of its groups.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Transactions:
         self._known: dict[str, Transaction] = {}
 
     def of(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
-        """Return the state of a producer's transactional id. Raises Refusal where it is not this producer's."""
+        """Return the state of a transactional id. Raises Refusal where it belongs to another producer or epoch."""
         known = self._known.get(transactional_id)
         if known is None:
             raise Refusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id!r} is unknown")
@@ -77,9 +79,10 @@ class Transactions:
     def begin_producer(
         self, transactional_id: str, timeout: float, producer_id: int = -1, epoch: int = -1
     ) -> Transaction:
-        """Give the transactional id to a new producer, or a new epoch to the one that says who it is. Raises Refusal.
+        """Handle InitProducerId: raise the epoch for a new producer, or for the current one, which names its id.
 
-        A transaction that the one before left open is aborted, and CONCURRENT_TRANSACTIONS says to ask again.
+        Raises Refusal where the named id or epoch is not the current one. If a transaction is still open it is aborted,
+        and the Refusal CONCURRENT_TRANSACTIONS makes the producer try again.
         """
         known = self._known.get(transactional_id)
         if known is None:
@@ -105,7 +108,7 @@ class Transactions:
     def add(
         self, transaction: Transaction, now: float, *, partitions: Iterable[Place] = (), group: str | None = None
     ) -> None:
-        """Let partitions, or a group's offsets, be part of the transaction; the first ones begin it."""
+        """Add partitions, or a group's offsets, to the transaction; the first ones begin it."""
         if transaction.state is not TransactionState.ONGOING:
             transaction.state = TransactionState.ONGOING
             transaction.deadline = now + transaction.timeout
@@ -116,9 +119,10 @@ class Transactions:
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, *, committed: bool, raises_epoch: bool = False
     ) -> Transaction:
-        """End the transaction; to end it once more in the same way changes nothing. Raises Refusal.
+        """End the transaction. Ending it again in the same way changes nothing.
 
-        With ``raises_epoch`` (KIP-890) each transaction has an epoch of its own; one that never began can be aborted.
+        With ``raises_epoch`` (KIP-890) each transaction has an epoch of its own, and a transaction that never began can
+        be aborted. Raises Refusal where the producer is not the current one, or the state does not allow this end.
         """
         wanted = TransactionState.COMMITTED if committed else TransactionState.ABORTED
         known = self._known.get(transactional_id)
@@ -134,7 +138,7 @@ class Transactions:
         return known
 
     def _end(self, known: Transaction, *, committed: bool, raises_epoch: bool = False) -> None:
-        """Write the markers; where the epoch rises they have the new one, which fences what is still under way."""
+        """Write the markers. Where the epoch rises they have the new one, which fences batches still under way."""
         marker = ControlType.COMMIT if committed else ControlType.ABORT
         ending = known.producer_id, known.epoch + raises_epoch
         for place in sorted(known.partitions):
@@ -149,14 +153,14 @@ class Transactions:
             known.before_end = (known.producer_id, known.epoch)
             self._raise_epoch(known)
 
-    # What belongs to a transaction
+    # Whether a partition or a group is part of a transaction
 
     def check_partition(
         self, transactional_id: str, header: BatchHeader, place: Place, begins_at: float | None = None
     ) -> None:
-        """Raise Refusal where a transactional batch is for a partition that the transaction does not have (KIP-890).
+        """Raise Refusal where a transactional batch is for a partition that is not in the transaction (KIP-890).
 
-        With ``begins_at`` the partition becomes part of it, and the transaction begins at that time if it is the first.
+        With ``begins_at`` (time in seconds) the partition is added, and begins the transaction if it is the first.
         """
         known = self._ongoing(header.producer_id)
         if known is None or place not in known.partitions:
@@ -171,7 +175,7 @@ class Transactions:
     def check_group(
         self, transactional_id: str, producer_id: int, epoch: int, group_id: str, begins_at: float | None = None
     ) -> None:
-        """Raise Refusal where a transaction does not have a group's offsets; with ``begins_at`` it has them then."""
+        """Raise Refusal where a group's offsets are not in the transaction; with ``begins_at`` they are added."""
         known = self._ongoing(producer_id)
         if known is None or group_id not in known.groups:
             known = self._check_producer(transactional_id, producer_id)
@@ -183,7 +187,7 @@ class Transactions:
             raise Refusal(ErrorCode.INVALID_TXN_STATE, "the group is not part of a transaction")
 
     def _ongoing(self, producer_id: int) -> Transaction | None:
-        """Return the transaction that a producer has begun. What it has is looked up once: by the producer alone."""
+        """Return the open transaction of a producer id, whatever its transactional id."""
         ongoing = (known for known in self._known.values() if known.state is TransactionState.ONGOING)
         return next((known for known in ongoing if known.producer_id == producer_id), None)
 
@@ -197,11 +201,11 @@ class Transactions:
 
     @property
     def deadline(self) -> float | None:
-        """When ``tick`` has something to do."""
+        """When the first open transaction times out; None if none is open."""
         return min((known.deadline for known in self._known.values() if known.deadline is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Abort what took too long, and fence its producer."""
+        """Abort the transactions that have timed out, and fence their producers."""
         for known in self._known.values():
             if known.deadline is not None and known.deadline <= now:
                 known.epoch += 1

@@ -1,1 +1,1 @@
-"""The messages that a broker must know and a consumer does not: in the notation of ``aiokc.wire``."""
+"""The messages that only brokers, producers and administrators need; those of consumers are in ``aiokc.wire``."""

@@ -1,4 +1,4 @@
-"""What an administrator asks about the cluster and its groups, and does to groups."""
+"""The messages DescribeCluster, DescribeGroups, ListGroups, DeleteGroups and OffsetDelete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce, and the ids of producers (KIP-98)."""
+"""The messages Produce and InitProducerId (KIP-98)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an administrator does to topics."""
+"""The messages CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
 
 from __future__ import annotations
 

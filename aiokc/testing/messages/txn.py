@@ -1,4 +1,4 @@
-"""Transactions (KIP-98)."""
+"""The messages of transactions (KIP-98): AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""An event loop with virtual time, and a network in memory for it."""
+"""Simulation: an asyncio event loop with virtual time, and a network in memory."""

@@ -1,11 +1,11 @@
-"""Hosts of a simulation: what runs in a context that names one belongs to it, and stops with it."""
+"""The hosts of a simulation: a context variable names the host on which a task, timer or connection runs."""
 
 from __future__ import annotations
 
 from contextvars import Context, ContextVar, copy_context
 from typing import Final
 
-#: Where everything runs that names no other host.
+#: The host of everything that runs in a context without a host.
 LOCALHOST: Final = "localhost"
 
 _host: Final[ContextVar[str]] = ContextVar("host", default=LOCALHOST)
@@ -24,7 +24,7 @@ def host_of(context: Context) -> str:
 def context_on(host: str) -> Context:
     """Return a copy of the caller's context that runs on ``host``, for ``loop.create_task(..., context=...)``.
 
-    Tasks, timers and connections that are made in there are on that host too.
+    Tasks, timers and connections that are created in this context run on that host too.
     """
     context = copy_context()
     context.run(_host.set, host)

@@ -1,9 +1,9 @@
-"""An asyncio event loop with a clock of its own: where nothing is left to do, the next timer is due at once.
+"""``VirtualLoop``: an asyncio event loop with virtual time. When no callback is ready it jumps to the next timer.
 
     loop = VirtualLoop(Random(seed))
     loop.run_until_complete(main())  # an hour of sleeps takes no time, and the same seed runs the same way
 
-It has no sockets, threads or signals: connections go through `VirtualNetwork`, run_in_executor runs at once.
+It has no sockets, threads or signals: connections go through `VirtualNetwork`, and run_in_executor calls at once.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from .network import VirtualNetwork, VirtualServer
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# What one round of the loop takes. Time that stood still in between would let a task that waits for the last
-# 1e-13 seconds of a deadline wait for ever.
+# What one iteration of the loop takes. If time stood still, a task that waits for the last 1e-13 seconds of a deadline
+# would wait for ever.
 _ROUND_SECONDS: Final = 1e-6
-# So many rounds without one jump of the clock are no work any more.
+# So many iterations without one jump of the clock are a busy loop.
 _BUSY_ROUNDS: Final = 100_000
-# So much virtual time is over in seconds, and nobody wants more of it.
+# The most virtual time that a loop runs by default; it takes some seconds of real time.
 _MOST_SECONDS: Final = 100_000.0
-# What is cancelled at the end must be over by then.
+# How long cancelled tasks may take to end in ``end``.
 _END_SECONDS: Final = 1_000.0
 
 LOOPBACK: Final = "127.0.0.1"
 
 
 class NothingLeft(RuntimeError):
-    """All tasks wait, and there is no timer and nothing on its way that could wake one of them."""
+    """A deadlock: all tasks wait, and there is no timer and no callback that could wake one of them."""
 
 
 class BusyLoop(RuntimeError):
-    """Tasks keep the loop going round without ever waiting for time to pass."""
+    """Tasks keep the loop busy, and never wait for time to pass."""
 
 
 class TooLate(RuntimeError):
-    """Tasks go on and on: the loop's time is over."""
+    """The loop's ``most_seconds`` are over, and tasks still run."""
 
 
 class VirtualFuture(asyncio.Future[T]):
-    """A future whose place in a set depends on when it was made, and not on its address."""
+    """A future whose hash is a serial number, not its address, so that sets have the same order in every run."""
 
     def __init__(self, serial: int, loop: asyncio.AbstractEventLoop) -> None:
         self.serial = serial
@@ -60,7 +60,7 @@ class VirtualFuture(asyncio.Future[T]):
 
 
 class VirtualTask(asyncio.Task[T]):
-    """A task whose place in a set depends on when it was made, and not on its address."""
+    """A task whose hash is a serial number, not its address, so that sets have the same order in every run."""
 
     def __init__(self, serial: int, host: str, coro: Any, **options: Any) -> None:
         self.serial = serial
@@ -72,7 +72,7 @@ class VirtualTask(asyncio.Task[T]):
 
 
 class _Handle(asyncio.Handle):
-    """A call, and the context that says on which host it runs."""
+    """A handle that keeps its context, which names the host on which the callback runs."""
 
     __slots__ = ("context",)
     context: Context
@@ -84,10 +84,10 @@ class _TimerHandle(asyncio.TimerHandle):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop. All chance comes from ``random``; ``errors`` holds what reached the exception handler.
+    """The loop. All random choices come from ``random``; ``errors`` has what reached the exception handler.
 
-    It runs for ``most_seconds`` of its own time, then it raises TooLate: what waits in vain beside what repeats itself
-    would do so for ever.
+    After ``most_seconds`` of virtual time it raises TooLate: a task that waits in vain beside one that repeats itself
+    would wait for ever.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             raise RuntimeError("Event loop is closed")
 
     def _run_once(self) -> None:
-        """What BaseEventLoop.run_forever() calls again and again: one round."""
+        """Run one iteration of the loop; BaseEventLoop.run_forever() calls this."""
         if not self._calls and not self._stopping:
             self._jump()
         timers = self._timers
@@ -192,25 +192,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return VirtualTask(serial, host, coro, loop=self, **options)
 
     def spawn_on(self, host: str, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
-        """Start a task on ``host``: what it starts, and its connections, are there too."""
+        """Start a task on ``host``. The tasks that it starts and its connections are on that host too."""
         return self.create_task(work, name=name, context=context_on(host))
 
     def tasks_on(self, host: str) -> list[VirtualTask[Any]]:
-        """The tasks of a host that have not ended."""
+        """Return the tasks of a host that have not ended."""
         return [task for task in asyncio.all_tasks(self) if isinstance(task, VirtualTask) and task.host == host]
 
     def freeze(self, host: str) -> None:
-        """Nothing runs on ``host`` from here on (SIGSTOP); what it is sent waits. Its connections stay as they are."""
+        """Stop running callbacks of ``host``, as SIGSTOP does. Bytes sent to it wait; its connections stay open."""
         self._frozen.setdefault(host, [])
 
     def thaw(self, host: str) -> None:
-        """All that had to wait on ``host`` runs now, in its order."""
+        """Run all callbacks of ``host`` that had to wait, in their order, and go on."""
         self._calls.extend(self._frozen.pop(host, ()))
 
     def end(self) -> None:
-        """Thaw all hosts, cancel all tasks, cut all connections, and close. What they raise now is nobody's concern.
+        """Thaw all hosts, cancel all tasks, abort all connections, and close the loop. Errors meanwhile are ignored.
 
-        Those that go on for too long all the same are named by TooLate, BusyLoop or NothingLeft.
+        Raises TooLate, BusyLoop or NothingLeft, which name the tasks, where tasks do not end.
         """
         self.set_exception_handler(lambda loop, context: None)
         for host in list(self._frozen):
@@ -227,7 +227,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.close()
 
     def run_in_executor(self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> asyncio.Future[T]:
-        """Call ``func`` at once; what came of it is known in the next round."""
+        """Call ``func`` at once; the future gets its result in the next iteration of the loop."""
         outcome: asyncio.Future[T] = self.create_future()
         try:
             result = func(*args)
@@ -254,7 +254,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _refuse_unknown(options: dict[str, Any]) -> None:
-    """Options of real sockets mean nothing here, but a connection that should be TLS must not come in plaintext."""
+    """Raise ValueError for TLS and for a given socket: a connection that should be TLS must not be plaintext.
+
+    All other options are ignored: there are no sockets to which they could apply.
+    """
     if options.get("ssl") or options.get("sock"):
         raise ValueError("the virtual network has no TLS, and no sockets to hand in")
 

@@ -1,11 +1,11 @@
-"""A network in memory, for a loop with virtual time: listeners, links between hosts, and what can go wrong with them.
+"""``VirtualNetwork``: listeners and the links from hosts to them, in memory; a link can be slow, cut or reset.
 
     link = loop.network.link("client", port)
     link.latency = (0.1, 0.3)   # seconds, drawn anew for each segment
-    link.cut(); link.mend()     # what was sent in between arrives late, as TCP repeats it
+    link.cut(); link.mend()     # bytes sent meanwhile arrive late, as TCP retransmits them
     link.reset()                # every connection of the link breaks
 
-A host is a name (see `hosts`). Within one connection bytes stay in order; between connections nothing does.
+A host is a name (see `hosts`). Bytes stay in order within a connection, but not between connections.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FIRST_CLIENT_PORT: Final = 50_000
 
 
 class Link:
-    """The way between a host and a listener, with all connections on it."""
+    """The way between a host and a listener, with all connections between the two."""
 
     def __init__(self, network: VirtualNetwork, host: str, listener: Address) -> None:
         self.host = host
@@ -41,11 +41,11 @@ class Link:
         self._waiting: list[asyncio.Future[None]] = []
 
     def cut(self) -> None:
-        """Nothing gets through from here on, and nobody is told."""
+        """Let nothing through from now on. Neither side notices."""
         self.is_cut = True
 
     def mend(self) -> None:
-        """What was sent while the link was cut is on its way again."""
+        """Let everything through again, also the bytes that were sent while the link was cut."""
         self.is_cut = False
         for transport in self.transports:
             transport.link_mended()
@@ -55,17 +55,17 @@ class Link:
                 future.set_result(None)
 
     def reset(self) -> None:
-        """All connections break; both sides see a reset."""
+        """Break all connections; both sides see a reset."""
         for transport in list(self.transports):
             transport.broken()
 
     def delay(self) -> float:
-        """Draw how long the next segment takes."""
+        """Return a random latency for the next segment, in seconds."""
         low, high = self.latency or self._network.latency
         return self._network.random.uniform(low, high)
 
     async def passes(self) -> None:
-        """Return when one packet has come through."""
+        """Return when one packet has passed the link; on a link that is cut this waits."""
         while self.is_cut:
             mended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(mended)
@@ -74,7 +74,7 @@ class Link:
 
 
 class VirtualServer(asyncio.AbstractServer):
-    """A listener."""
+    """A listener, as ``loop.create_server`` returns it."""
 
     def __init__(self, network: VirtualNetwork, factory: Callable[[], Any], address: Address) -> None:
         self.context = copy_context()
@@ -85,11 +85,11 @@ class VirtualServer(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[Any, ...]:
-        """What stands for the listening socket: it has getsockname()."""
+        """A stand-in for the listening socket, which has getsockname()."""
         return () if self._closed.is_set() else (VirtualSocket(self.address),)
 
     def close(self) -> None:
-        """Listen no more; connections stay."""
+        """Stop listening; connections stay open."""
         self._network.listeners.pop(self.address, None)
         self._closed.set()
 
@@ -100,7 +100,7 @@ class VirtualServer(asyncio.AbstractServer):
         return not self._closed.is_set()
 
     async def start_serving(self) -> None:
-        """It has been, since it was made."""
+        """Do nothing: it has been serving since it was created."""
 
     async def serve_forever(self) -> None:
         await self._closed.wait()
@@ -110,7 +110,7 @@ class VirtualServer(asyncio.AbstractServer):
 
 
 class VirtualSocket:
-    """A socket that knows its address, and nothing else."""
+    """A stand-in for a socket: it has an address, and nothing else."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -122,8 +122,8 @@ class VirtualSocket:
 class VirtualNetwork:
     """All hosts, listeners and connections of one loop.
 
-    ``latency`` bounds what a segment takes (seconds), ``segment_bytes`` how long it is. ``names`` gives addresses to
-    names, where a name should not be its own address.
+    ``latency`` has the bounds of a segment's latency (seconds), ``segment_bytes`` is its largest size. ``names`` has
+    the addresses of host names, for getaddrinfo.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, random: Random) -> None:
@@ -137,10 +137,10 @@ class VirtualNetwork:
         self._ports = iter(range(_FIRST_PORT, _FIRST_CLIENT_PORT))
         self._client_port = _FIRST_CLIENT_PORT
 
-    # Looking at it
+    # What tests call
 
     def link(self, host: str, port: int, address: str = "127.0.0.1") -> Link:
-        """Return the link from ``host`` to the listener at ``port``, also where there is nothing on it."""
+        """Return the link from ``host`` to the listener at ``port``, also where neither has been used yet."""
         key = (host, (address, port))
         if key not in self._links:
             self._links[key] = Link(self, *key)
@@ -151,14 +151,14 @@ class VirtualNetwork:
         return list(self._links.values())
 
     def transports_of(self, host: str) -> list[VirtualTransport]:
-        """The ends of connections that ``host`` has open."""
+        """Return the connection ends that ``host`` has open."""
         ends = [end for link in self._links.values() for end in link.transports]
         return [end for end in ends if host_of(end.context) == host]
 
-    # What the loop asks for
+    # What the loop calls
 
     def addresses(self, host: str, port: int) -> list[tuple[Any, ...]]:
-        """Answer getaddrinfo: numbers are themselves, names are looked up in ``names``."""
+        """Answer getaddrinfo: a numeric address is itself, a name is looked up in ``names``."""
         found = [host] if _is_numeric(host) else self.names.get(host, ["127.0.0.1"] if host == "localhost" else [])
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -166,7 +166,7 @@ class VirtualNetwork:
         return [(*kind, (address, port)) for address in found]
 
     def listen(self, factory: Callable[[], Any], host: str, port: int) -> VirtualServer:
-        """Listen at an address; at port 0, at a free one. Raises OSError where somebody else does."""
+        """Listen at an address; port 0 is a free port. Raises OSError where the address is in use."""
         if port == 0:
             port = next(free for free in self._ports if (host, free) not in self.listeners)
         if (host, port) in self.listeners:
@@ -198,16 +198,16 @@ class VirtualNetwork:
         link.transports[near] = link.transports[far] = None
         return near, far
 
-    # Ends of hosts
+    # The death of a host
 
     def forsake(self, host: str, *, silently: bool) -> None:
-        """The connections of ``host`` are nobody's any more: it died. Its peers see a reset, or nothing at all."""
+        """End the connections of ``host``, which has died. Its peers see a reset, or with ``silently`` nothing."""
         for end in self.transports_of(host):
             end.forsaken(silently=silently)
 
 
 def _accept(transport: VirtualTransport, server: VirtualServer) -> None:
-    """A server that has closed in between resets what waited in its backlog."""
+    """Accept a connection; if the server has closed meanwhile, reset it, as a kernel does with the backlog."""
     if not server.is_serving():
         transport.forsaken(silently=False)
     else:

@@ -1,4 +1,4 @@
-"""One end of a connection in memory, as asyncio's protocols know it: flow control, half-closes, resets."""
+"""``VirtualTransport``: one end of a connection in memory, an asyncio transport: flow control, EOF, resets."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .network import Link, VirtualNetwork
 
-_WINDOW_BYTES: Final = 65_536  # what the kernels of both sides take before the sender's own buffer fills
+_WINDOW_BYTES: Final = 65_536  # what both kernels buffer before the sender's write buffer fills
 _HIGH_WATER_BYTES: Final = 65_536
 
-_END: Final = b""  # the segment that says that no more will come
+_END: Final = b""  # the segment that means EOF
 
 
 class VirtualTransport(asyncio.Transport):
@@ -31,7 +31,7 @@ class VirtualTransport(asyncio.Transport):
         self._link = link
         self._protocol = None
         # sending
-        self._flight: deque[tuple[float, bytes]] = deque()  # segments on their way to the peer, with their arrival
+        self._flight: deque[tuple[float, bytes]] = deque()  # segments on their way to the peer, with arrival times
         self._unread = 0  # bytes that the peer has not read yet
         self._high, self._low = _HIGH_WATER_BYTES, _HIGH_WATER_BYTES // 4
         self._is_pumping = False
@@ -40,10 +40,10 @@ class VirtualTransport(asyncio.Transport):
         # receiving
         self._inbox: deque[bytes] = deque()
         self._reading = True
-        # life
+        # closing
         self._closing = False
-        self._gone = False  # connection_lost is on its way, or never will be
-        self._was_reset = False  # before there was a protocol to tell
+        self._gone = False  # connection_lost is scheduled, or will never be called
+        self._was_reset = False  # a reset came before there was a protocol
         self._silent = False
 
     # What protocols call
@@ -100,7 +100,7 @@ class VirtualTransport(asyncio.Transport):
         self._protocol = protocol
 
     def close(self) -> None:
-        """Say the end after all that was written; what the peer still sends is not read."""
+        """Send EOF after all written bytes; bytes that the peer still sends are not read."""
         if self._closing:
             return
         self.write_eof()
@@ -109,7 +109,7 @@ class VirtualTransport(asyncio.Transport):
             self._lose(None)
 
     def abort(self) -> None:
-        """End at once. The peer sees a reset where something that it sent was not read, else the end."""
+        """Close at once. The peer sees a reset if received bytes are still unread here, else EOF."""
         if self._gone:
             return
         if self._inbox:
@@ -123,7 +123,7 @@ class VirtualTransport(asyncio.Transport):
     # What the network calls
 
     def start(self, protocol: Any) -> None:
-        """The connection is made."""
+        """Give the connection to its protocol, and start reading."""
         self._protocol = protocol
         protocol.connection_made(self)
         if self._was_reset:
@@ -131,17 +131,17 @@ class VirtualTransport(asyncio.Transport):
         self._read()
 
     def link_mended(self) -> None:
-        """What was stopped on its way goes on."""
+        """Continue with the segments that the cut link had stopped."""
         self._flight = deque((max(when, self._loop.time()), segment) for when, segment in self._flight)
         self._pump()
 
     def broken(self) -> None:
-        """The network lost the connection: a reset at both ends."""
+        """Reset this end: the link has broken."""
         self._flight.clear()
         self._loop.call_soon(self._reset, context=self.context)
 
     def forsaken(self, *, silently: bool) -> None:
-        """This end's host died: its protocol is never called again."""
+        """End this side because its host has died: its protocol is never called again."""
         self._gone = self._closing = True
         self._silent = silently
         self._flight.clear()
@@ -149,7 +149,7 @@ class VirtualTransport(asyncio.Transport):
         if not silently:
             self._send_reset()
 
-    # From here to there
+    # Sending
 
     def _transmit(self, segment: bytes) -> None:
         arrival = self._loop.time() + self._link.delay()
@@ -174,12 +174,12 @@ class VirtualTransport(asyncio.Transport):
             self._leave_link()
 
     def _send_reset(self) -> None:
-        """A reset overtakes all data. On a link that is cut it is lost, and nobody repeats it."""
+        """Send a reset, which overtakes all data. On a link that is cut it is lost, and never sent again."""
         if not self._link.is_cut:
             arrival = self._loop.time() + self._link.delay()
             self._loop.call_at(arrival, self.peer._reset, context=self.peer.context)
 
-    # From there to here
+    # Receiving
 
     def _receive(self, segment: bytes) -> None:
         if self._closing:
@@ -214,7 +214,7 @@ class VirtualTransport(asyncio.Transport):
                 filled = min(len(buffer), len(rest))
                 buffer[:filled] = rest[:filled]
                 protocol.buffer_updated(filled)
-                buffer.release()  # as in asyncio: what is behind it may be resized now
+                buffer.release()  # as in asyncio: the protocol may resize its buffer now
                 rest = rest[filled:]
         else:
             protocol.data_received(segment)
@@ -229,7 +229,7 @@ class VirtualTransport(asyncio.Transport):
         if self._closing and self.get_write_buffer_size() == 0:
             self._lose(None)
 
-    # The end
+    # Closing
 
     def _reset(self) -> None:
         if self._protocol is None:

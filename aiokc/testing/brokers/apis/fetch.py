@@ -1,4 +1,4 @@
-"""Fetch: from the leader or a closer replica, waiting for records, within limits that always let one batch through."""
+"""Handles Fetch: reads from the leader or a follower, waits for ``min_bytes``, obeys the limits and fetch sessions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Answers = list[tuple[PartitionKey, PartitionData]]
 
 
 async def fetch(call: Call[FetchRequest]) -> FetchResponse:
-    """Answer as soon as there is enough to say, and at ``max_wait_ms`` whatever there is."""
+    """Answer as soon as there are ``min_bytes``, an error or a hint, and at ``max_wait_ms`` in any case."""
     request = call.request
     try:
         session, goes_on = call.node.sessions.open(request, lambda topic: _topic_key(topic, call.version))
@@ -83,7 +83,7 @@ def _is_enough(answers: Answers, min_bytes: int) -> bool:
 
 
 async def _woken(call: Call[FetchRequest], wanted: Iterable[PartitionKey], deadline: float) -> bool:
-    """Wait until one of the partitions has news; return False where the deadline came first."""
+    """Wait until one of the partitions changes; return False where the deadline comes first."""
     loop = asyncio.get_running_loop()
     if loop.time() >= deadline:
         return False
@@ -177,7 +177,7 @@ def _read_partition(
 
 
 def _check_replica(call: Call[FetchRequest], partition: Partition, epoch: int) -> None:
-    """The leader answers, and since KIP-392 any other in-sync replica. Raises Refusal."""
+    """Raise Refusal unless this broker leads or, since KIP-392, is an in-sync replica, and the epoch is right."""
     may_follow = call.version >= _FOLLOWERS_FROM and call.node.node_id in partition.in_sync
     if partition.leader is not None and may_follow:
         partition.check_epoch(epoch)
@@ -186,7 +186,7 @@ def _check_replica(call: Call[FetchRequest], partition: Partition, epoch: int) -
 
 
 def _closer_replica(call: Call[FetchRequest], partition: Partition) -> int | None:
-    """Return the replica in the client's rack that should be asked instead of this leader, if there is one."""
+    """Return the replica in the client's rack from which the client should fetch, if there is one and we lead."""
     rack = call.request.rack_id
     if not rack or partition.leader != call.node.node_id or call.node.rack == rack or call.version < _FOLLOWERS_FROM:
         return None
@@ -195,7 +195,7 @@ def _closer_replica(call: Call[FetchRequest], partition: Partition) -> int | Non
 
 
 def _diverging(partition: Partition, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Return where this log parts from the client's one, if it does (KIP-595). Raises Refusal."""
+    """Return where this log diverges from the client's fetched records, None if it does not (KIP-595)."""
     if wanted.last_fetched_epoch == UNDEFINED:
         return None
     log = partition.log
@@ -218,7 +218,7 @@ def _by_topic(answers: Answers, version: int) -> list[FetchableTopicResponse]:
 
 
 def _endpoints(call: Call[FetchRequest], answers: Answers) -> list[NodeEndpoint]:
-    """Return where the new leaders are that the answers name (KIP-951)."""
+    """Return the addresses of the new leaders that the answers name (KIP-951)."""
     if call.version < 16:
         return []
     leaders = {data.current_leader.leader_id for _, data in answers if data.current_leader is not None}

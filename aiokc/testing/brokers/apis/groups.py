@@ -1,4 +1,4 @@
-"""Consumer groups: each request goes to the coordinator in ``groups``, whose answer comes now or later."""
+"""Handles all requests about groups: passes each to the coordinator in ``aiokc.testing.groups``, awaits its answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from ..call import Call
 
 
 async def ask_coordinator(call: Call[Any]) -> Response:
-    """Wait for the answer; a member that asks once more meanwhile gets it there, and this one nothing."""
+    """Pass the request to the coordinator and wait for its answer, which may come now or later.
+
+    Where the member repeats the request meanwhile, the repeated request gets the answer, and this one gets none.
+    """
     cluster, node_id = call.cluster, call.node.node_id
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
     def reply(response: Response) -> None:
-        if not answered.done():  # it is cancelled where the client has gone meanwhile
+        if not answered.done():  # the future is cancelled if the client has disconnected meanwhile
             answered.set_result(response)
 
     cluster.groups.handle(

@@ -1,4 +1,4 @@
-"""What there is and where: ApiVersions, Metadata, DescribeCluster, FindCoordinator."""
+"""Handles ApiVersions, Metadata, DescribeCluster and FindCoordinator: what a client asks about the cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FEATURES_FROM_0: Final = 4
 _IDS_FROM: Final = 12
 _BROKER: Final = 1  # endpoint types of DescribeCluster
 _CONTROLLER: Final = 2
-#: Authorized operations, as bits: everybody may do everything.
+#: Authorized operations, as bits: every client may do everything.
 _ALL_OF_CLUSTER: Final = 8096
 _ALL_OF_TOPIC: Final = 3576
 _NOT_ASKED: Final = -2147483648
@@ -48,7 +48,7 @@ _INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
 
 
 def is_legal_name(name: str) -> bool:
-    """Whether a topic may have this name."""
+    """Return whether a topic may have this name."""
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
@@ -59,7 +59,7 @@ async def api_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
             if not _LEGAL_SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     features = call.cluster.features.items() if call.version >= 3 else ()
-    # Version 3 can't say that a feature may be off, which is version 0 of it; so it does not name such features.
+    # A feature that may be off has 0 as its minimum version. Version 3 can't say so, and does not name such features.
     supported = features if call.version >= _FEATURES_FROM_0 else ()
     return ApiVersionsResponse(
         error_code=0,
@@ -74,8 +74,10 @@ async def api_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
 
 
 def advertised(cluster: ClusterState) -> list[ApiVersion]:
-    """Return what every broker says it can. Real ones say it of Produce 0 too, which they refuse: old librdkafkas
-    take a broker without it for one that knows no compression.
+    """Return the API versions that every broker advertises.
+
+    Real brokers advertise Produce 0 too, though they refuse it: an old librdkafka takes a broker without it for one
+    that knows no compression.
     """
     return [
         ApiVersion(api_key=key, min_version=0 if key == ApiKey.PRODUCE else first, max_version=last)
@@ -91,7 +93,7 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
         topics = [_topic(cluster, topic) for topic in cluster.topics.by_name.values()]
     else:
         by_id = [topic for topic in asked if topic.name is None]
-        once = {(topic.name, topic.topic_id): topic for topic in by_id or asked}  # with an id, names do not count
+        once = {(topic.name, topic.topic_id): topic for topic in by_id or asked}  # one id: all names are ignored
         topics = [_asked_topic(call, topic) for topic in once.values()]
     if call.request.include_topic_authorized_operations:
         for topic in topics:
@@ -111,7 +113,7 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
 
 
 def _without_ids(asked: list[MetadataRequestTopic]) -> MetadataResponse:
-    """KIP-516: versions 10 and 11 of the request have room for ids, and no broker takes them there."""
+    """Refuse topic ids before version 12: no broker accepts the field that versions 10 and 11 have (KIP-516)."""
     refused = [
         MetadataResponseTopic(
             error_code=ErrorCode.INVALID_REQUEST, name=topic.name or "", topic_id=topic.topic_id, partitions=[]

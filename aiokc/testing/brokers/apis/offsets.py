@@ -1,4 +1,4 @@
-"""Where things stand in the logs: ListOffsets, OffsetForLeaderEpoch."""
+"""Handles ListOffsets and OffsetForLeaderEpoch: which offset a log has for a timestamp, and where an epoch ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce: checked, given offsets, and stored as it came."""
+"""Handles Produce: checks each batch, its producer and its transaction, and appends it to the log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ACKS: Final = (-1, 0, 1)
 
 
 async def produce(call: Call[ProduceRequest]) -> ProduceResponse | None:
-    """Append to each partition; nobody is answered with ``acks=0``, and an error closes the connection then."""
+    """Append to each partition. With ``acks=0`` there is no answer, and an error closes the connection."""
     request = call.request
     responses = [
         TopicProduceResponse(
@@ -102,7 +102,7 @@ def _checked_batch(
 
 
 def _check_transaction(call: Call[ProduceRequest], header: BatchHeader, place: Place) -> None:
-    """Raise Refusal where the batch belongs to no transaction. From version 12 on it begins one (KIP-890)."""
+    """Raise Refusal where the batch belongs to no transaction. From version 12 on the batch begins one (KIP-890)."""
     if call.request.transactional_id is None:
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without an id")
     transactions, cluster = call.cluster.transactions, call.cluster

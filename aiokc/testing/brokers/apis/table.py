@@ -1,4 +1,4 @@
-"""Every API: its request, and who answers it."""
+"""The table of all APIs: the handler of each request, and the versions and features that each release advertises."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from . import (
     topic_admin as api_topic_admin,
 )
 
-#: Answers a request; None: the client wants no answer.
+#: Handles a request and returns its answer, or None where the client wants no answer.
 Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Response | None]]
 
 HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
@@ -95,12 +95,12 @@ REQUESTS: Final[dict[int, type[Request[Any]]]] = {request.api_key: request for r
 FLEXIBLE_FROM: Final[dict[int, int]] = {key: request.flexible_from for key, request in REQUESTS.items()}
 
 
-#: By the release that first had them on: what clients may rely on (KIP-584), and its version.
+#: The features that clients may rely on (KIP-584), with their versions, by the release that first had them on.
 _FEATURES: Final = {"4.0": {"transaction.version": 2}}  # KIP-890
 
 
 def features_of(release: str) -> dict[str, int]:
-    """Return the features that are on in a release. Raises ValueError where there is no such release."""
+    """Return the features that are on in a release, with their versions. Raises ValueError for an unknown release."""
     until = RELEASES[: RELEASES.index(release) + 1]
     return {
         name: version for since, features in _FEATURES.items() if since in until for name, version in features.items()
@@ -110,7 +110,7 @@ def features_of(release: str) -> dict[str, int]:
 def versions_of(release: str) -> dict[int, tuple[int, int]]:
     """Return the versions of each API that a Kafka release ("2.1" to "4.4") advertises and this cluster knows.
 
-    Raises ValueError where there is no such release.
+    Raises ValueError for an unknown release.
     """
     if release not in RELEASES:
         raise ValueError(f"as_version={release!r}: the releases are {', '.join(RELEASES)}")

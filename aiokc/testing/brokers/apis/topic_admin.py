@@ -1,4 +1,4 @@
-"""What administrators do to topics: CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords."""
+"""Handles CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords: what an administrator does to topics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .metadata import is_legal_name
 
 T = TypeVar("T")
 
-_HIGH_WATERMARK: Final = -1  # what DeleteRecords calls the end
+_HIGH_WATERMARK: Final = -1  # the offset in DeleteRecords that stands for the high watermark
 
 
 async def create_topics(call: Call[CreateTopicsRequest]) -> CreateTopicsResponse:
@@ -86,7 +86,7 @@ def _create(call: Call[CreateTopicsRequest], asked: CreatableTopic) -> Creatable
 
 
 def _check_collision(call: Call[Any], name: str) -> None:
-    """Raise Refusal where a topic differs by periods and underscores only: their metrics would have one name."""
+    """Raise Refusal where another topic's name differs by periods and underscores only: both have one metric name."""
     metric = name.replace(".", "_")
     other = next((known for known in call.cluster.topics.by_name if known.replace(".", "_") == metric), None)
     if other is not None:
@@ -94,7 +94,7 @@ def _check_collision(call: Call[Any], name: str) -> None:
 
 
 def _check_brokers(call: Call[Any], replicas: list[list[int]], factor: int) -> None:
-    """Raise Refusal where these are not ``factor`` different brokers for each partition."""
+    """Raise Refusal unless each partition has ``factor`` different brokers that exist."""
     known = set(call.cluster.nodes)
     for ids in replicas:
         if not ids or len(set(ids)) < len(ids) or not set(ids) <= known or len(ids) != factor:
@@ -102,7 +102,7 @@ def _check_brokers(call: Call[Any], replicas: list[list[int]], factor: int) -> N
 
 
 def _replicas(call: Call[CreateTopicsRequest], asked: CreatableTopic) -> list[list[int]]:
-    """Return the replicas of each partition. Raises Refusal."""
+    """Return the replicas of each partition. Raises Refusal where the request asks for impossible ones."""
     ids = list(call.cluster.nodes)
     if asked.assignments:
         if asked.num_partitions != -1 or asked.replication_factor != -1:

@@ -1,4 +1,4 @@
-"""Producers and their transactions: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn."""
+"""Handles InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn: what a producer asks."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from ...refusal import Refusal
 from ..call import Call
 from .groups import ask_coordinator
 
-#: The versions that know PRODUCER_FENCED (KIP-588); older ones hear INVALID_PRODUCER_EPOCH.
+#: The first versions that know PRODUCER_FENCED (KIP-588); older ones are answered INVALID_PRODUCER_EPOCH.
 _INIT_FENCED_FROM: Final = 4
 _FENCED_FROM: Final = 2
-#: Of EndTxn and TxnOffsetCommit, what KIP-890 brought.
+#: The versions of EndTxn and TxnOffsetCommit that came with KIP-890.
 _RAISES_EPOCH_FROM: Final = 5
 _ABORTABLE_FROM: Final = 4
 _OFFSETS_BEGIN_FROM: Final = 5
@@ -45,7 +45,7 @@ def _code(refusal: Refusal, version: int, fenced_from: int) -> ErrorCode:
 
 
 def _check_id(call: Call[Any], transactional_id: str) -> None:
-    """Raise Refusal where this is no transactional id, or not one that this broker coordinates."""
+    """Raise Refusal where the transactional id is empty, or another broker coordinates it."""
     if not transactional_id:
         raise Refusal(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
     call.cluster.check_coordinator(transactional_id, call.node.node_id)
@@ -98,7 +98,7 @@ async def add_partitions_to_txn(call: Call[AddPartitionsToTxnRequest]) -> AddPar
 def _add(
     call: Call[AddPartitionsToTxnRequest], asked: AddPartitionsToTxnTransaction
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """All partitions become part of the transaction, or none."""
+    """Add all partitions to the transaction, or none of them if one does not exist."""
     cluster = call.cluster
     places = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
     try:
@@ -170,10 +170,10 @@ async def end_txn(call: Call[EndTxnRequest]) -> EndTxnResponse:
 
 
 async def txn_offset_commit(call: Call[TxnOffsetCommitRequest]) -> Response:
-    """Let the group's coordinator keep the offsets, if they belong to a transaction (KIP-890)."""
+    """Check that the group is part of the transaction (KIP-890); then the group's coordinator keeps the offsets."""
     request, cluster = call.request, call.cluster
     if not request.group_id or cluster.coordinator_of(request.group_id) != call.node.node_id:
-        return await ask_coordinator(call)  # which says what is wrong
+        return await ask_coordinator(call)  # its answer has the right error
     begins = call.version >= _OFFSETS_BEGIN_FROM
     try:
         cluster.transactions.check_group(

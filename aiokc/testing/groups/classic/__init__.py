@@ -1,1 +1,1 @@
-"""Groups of the classic protocol, as their coordinator sees them."""
+"""The coordinator's side of the classic group protocol: members, rebalances, JoinGroup to LeaveGroup."""

@@ -1,4 +1,4 @@
-"""What the group coordinator answers when there is nothing to say but an error code."""
+"""The JoinGroup answer that carries an error code and nothing else."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from ....wire.messages.group import JoinGroupResponse
 
 
 def refused_join(member_id: str, code: ErrorCode) -> JoinGroupResponse:
-    """Return the answer to a JoinGroup of ``member_id`` that joins nothing."""
+    """Return the answer that refuses the JoinGroup of ``member_id`` with ``code``."""
     return JoinGroupResponse(error_code=code, protocol_name=None, leader="", member_id=member_id, members=[])

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat, LeaveGroup: what members of a classic group do between two JoinGroups."""
+"""The coordinator's answers to SyncGroup, Heartbeat and LeaveGroup of a classic group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Attendance:
         self._rebalances = groups.rebalances
 
     def _group(self, group_id: str) -> ClassicGroup:
-        """Return a group that has members, or had. Raises Refusal."""
+        """Return a group that exists. Raises Refusal where there is none."""
         if not group_id:
             raise Refusal(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         group = self._groups.find(group_id)
@@ -43,7 +43,7 @@ class Attendance:
     # SyncGroup
 
     def sync(self, call: GroupCall[SyncGroupRequest]) -> None:
-        """Park the request until the leader's is there; that one has everybody's assignment."""
+        """Park the request until the group leader's SyncGroup comes, which has all members' assignments."""
         try:
             group, member = self._checked_sync(call)
         except Refusal as refusal:
@@ -87,7 +87,7 @@ class Attendance:
             if group.state is GroupState.PREPARING_REBALANCE:
                 code = ErrorCode.REBALANCE_IN_PROGRESS
         except Refusal as refusal:
-            # A group that is being loaded still has its members: they need not do anything about it.
+            # A group that is being loaded still has its members: they go on with their heartbeats.
             is_loading = refusal.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             code = ErrorCode.NONE if is_loading else refusal.code
         call.reply(HeartbeatResponse(error_code=code))
@@ -124,7 +124,7 @@ class Attendance:
         return left
 
     def _remove(self, group: ClassicGroup, leaving: MemberIdentity) -> ErrorCode:
-        """Remove one member; an administrator may name a static one by its instance id alone (KIP-345)."""
+        """Remove one member; an administrator may name a static member by its instance id alone (KIP-345)."""
         member_id = leaving.member_id
         if not member_id:
             instance = group.member_of_instance(leaving.group_instance_id or "")

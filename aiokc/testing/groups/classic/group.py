@@ -1,4 +1,4 @@
-"""A group of the classic protocol: its members, its leader, its state. What moves it is in ``rebalances``."""
+"""The state of one classic group: members, leader, generation, protocol. ``rebalances`` has its transitions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONSUMER: Final = "consumer"
 
 
 class GroupState(Enum):
-    """The states, by the names that DescribeGroups gives them."""
+    """The states of a group, with their names in DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -32,7 +32,7 @@ class GroupState(Enum):
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """What is in the log about a group, and comes back when another broker becomes its coordinator."""
+    """What the log has of a group: the state with which another broker becomes its coordinator."""
 
     generation: int = 0
     protocol_type: str | None = None
@@ -42,7 +42,7 @@ class StoredGroup:
 
 
 class ClassicGroup:
-    """One group. A coordinator that loads it knows what was ``stored`` of it, and nothing else."""
+    """One group. A coordinator that loads it knows only what was ``stored``."""
 
     def __init__(self, group_id: str, stored: StoredGroup | None = None) -> None:
         self.group_id = group_id
@@ -54,14 +54,14 @@ class ClassicGroup:
         self.protocol_name = stored.protocol_name
         self.leader = stored.leader
         self.members = {member.member_id: replace(member) for member in stored.members}
-        #: Member ids that were given out and have not come back yet (KIP-394).
+        #: Member ids that were given out, and have not been used in a JoinGroup yet (KIP-394).
         self.pending: set[str] = set()
-        #: Who has not sent the SyncGroup of this generation yet.
+        #: The member ids that have not sent the SyncGroup of this generation yet.
         self.pending_sync: set[str] = set()
         self.newcomer_since_delay = False
 
     def store(self) -> None:
-        """Write down how the group stands. Of each member's protocols only the chosen one is kept."""
+        """Store the group's current state. Of each member's protocols only the chosen one is kept."""
         chosen = self.protocol_name
         members = tuple(
             replace(
@@ -79,7 +79,7 @@ class ClassicGroup:
         self.previous_state, self.state = self.state, state
 
     def begin_generation(self) -> None:
-        """Count one up, choose the protocol, and wait for the leader's assignment, or for members if there are none."""
+        """Raise the generation and choose the protocol. The group is CompletingRebalance then, or Empty."""
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.pending_sync.clear()
@@ -88,11 +88,11 @@ class ClassicGroup:
     # Members
 
     def member_of_instance(self, group_instance_id: str) -> Member | None:
-        """Return the static member of this instance id (KIP-345)."""
+        """Return the static member with this instance id, None if there is none (KIP-345)."""
         return next((one for one in self.members.values() if one.group_instance_id == group_instance_id), None)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """Return the member. Raises Refusal: it is unknown, or another one has its instance id by now."""
+        """Return the member. Raises Refusal where it is unknown, or another member has taken its instance id."""
         if group_instance_id is not None:
             instance = self.member_of_instance(group_instance_id)
             if instance is None:
@@ -105,7 +105,7 @@ class ClassicGroup:
         return member
 
     def add(self, member: Member) -> None:
-        """Take in a member; the first one leads."""
+        """Add a member; the first one becomes the leader."""
         if not self.members:
             self.protocol_type = member.protocol_type
         self.members[member.member_id] = member
@@ -114,7 +114,7 @@ class ClassicGroup:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """Forget a member, or one who was to become one; where it led, the next one leads."""
+        """Remove a member, or a pending one. If it was the leader, the next member becomes the leader."""
         self.members.pop(member_id, None)
         self.pending.discard(member_id)
         self.pending_sync.discard(member_id)
@@ -122,7 +122,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def rename(self, member: Member, member_id: str) -> Member:
-        """Let a new process take the place of a static member, with a member id of its own; return its member."""
+        """Give a static member a new member id, that of its new process; return the renamed member."""
         renamed = replace(member, member_id=member_id, parked_join=None, parked_sync=None, is_new=False)
         self.members = {
             one.member_id: one for one in (renamed if one is member else one for one in self.members.values())
@@ -132,7 +132,7 @@ class ClassicGroup:
         return renamed
 
     def elect_joined_leader(self) -> bool:
-        """Let a member lead who has joined, the leader itself if it has; return whether anybody has."""
+        """Make a member that has joined the leader, unless the leader itself has; return whether any member has."""
         joined = [one.member_id for one in self.members.values() if one.parked_join is not None]
         if joined and self.leader not in joined:
             self.leader = joined[0]
@@ -140,7 +140,7 @@ class ClassicGroup:
 
     @property
     def joined(self) -> int:
-        """How many members have joined and wait for the others."""
+        """How many members have joined, and wait for the others."""
         return sum(member.parked_join is not None for member in self.members.values())
 
     @property
@@ -149,23 +149,23 @@ class ClassicGroup:
 
     @property
     def rebalance_timeout(self) -> float:
-        """How long the slowest member may take to join, in seconds."""
+        """The longest rebalance timeout of all members, in seconds."""
         return max((member.rebalance_timeout for member in self.members.values()), default=0.0)
 
     # Protocols
 
     def check_protocols(self, protocol_type: str, names: Collection[str]) -> None:
-        """Raise Refusal where nothing that somebody who joins can do is what all members can."""
+        """Raise Refusal where the joining member has another protocol type, or no protocol that all members support."""
         if self.state is GroupState.EMPTY:
             fits = bool(protocol_type) and bool(names)
         else:
-            common = not self.members or not self._candidates().isdisjoint(names)  # all may have left while one joins
+            common = not self.members or not self._candidates().isdisjoint(names)  # all others may have left
             fits = protocol_type == self.protocol_type and common
         if not fits:
             raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{protocol_type!r}: {', '.join(names)}")
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes, of those that all members can."""
+        """Return the protocol with the most votes, of those that all members support."""
         candidates = self._candidates()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
@@ -175,13 +175,13 @@ class ClassicGroup:
         return {name for name, count in known.items() if count == len(self.members)}
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member wants the topic. Where consumers do not say what they want, they may want it."""
+        """Return whether a member subscribes to the topic; True also where a subscription can't be decoded."""
         if self.protocol_type != CONSUMER:
             return False
         for member in self.members.values():
             subscription = memoryview(member.protocols.get(self.protocol_name or "", b""))
             try:
-                wanted, _ = decode_prefix(ConsumerProtocolSubscription, subscription[2:], 0)  # the prefix of them all
+                wanted, _ = decode_prefix(ConsumerProtocolSubscription, subscription[2:], 0)  # all versions begin so
             except MalformedResponse:
                 return True
             if topic in wanted.topics:
@@ -191,7 +191,7 @@ class ClassicGroup:
     # Answers
 
     def join_answer(self, member: Member) -> JoinGroupResponse:
-        """Return what a member hears that is in the current generation: if it leads, who else is."""
+        """Return the JoinGroup answer for a member of the current generation; the leader's has all members."""
         name = self.protocol_name or ""
         everybody = [
             JoinGroupResponseMember(
@@ -212,7 +212,7 @@ class ClassicGroup:
         )
 
     def sync_answer(self, member: Member) -> SyncGroupResponse:
-        """Return what a member hears that may have its assignment."""
+        """Return the SyncGroup answer that carries a member's assignment."""
         return SyncGroupResponse(
             error_code=0,
             protocol_type=self.protocol_type,

@@ -1,4 +1,4 @@
-"""JoinGroup: who becomes a member, who may stay one, and who starts a rebalance by it."""
+"""The coordinator's answer to JoinGroup: new, returning and static members, and which join starts a rebalance."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Joining:
             raise Refusal(ErrorCode.INVALID_SESSION_TIMEOUT, f"{request.session_timeout_ms} is not {least} to {most}")
 
     def _group(self, request: JoinGroupRequest) -> ClassicGroup:
-        """Return the group. Whoever has no member id yet creates it; even if that one is refused afterwards."""
+        """Return the group. A JoinGroup without a member id creates it, even if that member is refused afterwards."""
         if not request.member_id:
             return self._groups.create(request.group_id)
         group = self._groups.find(request.group_id)
@@ -67,7 +67,7 @@ class Joining:
         return group
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether the group takes this member. In a rebalance the first to join have the places (KIP-389)."""
+        """Return whether the group has room for this member. In a rebalance the first to join get in (KIP-389)."""
         most = self._settings.group_max_size
         member = group.members.get(member_id)
         if group.state is GroupState.EMPTY:
@@ -107,7 +107,7 @@ class Joining:
         self._rebalances.add(group, member)
 
     def _update(self, member: Member, call: GroupCall[JoinGroupRequest]) -> None:
-        """Park the request, and let the member be what it says that it is."""
+        """Park the request, and update the member's protocols and timeouts from it."""
         request = call.request
         member.protocols = {one.name: bytes(one.metadata) for one in request.protocols}
         member.session_timeout = request.session_timeout_ms / 1000
@@ -115,10 +115,10 @@ class Joining:
         member.rebalance_timeout = request.rebalance_timeout_ms / 1000 if has_timeout else member.session_timeout
         member.parked_join = lambda response: self._answer(call, response)
 
-    # A static member that begins a new life (KIP-345)
+    # A static member whose process has restarted (KIP-345)
 
     def _replace(self, group: ClassicGroup, old: Member, member_id: str, call: GroupCall[JoinGroupRequest]) -> None:
-        """Let the new process have the instance id, and the assignment if the group is stable; fence the old one."""
+        """Give the new process the instance id, and the assignment if the group is stable; fence the old process."""
         leader_before = group.leader
         member = group.rename(old, member_id)
         self._rebalances.fence(group, old)
@@ -135,9 +135,9 @@ class Joining:
     def _replaced(
         self, group: ClassicGroup, member: Member, leader_before: str | None, version: int
     ) -> JoinGroupResponse:
-        """Return what the new process hears. It must not assign, though it may lead: the group has its assignment.
+        """Return the answer for the new process. Even a leader must not assign now: the group keeps its assignment.
 
-        Before KIP-814 it was told that the old one led, so that it thought itself a follower.
+        Before KIP-814 the answer named the old member id as the leader, so that the new process acted as a follower.
         """
         answer = group.join_answer(member)
         if version >= _SKIP_ASSIGNMENT_FROM:
@@ -160,10 +160,13 @@ class Joining:
             self._update(member, call)
             self._rebalances.prepare_or_complete(group)
         else:
-            self._answer(call, group.join_answer(member))  # it missed the answer to the JoinGroup before
+            self._answer(call, group.join_answer(member))  # the answer to its last JoinGroup was lost
 
     def _changes(self, group: ClassicGroup, member: Member, request: JoinGroupRequest) -> bool:
-        """Whether this JoinGroup is more than a repetition. A leader rejoins to assign anew."""
+        """Return whether this JoinGroup starts or joins a rebalance, and is not just a retry.
+
+        A leader of a stable group always starts one: it rejoins to assign again.
+        """
         if group.state is GroupState.PREPARING_REBALANCE:
             return True
         if group.state is GroupState.STABLE and group.leader == member.member_id:

@@ -1,4 +1,4 @@
-"""One member of a classic group, as its coordinator sees it."""
+"""The state of one member of a classic group: ids, timeouts, protocols, assignment, parked requests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ....wire.messages.group import JoinGroupResponse, SyncGroupResponse
 
 @dataclass(eq=False)
 class Member:
-    """A member. ``protocols`` are its assignors in its order of preference, each with its subscription.
+    """A member. ``protocols`` has its assignors in its order of preference, each with its subscription.
 
-    A request that waits for the others is its parked reply.
+    ``parked_join`` and ``parked_sync`` are the reply callbacks of a request that waits for the other members.
     """
 
     member_id: str
@@ -24,7 +24,7 @@ class Member:
     protocol_type: str
     protocols: Mapping[str, bytes]
     assignment: bytes = b""
-    #: It has not been in any generation yet.
+    #: Whether it has not been in any generation yet.
     is_new: bool = False
     parked_join: Callable[[JoinGroupResponse], None] | None = None
     parked_sync: Callable[[SyncGroupResponse], None] | None = None
@@ -44,14 +44,17 @@ class Member:
 
     @property
     def must_heartbeat(self) -> bool:
-        """Whether it is dead when its timer ends. Who waits for others is not; who is new waits five minutes only."""
+        """Whether the end of its timer ends its session.
+
+        A member that waits for the others sends no heartbeats and stays. A new member waits five minutes at most.
+        """
         return self.is_new or (self.parked_join is None and self.parked_sync is None)
 
     def matches(self, protocols: Mapping[str, bytes]) -> bool:
-        """Whether these are its protocols, in the same order."""
+        """Return whether its protocols are these, in the same order."""
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: Iterable[str]) -> str:
-        """Return the candidate that it likes best."""
+        """Return its most preferred one of the candidates."""
         among = set(candidates)
         return next(name for name in self.protocols if name in among)

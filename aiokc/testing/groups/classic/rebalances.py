@@ -1,4 +1,4 @@
-"""How a classic group moves: a rebalance begins, its members join, they get their assignments; or they die.
+"""The transitions of classic groups: a rebalance starts, members join, sync, get assignments, or time out.
 
 Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance ...
 """
@@ -17,9 +17,9 @@ from .members import Member
 
 @dataclass(frozen=True)
 class GroupSettings:
-    """What an administrator decides about groups. The names are those of Kafka's broker configuration.
+    """The broker settings of groups. Names and defaults are those of Kafka's broker configuration.
 
-    So are the defaults, but for the delay of a group's first rebalance (3000 ms), which tests do not want.
+    One default differs: ``group_initial_rebalance_delay_ms`` is 0 (Kafka: 3000), so that tests need not wait.
     """
 
     group_initial_rebalance_delay_ms: int = 0
@@ -27,12 +27,12 @@ class GroupSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4096
-    #: No setting in Kafka: how long a JoinGroup of a new member is kept, which sends no heartbeats yet.
+    #: A constant in Kafka: how long the JoinGroup of a new member may wait, which sends no heartbeats yet.
     new_member_join_timeout_ms: int = 300_000
 
 
 class Rebalances:
-    """The transitions of all groups, and the timers behind them."""
+    """The transitions of all groups, and their timers."""
 
     def __init__(self, timers: Timers, settings: GroupSettings) -> None:
         self._timers = timers
@@ -41,7 +41,7 @@ class Rebalances:
     # Members
 
     def add(self, group: ClassicGroup, member: Member) -> None:
-        """Take in a new member, which begins a rebalance if none is under way."""
+        """Add a new member, and start a rebalance if none is under way."""
         member.is_new = True
         group.newcomer_since_delay = group.state is GroupState.PREPARING_REBALANCE
         group.add(member)
@@ -49,11 +49,11 @@ class Rebalances:
         self.prepare_or_complete(group)
 
     def renew_session(self, group: ClassicGroup, member: Member, seconds: float | None = None) -> None:
-        """Give the member its session timeout from now on, or ``seconds``."""
+        """Restart the member's session timer, with its session timeout or ``seconds``."""
         self._expire_in(group, member.member_id, member.session_timeout if seconds is None else seconds)
 
     def await_pending(self, group: ClassicGroup, member_id: str, seconds: float) -> None:
-        """Let somebody come back as a member with this id (KIP-394) within so many seconds; rebalances wait for it."""
+        """Expect a JoinGroup with this new member id (KIP-394) within so many seconds; rebalances wait for it."""
         group.pending.add(member_id)
         self._expire_in(group, member_id, seconds)
 
@@ -66,7 +66,7 @@ class Rebalances:
             self.expire(group, member_id)
 
     def expire(self, group: ClassicGroup, member_id: str) -> None:
-        """Remove a member, or a pending one, that was not heard of for too long."""
+        """Remove a member, or a pending one, whose session has timed out; the others rebalance."""
         was_member = member_id in group.members
         self.remove(group, member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
@@ -76,9 +76,9 @@ class Rebalances:
             self.prepare(group)
 
     def remove(self, group: ClassicGroup, member_id: str) -> None:
-        """Forget a member, and let it join anew if it waits for the others; nothing else happens by it.
+        """Remove a member, without a rebalance. Its parked JoinGroup is answered UNKNOWN_MEMBER_ID, so it joins anew.
 
-        A parked SyncGroup of it is never answered, as on a real broker.
+        Its parked SyncGroup is never answered, as on a real broker.
         """
         self._timers.cancel((group.group_id, "session", member_id))
         member = group.members.get(member_id)
@@ -87,7 +87,7 @@ class Rebalances:
             member.answer_join(refused_join("", ErrorCode.UNKNOWN_MEMBER_ID))
 
     def fence(self, group: ClassicGroup, member: Member) -> None:
-        """Tell a static member's old process, if it waits, that another one has its instance id (KIP-345)."""
+        """Answer the parked requests of a static member's old process with FENCED_INSTANCE_ID (KIP-345)."""
         self._timers.cancel((group.group_id, "session", member.member_id))
         member.answer_join(refused_join(member.member_id, ErrorCode.FENCED_INSTANCE_ID))
         member.answer_sync(SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, assignment=b""))
@@ -95,16 +95,16 @@ class Rebalances:
     # The join phase
 
     def prepare_or_complete(self, group: ClassicGroup) -> None:
-        """Begin a rebalance; or end the join phase of the one under way, if the last one has joined."""
+        """Start a rebalance; or end the join phase of the one under way, if all members have joined."""
         if group.state is GroupState.PREPARING_REBALANCE:
             self.complete_if_joined(group)
         else:
             self.prepare(group)
 
     def prepare(self, group: ClassicGroup) -> None:
-        """Begin a rebalance: who waits for its assignment, or shows up from now on, has to join again.
+        """Start a rebalance: all members have to join again, those that wait for their assignment too.
 
-        The first rebalance of an empty group gives others a moment to come (KIP-134).
+        The first rebalance of an empty group waits for further members (KIP-134).
         """
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._assign(group, {}, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -122,7 +122,7 @@ class Rebalances:
             self._complete_join_in(group, group.rebalance_timeout)
 
     def complete_if_joined(self, group: ClassicGroup) -> None:
-        """End the join phase if everybody has joined. That of a first rebalance ends by its delay alone."""
+        """End the join phase if all members have joined. That of an empty group's rebalance ends by its delay alone."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.previous_state is not GroupState.EMPTY
@@ -145,7 +145,7 @@ class Rebalances:
         self._timers.schedule((group.group_id, "join", ""), seconds, lambda: self._complete_join(group))
 
     def _complete_join(self, group: ClassicGroup) -> None:
-        """Remove who has not joined, but for static members, and begin the next generation with the others."""
+        """Remove the dynamic members that have not joined, and begin the next generation with the others."""
         self._timers.cancel((group.group_id, "join", ""))
         for member in list(group.members.values()):
             if member.parked_join is None and member.group_instance_id is None:
@@ -169,19 +169,19 @@ class Rebalances:
     # The sync phase
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
-        """Take note that a member asked for its assignment."""
+        """Note that a member has sent its SyncGroup."""
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
             self._timers.cancel((group.group_id, "sync", ""))
 
     def assign(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
-        """End the rebalance: who is not in the leader's assignments gets an empty one."""
+        """End the rebalance. A member that is not in the leader's assignments gets an empty one."""
         self._assign(group, assignments, ErrorCode.NONE)
         group.enter(GroupState.STABLE)
         group.store()
 
     def _assign(self, group: ClassicGroup, assignments: dict[str, bytes], code: ErrorCode) -> None:
-        """Answer the parked SyncGroups; their sessions, which did not end meanwhile, begin anew."""
+        """Answer the parked SyncGroups, and restart the sessions of those members."""
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
             answer = SyncGroupResponse(error_code=code, assignment=member.assignment)
@@ -191,7 +191,7 @@ class Rebalances:
                 self.renew_session(group, member)
 
     def _sync_took_too_long(self, group: ClassicGroup) -> None:
-        """Remove who did not ask for its assignment within the rebalance timeout (KAFKA-9752)."""
+        """Remove the members that have sent no SyncGroup within the rebalance timeout (KAFKA-9752)."""
         for member_id in list(group.pending_sync):
             self.remove(group, member_id)
         self.prepare(group)
