@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .file_map import PAGE, ROOT, file_map, page_with_map
+from .file_map import PAGE, file_map, page_with_map
 from .state_diagram import page_with_diagram
 
 
@@ -19,13 +19,3 @@ def test_the_diagram_of_the_membership_states_is_the_transition_table() -> None:
 def test_every_module_says_what_it_is() -> None:
     rows = re.findall(r"^\| `(.+?)` \| (.*) \|$", file_map(), re.MULTILINE)
     assert [name for name, text in rows if not text] == []
-
-
-def test_every_path_in_the_page_exists() -> None:
-    paths = re.findall(
-        r"`((?:aiokc|spark_source|pyspark_aiokc|tests|benchmarks|docs|client|core|net|wire|records)/[\w/.]+\.\w+)`",
-        PAGE.read_text(),
-    )
-    assert paths
-    for path in paths:
-        assert (ROOT / path).exists() or (ROOT / "aiokc" / path).exists(), path

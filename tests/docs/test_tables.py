@@ -11,6 +11,7 @@ import pytest
 
 import aiokc.errors
 from aiokc.config import ClientConfig, ConsumerConfig
+from aiokc.core.assignors.registry import ASSIGNORS
 from aiokc.errors import KafkaError
 from spark_source.options import SUPPORTED
 
@@ -32,6 +33,11 @@ def test_errors_are_those_that_there_are() -> None:
     (table,) = tables("docs/guide.md", "Errors")
     classes = [cls for _, cls in inspect.getmembers(aiokc.errors, inspect.isclass) if issubclass(cls, KafkaError)]
     assert sorted(row[0] for row in table) == sorted(cls.__name__ for cls in classes)
+
+
+def test_assignors_are_those_that_there_are() -> None:
+    (table,) = tables("docs/guide.md", "Rebalancing")
+    assert [row[0].strip('"') for row in table] == list(ASSIGNORS)
 
 
 def test_options_of_spark_are_those_of_the_source() -> None:

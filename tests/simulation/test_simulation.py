@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from .plan import draw
+from .faults import _APPLY
+from .plan import FAULTS, GROUP_FAULTS, FaultPlan, draw
 from .runner import Twist, judge, judged
+from .world import run
 
 #: Seeds that showed a bug of the client that has been fixed since; at that time all groups were eager.
 ONCE_FAILED = (8, 10, 12, 15, 18, 21, 25, 33, 49, 51, 5410, 5502)
@@ -37,6 +41,16 @@ def test_a_seed_replays_exactly_wherever_it_runs() -> None:
 def test_a_plan_depends_on_its_seed_only() -> None:
     assert draw(5) == draw(5)
     assert draw(5) != draw(6)
+
+
+def test_every_fault_that_is_drawn_can_be_done() -> None:
+    assert {*FAULTS, *GROUP_FAULTS} == _APPLY.keys()
+
+
+def test_a_fault_that_could_not_be_done_is_an_anomaly() -> None:
+    outcome = run(replace(draw(3), faults=[FaultPlan(at=1.0, kind="no such fault", seconds=1.0, seed=1)]))
+    assert [anomaly.kind for anomaly in outcome.anomalies] == ["error"]
+    assert "a fault could not be done: KeyError('no such fault')" in str(outcome.anomalies[0])
 
 
 def test_a_world_leaves_nothing_behind_in_its_process() -> None:

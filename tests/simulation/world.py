@@ -102,6 +102,9 @@ class World:
             for trouble in troubles:
                 trouble.cancel()
             await asyncio.wait([*troubles, loop.create_task(nemesis.heal())])
+            for trouble in troubles:
+                if not trouble.cancelled() and (error := trouble.exception()) is not None:
+                    self._history.add(Failure("error", f"a fault could not be done: {error!r}"))
             lives.append(loop.create_task(self._life(replace(plan.members[0], name="last", starts=0.0, lasts=None))))
             await self._catch_up()
             for user in self._users.values():

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
 from hypothesis import strategies as st
 
-from aiokc.wire.messages import discovery, embedded, fetch, group, offsets, sasl
+from aiokc.wire import messages
 from aiokc.wire.primitives import Primitive
 from aiokc.wire.schema import Field, Message, Struct, fields_of
 
-MODULES: tuple[ModuleType, ...] = (discovery, embedded, fetch, group, offsets, sasl)
+MODULES: tuple[ModuleType, ...] = tuple(
+    import_module(f"{messages.__name__}.{module.name}") for module in iter_modules(messages.__path__)
+)
 
 
 def all_messages() -> list[type[Message]]:
