@@ -73,5 +73,5 @@ def test_no_fault_is_missing() -> None:
 
 def test_all_that_a_cluster_can_do_is_on_the_page() -> None:
     text = (ROOT / "docs/testing.md").read_text()
-    names = {name for name in vars(Cluster) if not name.startswith("_") and name not in ("start", "stop", "host")}
+    names = {name for name in dir(Cluster) if not name.startswith("_") and name not in ("start", "stop", "host")}
     assert {name for name in names if f"{name}(" not in text and f".{name}" not in text} == set()

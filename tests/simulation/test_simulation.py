@@ -48,7 +48,7 @@ def test_every_fault_that_is_drawn_can_be_done() -> None:
 
 
 def test_a_fault_that_could_not_be_done_is_an_anomaly() -> None:
-    outcome = run(replace(draw(3), faults=[FaultPlan(at=1.0, kind="no such fault", seconds=1.0, seed=1)]))
+    outcome = run(replace(draw(3), faults=(FaultPlan(at=1.0, kind="no such fault", seconds=1.0, seed=1),)))
     assert [anomaly.kind for anomaly in outcome.anomalies] == ["error"]
     assert "a fault could not be done: KeyError('no such fault')" in str(outcome.anomalies[0])
 
