@@ -186,7 +186,7 @@ class Connection:
         request_type = type(request)
         now = self._loop.time()
         if not self.usable or now >= deadline or self.muted_until > now or not self._transport.can_write:
-            await self._turn(api_name(request_type), deadline - now, deadline)
+            await self._permission_to_write(api_name(request_type), deadline - now, deadline)
         body = await self._exchange(request, version, deadline, at_once)
         try:
             response = await self._decoded(request_type, version, body)
@@ -239,7 +239,7 @@ class Connection:
 
     # Sending
 
-    async def _turn(self, api: str, timeout: float, deadline: float) -> None:
+    async def _permission_to_write(self, api: str, timeout: float, deadline: float) -> None:
         """Return when a request may be written: the broker reads from the socket, and does not throttle this client."""
         if timeout <= 0:
             raise RequestTimedOut(f"{self.name}: {api} not sent, no time is left for it")

@@ -240,7 +240,7 @@ class Consumer(Generic[K, V]):
         application may be about to seek. Raises UsageError within a listener or where nothing is subscribed to, and
         RequestTimedOut after ``timeout_ms``.
         """
-        self._poll.run.close()
+        self._poll.stream.close()
         return await wait_assigned(self._runtime, self._user, self._seconds(timeout_ms))
 
     # Records
@@ -445,7 +445,7 @@ class Consumer(Generic[K, V]):
 
     def metrics(self) -> Metrics:
         """Return what the consumer has done since it was made, and the lag of each partition. Sends no request."""
-        self._poll.run.count()
+        self._poll.stream.count()
         return self._runtime.metrics()
 
     # Looking at the cluster

@@ -31,16 +31,16 @@ class Poll(Generic[K, V]):
         self._user = user
         self._has_returned = False  # the last call returned records, so that an error may have had to wait
         self.in_use: InUse | None = None  # set once there is an iterator, which may outlive the Consumer
-        self.run = RecordStream(runtime, user, self._step)
+        self.stream = RecordStream(runtime, user, self._step)
         #: The iterator, which ends when the consumer is stopped. ``items`` are the records that need no poll.
-        self.steps: Steps[ConsumerRecord[K | None, V | None]] = self.run.steps
+        self.steps: Steps[ConsumerRecord[K | None, V | None]] = self.stream.steps
 
     async def one(self) -> ConsumerRecord[K | None, V | None]:
         """Decode many records and hand out one; ``steps.items`` then has those that may follow without a poll."""
-        self.run.close()  # sets `ahead`: how many to decode
-        tp, records = next(iter((await self.records((), None, self.run.ahead, 1)).items()))
+        self.stream.close()  # sets `ahead`: how many to decode
+        tp, records = next(iter((await self.records((), None, self.stream.ahead, 1)).items()))
         if self._runtime.hands_out_raw_records:
-            self.run.begin(tp)
+            self.stream.begin(tp)
         return records[0]
 
     async def _step(self) -> ConsumerRecord[K | None, V | None]:
@@ -80,7 +80,7 @@ class Poll(Generic[K, V]):
     ) -> Any:
         runtime, user, collector = self._runtime, self._user, self._runtime.collector
         runtime.listener.refuse_inside("asking for records")
-        self.run.close()
+        self.stream.close()
         only = frozenset(map(checked_partition, partitions)) or None
         time = asyncio.get_running_loop().time
         deadline = None if timeout is None else time() + timeout

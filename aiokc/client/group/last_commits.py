@@ -19,10 +19,12 @@ logger = logging.getLogger("aiokc.group")
 class LastCommits:
     """The commits of a revocation. They must end before the JoinGroup that ends the generation which they name."""
 
-    def __init__(self, group_id: str, turns: CommitOrder, auto_commit: AutoCommit | None, timeout: float) -> None:
+    def __init__(
+        self, group_id: str, commit_order: CommitOrder, auto_commit: AutoCommit | None, timeout: float
+    ) -> None:
         """``timeout``: the most seconds that the commits of one revocation may take."""
         self._group_id = group_id
-        self._turns = turns
+        self._commit_order = commit_order
         self._auto_commit = auto_commit
         self._timeout = timeout
         self._scope: anyio.CancelScope | None = None  # of the commits under way
@@ -35,17 +37,17 @@ class LastCommits:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(self._timeout, (until - loop.time()) / 2)
-        turn = self._turns.take()
+        slot = self._commit_order.take()
         with anyio.CancelScope() as scope:
             self._scope = scope
             try:
                 with suppress(TimeoutError):  # the callers of those commits get their own errors
-                    await turn.wait(deadline)
-                turn.end()
+                    await slot.wait(deadline)
+                slot.end()
                 if self._auto_commit is not None:
                     await self._auto_commit.hand_over(deadline - loop.time())
             finally:
-                turn.end()
+                slot.end()
                 self._scope = None
         if scope.cancelled_caught:
             logger.info("group %r: the last commits of a revocation were cut short", self._group_id)

@@ -90,7 +90,7 @@ class Coordinator:
             )
         self._listener = listener or ListenerCalls(changed.notify)
         self._last_commits = LastCommits(
-            config.group_id, self.offsets.turns, self._auto_commit, config.request_timeout_ms / 1e3
+            config.group_id, self.offsets.commit_order, self._auto_commit, config.request_timeout_ms / 1e3
         )
         self._changes = Reconciler(
             f"group {config.group_id!r}",
@@ -227,7 +227,7 @@ class Coordinator:
         order: int | None = None
         while True:
             # A second attempt goes behind the commits called for since. With its first order it does not undo theirs.
-            slot = self.offsets.turns.take(order)
+            slot = self.offsets.commit_order.take(order)
             order = None if callable(offsets) else slot.order
             left = deadline - asyncio.get_running_loop().time()
             sender: MemberToken | None = None

@@ -73,7 +73,7 @@ class Reconciler:
         self._queue: deque[_Queued] = deque()
         self._added = Signal()
         self._is_at_work = False
-        self._newest_release: Revoke | Lost | None = None
+        self._newest_revocation: Revoke | Lost | None = None
         self._announced: set[TopicPartition] = set()  # assigned, and not yet reported as revoked or lost
         self._told_now: frozenset[TopicPartition] = frozenset()  # what on_partitions_assigned() is being called with
 
@@ -85,7 +85,7 @@ class Reconciler:
             if not self._subscription.by_topics:  # after unsubscribe(): other members may commit for these by now
                 self._subscription.forget(change.partitions)
         if not isinstance(change, Assign):
-            self._newest_release = change
+            self._newest_revocation = change
             self.user_moved.notify()
             if self._commits is not None:
                 self._commits.cut_short()
@@ -204,7 +204,7 @@ class Reconciler:
         return begin + self._max_poll_interval
 
     def _is_newest(self, change: Revoke) -> bool:
-        return self._newest_release is change
+        return self._newest_revocation is change
 
     def _holds_records(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether the application holds records of ``partitions`` as the group's, not as assigned by hand since."""

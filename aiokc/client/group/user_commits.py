@@ -43,7 +43,10 @@ class UserCommits:
         self.subscription = subscription
         self.coordinator = coordinator
         self.unwaited = AsyncCommits(
-            config.group_id or "", coordinator.offsets.turns, coordinator.commit_as, config.request_timeout_ms / 1e3
+            config.group_id or "",
+            coordinator.offsets.commit_order,
+            coordinator.commit_as,
+            config.request_timeout_ms / 1e3,
         )
 
     async def commit(self, what: Committable, *, timeout: float) -> None:

@@ -60,10 +60,10 @@ class AsyncCommits:
     So an application that commits faster than the coordinator answers does not pile up requests.
     """
 
-    def __init__(self, group_id: str, turns: CommitOrder, commit_as: CommitAs, timeout: float) -> None:
+    def __init__(self, group_id: str, commit_order: CommitOrder, commit_as: CommitAs, timeout: float) -> None:
         self.reported = Signal()
         self._group_id = group_id
-        self._turns = turns
+        self._commit_order = commit_order
         self._commit_as = commit_as
         self._timeout = timeout
         self._queue: deque[_Pending] = deque()
@@ -85,7 +85,7 @@ class AsyncCommits:
         pending = None if is_over else self._shared(member)
         if pending is None:
             self._number += 1
-            slot = None if is_over else self._turns.take()
+            slot = None if is_over else self._commit_order.take()
             pending = _Pending(self._number, member, slot, failed)
             self._queue.append(pending)
         pending.offsets.update(offsets)

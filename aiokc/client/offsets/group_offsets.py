@@ -123,7 +123,7 @@ class GroupOffsets:
         self._group_id = group_id
         self._request_metadata = request_metadata
         self._random = random
-        self.turns = CommitOrder()
+        self.commit_order = CommitOrder()
         self._stored: dict[TopicPartition, _Stored] = {}
         self.commits = RequestCounter()
 
@@ -181,7 +181,7 @@ class GroupOffsets:
                 if portion:
                     raise self._commit_error(member, {tp: codes[tp] for tp in portion})
 
-        async with self._turn(deadline, timeout, slot) as mine:
+        async with self._slot(deadline, timeout, slot) as mine:
             wanted = offsets() if callable(offsets) else offsets
             told = mine.order_now() if isinstance(offsets, AsOfItsSlot) else mine.order
             wanted = {tp: offset for tp, offset in wanted.items() if not self._is_over(tp, offset, mine.order)}
@@ -316,8 +316,8 @@ class GroupOffsets:
     # Time
 
     @asynccontextmanager
-    async def _turn(self, deadline: float, timeout: float, slot: CommitSlot | None) -> AsyncIterator[CommitSlot]:
-        slot = slot or self.turns.take()
+    async def _slot(self, deadline: float, timeout: float, slot: CommitSlot | None) -> AsyncIterator[CommitSlot]:
+        slot = slot or self.commit_order.take()
         try:
             try:
                 await slot.wait(deadline)

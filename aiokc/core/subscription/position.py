@@ -47,7 +47,7 @@ class PartitionPosition:
     that never wrote has an epoch, too. ``checked_epoch`` is the epoch of the leader whose log is known to hold that
     record.
 
-    ``topic_id`` is the topic that ``position`` belongs to, ``released_id`` the topic of ``processed_position``, and
+    ``topic_id`` is the topic that ``position`` belongs to, ``processed_id`` the topic of ``processed_position``, and
     ``held_id`` the topic of what was handed out last (KIP-516); None where it is not known. An offset means nothing in
     a recreated topic, which has the same name and another id.
 
@@ -67,7 +67,7 @@ class PartitionPosition:
     read_replica_until: float = 0.0
     processed_position: int = -1
     processed_epoch: int | None = None
-    released_id: UUID | None = None
+    processed_id: UUID | None = None
     held: bool = False
     held_id: UUID | None = None
     reset_timestamp: int | None = None
@@ -157,19 +157,19 @@ class PartitionPosition:
         self.held = False
         self.processed_position = self.position
         self.processed_epoch = self.leader_epoch
-        self.released_id = self.topic_id
+        self.processed_id = self.topic_id
 
     def of_topic(self, topic_id: UUID | None) -> None:
         """Note that the position belongs to this topic, and so does what is processed if nothing is held."""
-        if self.released_id is None and not self.held:
-            self.released_id = topic_id
+        if self.processed_id is None and not self.held:
+            self.processed_id = topic_id
         self.topic_id = topic_id
 
     def committable(self) -> OffsetAndMetadata | None:
         """What auto-commit may store: the offset behind what is processed. None without a position."""
         if not self.has_position:
             return None
-        return OffsetAndMetadata(self.processed_position, "", self.processed_epoch, topic_id=self.released_id)
+        return OffsetAndMetadata(self.processed_position, "", self.processed_epoch, topic_id=self.processed_id)
 
     def consumed(self) -> OffsetAndMetadata | None:
         """What commit() without arguments stores: the offset behind what was handed out. None without a position."""

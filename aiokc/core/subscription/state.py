@@ -388,7 +388,7 @@ class Subscription:
                 position.mark_processed()
             elif position.processed_position < offset.offset < position.position:
                 position.processed_position, position.processed_epoch = offset.offset, offset.leader_epoch
-                position.released_id = position.topic_id
+                position.processed_id = position.topic_id
 
     def committable(self, stored: Stored = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
         """What auto-commit may store: what *earlier* calls handed out, never what the application holds now.
@@ -404,7 +404,7 @@ class Subscription:
             if tp not in self._assigned and stored.get(tp) != (offset.offset, offset.topic_id):
                 yield tp, offset
         for tp, position in self._assigned.items():
-            is_stored = stored.get(tp) == (position.processed_position, position.released_id)
+            is_stored = stored.get(tp) == (position.processed_position, position.processed_id)
             if not is_stored and (now := position.committable()) is not None:
                 yield tp, now
 

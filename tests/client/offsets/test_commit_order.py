@@ -33,10 +33,10 @@ pytestmark = pytest.mark.timeout(30)
 async def test_an_older_commit_does_not_overwrite_a_newer_and_lower_one() -> None:
     """The user has gone back: what he commits last is what he means, and not the greatest offset."""
     async with scripted_group() as script, offsets_of(script) as offsets:
-        older = offsets.turns.take()
+        older = offsets.commit_order.take()
         older.end()  # refused once, say: it asks for another turn, in the order of the first
         await offsets.commit({T0: at(3)}, member=None, timeout=10.0)
-        again = offsets.turns.take(older.order)
+        again = offsets.commit_order.take(older.order)
         stored = await offsets.commit({T0: at(8), T1: at(8)}, member=None, timeout=10.0, slot=again)
         assert stored == {T1: at(8)}
         assert script.committed == {T0: 3, T1: 8}
@@ -45,7 +45,7 @@ async def test_an_older_commit_does_not_overwrite_a_newer_and_lower_one() -> Non
 async def test_what_was_told_late_is_overwritten_by_who_has_gone_further_only() -> None:
     """Auto-commit told, in its turn, what the user was done with. A commit that waits behind it knows more or less."""
     async with scripted_group() as script, offsets_of(script) as offsets:
-        auto, behind = offsets.turns.take(), offsets.turns.take()
+        auto, behind = offsets.commit_order.take(), offsets.commit_order.take()
         told = AsOfItsSlot(lambda: {T0: at(5), T1: at(5)})
         await offsets.commit(told, member=None, timeout=10.0, slot=auto)
         stored = await offsets.commit({T0: at(4), T1: at(7)}, member=None, timeout=10.0, slot=behind)

@@ -308,11 +308,11 @@ async def queue_an_auto_commit(reader: Consumer) -> None:
     group = reader._runtime.coordinator
     assert group is not None
     assert group._auto_commit is not None
-    before = len(group.offsets.turns._queue)
+    before = len(group.offsets.commit_order._queue)
     group._auto_commit.hurry()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert len(group.offsets.turns._queue) == before + 1
+    assert len(group.offsets.commit_order._queue) == before + 1
 
 
 async def test_an_unwaited_commit_does_not_undo_an_auto_commit_before_it_that_knew_more(cluster: Cluster) -> None:
