@@ -331,7 +331,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "do not look up what is committed": _bug(
         "duplicate, non-monotonic", (ConsumerRuntime, "_fetch_committed", _nothing_is_committed), group=True
     ),
-    "let commits overtake each other": _bug("regression", (GroupOffsets, "_turn", _no_turns), group=True, first=42),
+    "let commits overtake each other": _bug("regression", (GroupOffsets, "_slot", _no_turns), group=True, first=42),
     "ignore the generation of a commit": _bug(
         "zombie commit, regression, over-commit",
         (UserCommits, "commit", _commit_anything),
