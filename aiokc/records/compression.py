@@ -31,7 +31,8 @@ def decompress(codec: int, data: memoryview, limit: int) -> bytes:
 
     Raises RecordTooLarge if they are more than ``limit``, CorruptRecord if ``data`` is not one complete stream of the
     codec, UnsupportedCodec; none of these names the partition. It never holds more than ``limit`` and a few MiB, with
-    zstd also the part of the frame's window that output has filled (at most 128 MiB, usually 8 MiB or less).
+    zstd also the part of the frame's window that output has filled (at most 128 MiB, usually 8 MiB or less). Output
+    below 32 MiB may be held twice for a moment, where malloc moves it by copying as it grows.
     """
     if codec not in _DECOMPRESS:
         raise UnsupportedCodec(f"Kafka has no codec {codec}, or aiokc is older than it")
