@@ -215,7 +215,10 @@ class Interception:
             return
         if isinstance(verdict, ErrorCode):
             verdict = exchange.refusal(verdict)
-        await exchange.answer(verdict if verdict is not None else await exchange.handle())
+        if verdict is None:
+            await exchange.go_on()  # not handle(): a Produce that the fault has handled would be in the log twice
+        else:
+            await exchange.answer(verdict)
 
 
 def api_key_of(api: int | type[Request[Any]]) -> int:

@@ -6,7 +6,7 @@ import asyncio
 
 # A loop over records that are all buffered never waits for anything. It lets other tasks run after this long: it must
 # not starve them, nor the heartbeats.
-_SLICE_SECONDS = 0.002
+SLICE_SECONDS = 0.002
 
 
 async def let_others_run() -> None:
@@ -33,4 +33,4 @@ class TimeSlice:
 
     def begins(self) -> None:
         """Begin a new slice. Call it only after other tasks have run: else the loop is held without end."""
-        self.ends = asyncio.get_running_loop().time() + _SLICE_SECONDS
+        self.ends = asyncio.get_running_loop().time() + SLICE_SECONDS

@@ -27,7 +27,7 @@ from ..fetch.fetcher import Fetcher
 from ..fetch.intercepting import Interceptors
 from ..group.assignment_source import AssignmentSource
 from ..group.classic.protocol import ClassicProtocol
-from ..group.group_assignment import GroupAssignment
+from ..group.group_source import GroupSource
 from ..group.member import Coordinator
 from ..group.protocol import NewProtocol
 from ..group.rebalance_listener import ListenerCalls, RebalanceListener
@@ -82,7 +82,7 @@ class ConsumerRuntime:
         self.listener = ListenerCalls(self.changed.notify)
         self._pattern = PatternTopics(cluster_client.metadata, self.subscription, self._topics_changed)
         cluster_client.metadata.changed.followed_by(self._pattern.wake)
-        self._group: GroupAssignment | None = None
+        self._group: GroupSource | None = None
         self.source: AssignmentSource
         if config.group_id is not None:
             self.source = self._group = self._new_group(random, new_protocol)
@@ -107,7 +107,7 @@ class ConsumerRuntime:
         self.fetcher.lost.followed_by(self.finder.wake)
         self.fetcher.arrived.followed_by(self.changed)
 
-    def _new_group(self, random: Random, new_protocol: NewProtocol) -> GroupAssignment:
+    def _new_group(self, random: Random, new_protocol: NewProtocol) -> GroupSource:
         config, cluster_client = self._config, self.cluster_client
         coordinator = Coordinator(
             config,
@@ -122,7 +122,7 @@ class ConsumerRuntime:
         )
         if self.interceptors is not None:
             coordinator.on_commit = self.interceptors.on_commit
-        return GroupAssignment(
+        return GroupSource(
             config,
             self.subscription,
             coordinator,

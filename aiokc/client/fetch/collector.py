@@ -22,9 +22,8 @@ from ...types import BatchEnd, ConsumerRecords, TopicPartition
 from ..aio.signal import Signal
 from ..aio.time_slice import TimeSlice
 
-# How long decoding may hold the loop before other tasks run, and how many records it decodes between two looks at the
-# clock. Such a step takes 0.1 ms in C and 0.4 ms in Python; larger steps would save nothing more.
-SLICE_SECONDS = 0.002
+# How many records decoding takes between two looks at the clock. Such a step takes 0.1 ms in C and 0.4 ms in Python;
+# larger steps would save nothing more.
 _SLICE_RECORDS = 2048 if NATIVE else 256
 
 # A batch of more bytes than that takes long to check, or to decompress. Both release the GIL, so a thread does it. A

@@ -14,9 +14,9 @@ from ...deserializer import AsyncDeserializer
 from ...errors import ConfigError, DeserializationFailed, fresh
 from ...net.users_code import USERS_ERRORS, ends_us
 from ...types import RawRecord, TopicPartition, typed_record
-from ..aio.time_slice import let_others_run
+from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..aio.user_code import UserCodeTimeout
-from .collector import SLICE_SECONDS, FetchCollector
+from .collector import FetchCollector
 
 Origin: TypeAlias = Literal["key", "value"]
 

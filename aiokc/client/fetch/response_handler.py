@@ -19,9 +19,9 @@ from ...error_codes import ErrorCode
 from ...errors import KafkaError
 from ...types import Broker, TopicPartition
 from ...wire.messages.fetch import FetchResponse, PartitionData
+from ..aio.time_slice import SLICE_SECONDS
 from ..cluster.metadata import Metadata
 from ..positions.resets import PositionResets
-from .collector import SLICE_SECONDS
 
 logger = logging.getLogger("aiokc.fetch")
 

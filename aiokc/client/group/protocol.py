@@ -87,5 +87,5 @@ class GroupParts:
     pattern: PatternTopics | None = None
 
 
-#: Makes the protocol of one consumer.
+#: Makes the protocol of one consumer: ConsumerRuntime chooses which.
 NewProtocol: TypeAlias = Callable[[GroupParts], GroupProtocol]

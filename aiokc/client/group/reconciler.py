@@ -131,7 +131,7 @@ class Reconciler:
             await self._listener.revoked(queued.listener, going, self._deadline(queued.since))
         if not self._is_newest(change):
             return  # the queued change gives up these partitions too, and does not call the listener for them
-        self._drop(partitions)
+        self._give_up(partitions)
         logger.info("%s: revoked %s", self._owner, _Shown(change.partitions))
         revocation_done(RevocationDone(change.step))
 
@@ -139,7 +139,7 @@ class Reconciler:
         """Drop without a commit: other members may be reading these by now, and it would overwrite their commits."""
         going = self._announced.intersection(change.partitions)
         self._announced -= going
-        self._drop(frozenset(change.partitions))
+        self._give_up(frozenset(change.partitions))
         logger.warning("%s: lost %s: %s", self._owner, _Shown(change.partitions), change.reason)
         if going:
             now = asyncio.get_running_loop().time()  # no group waits for this callback: the member is outside its group
@@ -214,7 +214,8 @@ class Reconciler:
         if self._subscription.by_topics:  # the group cannot take what the application has assigned by hand since
             self._subscription.block(change.partitions)
 
-    def _drop(self, partitions: Collection[TopicPartition]) -> None:
+    def _give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Assign these no longer. The planner drops their buffers when it next looks."""
         subscription = self._subscription
         if subscription.by_topics:  # else the application has unsubscribed, and keeps what it has assigned since
             subscription.replace([tp for tp in subscription.assigned if tp not in partitions])

@@ -1,4 +1,4 @@
-"""Commits and fetches a group's offsets by OffsetCommit and OffsetFetch requests, with retries until a deadline."""
+"""Commits and fetches a group's offsets (OffsetCommit, OffsetFetch), with retries; never one of a recreated topic."""
 
 from __future__ import annotations
 

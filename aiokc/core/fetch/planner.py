@@ -1,4 +1,7 @@
-"""Plans the next Fetch to each broker: partitions, offsets and bytes. The plan is kept; only what changed is redone."""
+"""Plans the next Fetch to each broker: partitions, offsets, bytes. It notices revoked partitions and recreated topics.
+
+The plan is kept. Only what changed is planned anew.
+"""
 
 from __future__ import annotations
 

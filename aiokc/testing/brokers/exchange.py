@@ -35,6 +35,8 @@ class Exchange:
     def __init__(self, call: Call[Any], correlation_id: int, line: Line) -> None:
         self.call = call
         self.settled = False
+        self.was_handled = False
+        self._handled: Response | None = None
         self._correlation_id = correlation_id
         self._line = line
 
@@ -64,7 +66,13 @@ class Exchange:
 
     async def handle(self) -> Response | None:
         """Handle the request as a healthy broker does, and return the answer without sending it."""
-        return await HANDLERS[type(self.request)](self.call)
+        self._handled = await HANDLERS[type(self.request)](self.call)
+        self.was_handled = True
+        return self._handled
+
+    async def go_on(self) -> None:
+        """Send the answer of a healthy broker. A request that was handled already is not handled a second time."""
+        await self.answer(self._handled if self.was_handled else await self.handle())
 
     def refusal(self, code: ErrorCode) -> Response:
         """Return the answer that has ``code`` wherever this API's answers have an error code."""

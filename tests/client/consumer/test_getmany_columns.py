@@ -43,7 +43,7 @@ def offsets_of(batch: RecordColumns) -> dict[int, list[int]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever decodes gives way after every few rows."""
-    monkeypatch.setattr(time_slice, "_SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(column_collector, "_SLICE_ROWS", 3)
     monkeypatch.setattr(collector, "_SLICE_RECORDS", 3)
 

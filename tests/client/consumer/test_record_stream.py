@@ -164,7 +164,7 @@ def test_no_more_is_decoded_ahead_than_a_slow_user_takes() -> None:
                 return max(len(buffer.ready) for buffer in buffers if buffer is not None)
 
             assert max([await ahead_after(1, seconds=0.0) for _ in range(1_000)]) > 100
-            slow = 2 * time_slice._SLICE_SECONDS
+            slow = 2 * time_slice.SLICE_SECONDS
             await ahead_after(4_000, seconds=slow)  # what was ahead by then goes by and by
             assert await ahead_after(1, seconds=slow) <= LEAST_AHEAD
 

@@ -142,7 +142,7 @@ async def test_a_leader_that_moves_while_columns_are_built_repeats_no_row(monkey
         await give_way()
 
     monkeypatch.setattr(range_reader._RangeReading, "__aenter__", begins)
-    monkeypatch.setattr(time_slice, "_SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(column_collector, "_SLICE_ROWS", 3)
     monkeypatch.setattr(time_slice, "let_others_run", leader_moves)
     async with Cluster(topics={"t": 2}) as cluster:

@@ -8,6 +8,7 @@ import pytest
 
 import aiokc
 from aiokc.error_codes import ErrorCode
+from aiokc.records import NewRecord, encode_batch
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.apis.table import REQUESTS
@@ -25,10 +26,12 @@ from aiokc.testing.faults import (
     stale_leader,
     throttle,
 )
+from aiokc.testing.messages.producing import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiokc.wire import Response, encode
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from tests.net.scripted import ticks
 from tests.unused_faults import may_be_unused
 
 from ..wire_client import WireClient, connected
@@ -275,3 +278,16 @@ async def test_a_broker_that_is_brought_up_twice_comes_up_once_at_its_port() -> 
         assert cluster.bootstrap == before
         async with connected(cluster.bootstrap) as client:
             assert len((await client.ask(MetadataRequest(topics=[]))).brokers) == 2
+
+
+@pytest.mark.parametrize("fault", [garble(), throttle(1), half_frame()], ids=["garble", "throttle", "half_frame"])
+async def test_a_request_that_a_fault_has_handled_is_handled_once(fault: Fault) -> None:
+    """A Produce with acks=0 has no answer to send, which is no reason to store its records again."""
+    async with Cluster(topics={"t": 1}) as cluster, connected(cluster.bootstrap) as client:
+        faulty = cluster.intercept(ApiKey.PRODUCE, fault, times=1)
+        data = PartitionProduceData(index=0, records=memoryview(encode_batch([NewRecord(b"once")])))
+        topic = TopicProduceData(name="t", partition_data=[data])
+        client.send(ProduceRequest(acks=0, timeout_ms=1_000, topic_data=[topic]), 8)
+        await faulty.caught()
+        await ticks(50)  # in which it is handled, and would be handled again
+        assert [record.value for record in cluster.records("t")] == [b"once"]

@@ -1,4 +1,4 @@
-"""The state of one classic group: members, leader, generation, protocol. ``rebalances`` has its transitions."""
+"""The state of one classic group: members, who leads, generation, protocol. ``rebalances`` has its transitions."""
 
 from __future__ import annotations
 

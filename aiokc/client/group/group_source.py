@@ -14,7 +14,7 @@ from .member import Coordinator
 from .user_commits import UserCommits
 
 
-class GroupAssignment:
+class GroupSource:
     """A consumer that is a member of a group, or (after assign()) only commits to one.
 
     ``changed`` is notified when there are callbacks to run. ``holds_for_good``: see UserCommits.
