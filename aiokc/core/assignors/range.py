@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from ...types import TopicPartition
-from .values import GroupSource, Members, PartitionCounts, Racks, in_order, subscribed
+from .values import GroupAssignment, Members, PartitionCounts, Racks, in_order, subscribed
 
 
-def assign_range(counts: PartitionCounts, members: Members, racks: Racks | None = None) -> GroupSource:
+def assign_range(counts: PartitionCounts, members: Members, racks: Racks | None = None) -> GroupAssignment:
     """Give each member one contiguous range of each topic that it subscribes to.
 
     What does not divide evenly goes to the first members of the order, in every topic anew. So topics with the same
@@ -19,7 +19,7 @@ def assign_range(counts: PartitionCounts, members: Members, racks: Racks | None 
     partitions with a replica in its own rack, up to its share. Co-partitioned topics stay co-partitioned. The rest is
     assigned in ranges.
     """
-    assignment: GroupSource = {member_id: [] for member_id in members}
+    assignment: GroupAssignment = {member_id: [] for member_id in members}
     order = in_order(members)
     topics = []
     for name in subscribed(counts, members):
@@ -66,7 +66,7 @@ class _Topic:
     """One topic while its partitions are assigned. ``readers``: its subscribers, in order."""
 
     def __init__(
-        self, name: str, count: int, readers: list[str], members: Members, racks: Racks, assignment: GroupSource
+        self, name: str, count: int, readers: list[str], members: Members, racks: Racks, assignment: GroupAssignment
     ) -> None:
         self.count = count
         self.readers = readers

@@ -19,15 +19,15 @@ from ...types import TopicPartition
 from .range import assign_range
 from .sticky import assign_cooperative_sticky, assign_sticky
 from .sticky_claims import cooperative_user_data, sticky_user_data
-from .values import GroupSource, Members, PartitionCounts, in_order, subscribed
+from .values import GroupAssignment, Members, PartitionCounts, in_order, subscribed
 
 
-def assign_roundrobin(counts: PartitionCounts, members: Members) -> GroupSource:
+def assign_roundrobin(counts: PartitionCounts, members: Members) -> GroupAssignment:
     """Deal all partitions of all topics to the members in turn (Java's RoundRobinAssignor).
 
     The turn passes on from topic to topic, and a member that does not subscribe to the topic loses its turn.
     """
-    assignment: GroupSource = {member_id: [] for member_id in members}
+    assignment: GroupAssignment = {member_id: [] for member_id in members}
     turns = cycle(in_order(members))
     for topic in subscribed(counts, members):
         for partition in range(counts[topic]):
@@ -45,14 +45,14 @@ class BuiltIn:
     """An Assignor made of pure functions: it keeps no state."""
 
     name: str
-    assign_all: Callable[[Group], GroupSource]
+    assign_all: Callable[[Group], GroupAssignment]
     describe: Callable[[Claim], bytes | None] = _no_user_data
     protocols: frozenset[RebalanceProtocol] = EAGER_ONLY
 
     def user_data(self, topics: frozenset[str], last: Claim) -> bytes | None:
         return self.describe(last)
 
-    def assign(self, group: Group) -> GroupSource:
+    def assign(self, group: Group) -> GroupAssignment:
         return self.assign_all(group)
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:

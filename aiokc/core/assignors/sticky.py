@@ -15,15 +15,15 @@ from ...types import TopicPartition
 from .sticky_claims import Claims, cooperative_claim, settle, sticky_claim
 from .sticky_constrained import assign_constrained
 from .sticky_general import assign_general
-from .values import GroupSource, Members, PartitionCounts, java_order, subscribed
+from .values import GroupAssignment, Members, PartitionCounts, java_order, subscribed
 
 
-def assign_sticky(counts: PartitionCounts, members: Members) -> GroupSource:
+def assign_sticky(counts: PartitionCounts, members: Members) -> GroupAssignment:
     """Assign all partitions of an eager group. Its members gave theirs up, and name them in their user data."""
     return _assign(counts, members, sticky_claim)[0]
 
 
-def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> GroupSource:
+def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> GroupAssignment:
     """Assign all partitions but those that are to move from a member that still reads them.
 
     From this assignment that member learns that it loses the partition. It gives it up and joins again, and the next
@@ -34,7 +34,7 @@ def assign_cooperative_sticky(counts: PartitionCounts, members: Members) -> Grou
     return {member_id: [tp for tp in partitions if tp not in held_back] for member_id, partitions in assignment.items()}
 
 
-def transferring_ownership(assignment: GroupSource, claims: Claims) -> dict[TopicPartition, str]:
+def transferring_ownership(assignment: GroupAssignment, claims: Claims) -> dict[TopicPartition, str]:
     """Return the new owner of each partition that another member owns, or that two members claim.
 
     Java computes this where all members subscribe to the same topics. Otherwise it compares the claims with the
@@ -50,7 +50,7 @@ def transferring_ownership(assignment: GroupSource, claims: Claims) -> dict[Topi
 
 def _assign(
     counts: PartitionCounts, members: Members, claim: Callable[[MemberSubscription], Claim]
-) -> tuple[GroupSource, Claims]:
+) -> tuple[GroupAssignment, Claims]:
     counts = {topic: counts[topic] for topic in subscribed(counts, members)}
     claims = settle({member_id: claim(member) for member_id, member in members.items()}, counts)
     order = sorted(members, key=java_order)

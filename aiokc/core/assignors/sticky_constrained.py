@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 from ...types import TopicPartition
 from .sticky_claims import Claims
-from .values import GroupSource
+from .values import GroupAssignment
 
 
-def assign_constrained(partitions: Sequence[TopicPartition], members: Sequence[str], claims: Claims) -> GroupSource:
+def assign_constrained(partitions: Sequence[TopicPartition], members: Sequence[str], claims: Claims) -> GroupAssignment:
     """Let each of ``members`` keep the partitions that it owns, up to its share. Deal out the rest in order.
 
     The first members that own more than the least share keep one extra partition each.
     """
     least, extra = divmod(len(partitions), len(members))
     held = _held(members, claims)
-    assignment: GroupSource = {}
+    assignment: GroupAssignment = {}
     short: deque[str] = deque()  # below the least share
     level: deque[str] = deque()  # at the least share: may get one more
     for member_id in members:
@@ -41,7 +41,7 @@ def assign_constrained(partitions: Sequence[TopicPartition], members: Sequence[s
     return assignment
 
 
-def _give(tp: TopicPartition, assignment: GroupSource, short: deque[str], level: deque[str], least: int) -> None:
+def _give(tp: TopicPartition, assignment: GroupAssignment, short: deque[str], level: deque[str], least: int) -> None:
     """Give ``tp`` to the next member: in turn while any member is short, then once to each member that is level."""
     if not short:
         assignment[level.popleft()].append(tp)
@@ -51,12 +51,12 @@ def _give(tp: TopicPartition, assignment: GroupSource, short: deque[str], level:
     (short if len(assignment[member_id]) < least else level).append(member_id)
 
 
-def _held(members: Sequence[str], claims: Claims) -> GroupSource:
+def _held(members: Sequence[str], claims: Claims) -> GroupAssignment:
     """Return what each member owns, in the order in which it keeps it: lowest partition numbers first, as in Java.
 
     So where a member gives up partitions, it gives up the last ones of several topics, rather than all of one topic.
     """
-    held: GroupSource = {member_id: [] for member_id in members}
+    held: GroupAssignment = {member_id: [] for member_id in members}
     for tp in sorted(claims.holders, key=lambda tp: (tp.partition, tp.topic)):
         held[claims.holders[tp]].append(tp)
     return held

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Sequence
 
 from ...types import TopicPartition
 from .sticky_claims import Claims
-from .values import GroupSource, Members, PartitionCounts
+from .values import GroupAssignment, Members, PartitionCounts
 
 
-def assign_general(counts: PartitionCounts, order: Sequence[str], members: Members, claims: Claims) -> GroupSource:
+def assign_general(counts: PartitionCounts, order: Sequence[str], members: Members, claims: Claims) -> GroupAssignment:
     """Assign the partitions of ``counts``, each of whose topics has a subscriber. ``order``: the ids of ``members``."""
     readers = {topic: sum(topic in member.topics for member in members.values()) for topic in counts}
     topics = sorted(counts, key=lambda topic: (readers[topic], topic))  # topics with the fewest subscribers first
@@ -35,7 +35,7 @@ def assign_general(counts: PartitionCounts, order: Sequence[str], members: Membe
         balance.improve(free, claims)  # where that is enough, no member loses a partition that it owned
     balance.improve(partitions, claims)
 
-    assignment: GroupSource = {member_id: [] for member_id in order}
+    assignment: GroupAssignment = {member_id: [] for member_id in order}
     for tp, owner in balance.owners.items():
         assignment[owner].append(tp)
     return assignment

@@ -13,7 +13,7 @@ Racks: TypeAlias = Mapping[TopicPartition, frozenset[str]]
 Members: TypeAlias = Mapping[str, MemberSubscription]
 NO_RACKS: Final[Racks] = {}
 #: member id -> partitions; every member has an entry, an empty one where it gets nothing.
-GroupSource: TypeAlias = dict[str, list[TopicPartition]]
+GroupAssignment: TypeAlias = dict[str, list[TopicPartition]]
 
 
 def subscribed(counts: PartitionCounts, members: Members) -> list[str]:

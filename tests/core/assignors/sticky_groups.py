@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aiokc.assignor import Claim, MemberSubscription
 from aiokc.core.assignors.sticky_claims import sticky_user_data
-from aiokc.core.assignors.values import GroupSource
+from aiokc.core.assignors.values import GroupAssignment
 from aiokc.types import TopicPartition
 
 
@@ -31,6 +31,6 @@ def group(**said: str) -> dict[str, MemberSubscription]:
     return members
 
 
-def short(assignment: GroupSource) -> dict[str, str]:
+def short(assignment: GroupAssignment) -> dict[str, str]:
     """{"c0": [B-0, A-1]} -> {"c0": "A1 B0"}"""
     return {member_id: " ".join(f"{t}{p}" for t, p in sorted(held)) for member_id, held in assignment.items()}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from aiokc.assignor import Group, MemberSubscription
 from aiokc.core.assignors.range import assign_range
 from aiokc.core.assignors.registry import ASSIGNORS, BuiltIn, assign_roundrobin, assignors
-from aiokc.core.assignors.values import GroupSource
+from aiokc.core.assignors.values import GroupAssignment
 from aiokc.errors import ConfigError
 from aiokc.types import TopicPartition
 
@@ -19,7 +19,7 @@ def members(**topics: str) -> dict[str, MemberSubscription]:
     return {name: MemberSubscription(frozenset(wanted.split())) for name, wanted in topics.items()}
 
 
-def short(assignment: GroupSource) -> dict[str, str]:
+def short(assignment: GroupAssignment) -> dict[str, str]:
     return {member: " ".join(f"{tp.topic}{tp.partition}" for tp in tps) for member, tps in assignment.items()}
 
 

@@ -12,7 +12,7 @@ import pytest
 from aiokc.assignor import Claim, MemberSubscription
 from aiokc.core.assignors.sticky import assign_cooperative_sticky, assign_sticky
 from aiokc.core.assignors.sticky_claims import cooperative_claim, settle, sticky_claim, sticky_user_data
-from aiokc.core.assignors.values import GroupSource, Members, PartitionCounts
+from aiokc.core.assignors.values import GroupAssignment, Members, PartitionCounts
 
 from .sticky_groups import group, member, partitions, short
 
@@ -162,7 +162,7 @@ def test_a_member_whose_topics_nobody_else_reads_keeps_them_whatever_its_load() 
 
 @pytest.mark.parametrize("assign", [assign_sticky, assign_cooperative_sticky])
 def test_topics_without_metadata_are_no_error_and_every_member_has_an_entry(
-    assign: Callable[[PartitionCounts, Members], GroupSource],
+    assign: Callable[[PartitionCounts, Members], GroupAssignment],
 ) -> None:
     assert short(assign({"A": 1, "E": 0}, group(c0="AXE", c1="X"))) == {"c0": "A0", "c1": ""}
     assert short(assign({"A": 1}, group(c0="AX", c1="AX"))) == {"c0": "A0", "c1": ""}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aiokc.assignor import MemberSubscription
 from aiokc.core.assignors.sticky import assign_cooperative_sticky, assign_sticky
-from aiokc.core.assignors.values import GroupSource, Members
+from aiokc.core.assignors.values import GroupAssignment, Members
 from aiokc.types import TopicPartition
 
 from .sticky_groups import member
@@ -36,12 +36,12 @@ def all_partitions(counts: Mapping[str, int], members: Members) -> Counter[Topic
     return Counter(TopicPartition(topic, number) for topic in wanted for number in range(counts[topic]))
 
 
-def holding(members: Members, assignment: GroupSource, generation_id: int = 9) -> dict[str, MemberSubscription]:
+def holding(members: Members, assignment: GroupAssignment, generation_id: int = 9) -> dict[str, MemberSubscription]:
     """The same members in the next rebalance, after they got ``assignment``."""
     return {name: member(one.topics, assignment.get(name, ()), generation_id) for name, one in members.items()}
 
 
-def moved(members: Members, assignment: GroupSource) -> list[TopicPartition]:
+def moved(members: Members, assignment: GroupAssignment) -> list[TopicPartition]:
     return [tp for name, held in assignment.items() for tp in held if tp not in members[name].owned]
 
 

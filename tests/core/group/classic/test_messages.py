@@ -6,7 +6,7 @@ import pytest
 
 from aiokc.assignor import Group, MemberSubscription
 from aiokc.core.assignors.registry import BuiltIn, assignors
-from aiokc.core.assignors.values import GroupSource
+from aiokc.core.assignors.values import GroupAssignment
 from aiokc.core.group.classic.messages import ClassicGroup
 from aiokc.core.group.events import (
     ComputeAssignment,
@@ -138,7 +138,7 @@ def test_an_assignment_goes_round() -> None:
 
 
 def test_an_assignor_that_raises_is_named() -> None:
-    def broken(group: Group) -> GroupSource:
+    def broken(group: Group) -> GroupAssignment:
         raise ValueError("no idea")
 
     group = ClassicGroup(
