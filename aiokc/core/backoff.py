@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ..config import ClientConfig
+
 
 class Chance(Protocol):
     """The source of jitter, such as a ``random.Random``."""
@@ -37,3 +39,8 @@ class Backoff:
     def reset(self) -> None:
         """Start again from ``initial``, after an attempt that succeeded."""
         self._pause = self._initial
+
+
+def retry_backoff(config: ClientConfig, random: Chance) -> Backoff:
+    """Return the pauses between the attempts of a request: retry_backoff_ms, growing up to retry_backoff_max_ms."""
+    return Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)

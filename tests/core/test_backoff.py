@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.core.backoff import Backoff
+from aiokc.config import ClientConfig
+from aiokc.core.backoff import Backoff, retry_backoff
 
 
 class NoJitter:
@@ -57,3 +58,8 @@ def test_a_pause_is_within_the_jitter_of_the_exponential_and_never_above_the_max
         exact = min(initial * 2**attempt, maximum)
         pause = backoff.next()
         assert exact * (1 - jitter) - 1e-9 <= pause <= min(exact * (1 + jitter) + 1e-9, maximum)
+
+
+def test_a_request_is_retried_as_the_configuration_says() -> None:
+    backoff = retry_backoff(ClientConfig(retry_backoff_ms=20, retry_backoff_max_ms=50), NoJitter())
+    assert [backoff.next() for _ in range(3)] == pytest.approx([0.02, 0.04, 0.05])

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final, TypeVar
 
 from ...config import ClientConfig
-from ...core.backoff import Backoff
+from ...core.backoff import retry_backoff
 from ...core.rate_limit import RateLimit, and_more
 from ...error_codes import ErrorCode
 from ...errors import (
@@ -60,7 +60,7 @@ class CoordinatorLookup:
         self._config = config
         self._pool = pool
         self._group_id = group_id
-        self._backoff = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+        self._backoff = retry_backoff(config, random)
         self._found_at = -math.inf
         self._request_metadata = request_metadata
         self._node_id: int | None = None

@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 
 from ...config import ClientConfig
-from ...core.backoff import Backoff
+from ...core.backoff import retry_backoff
 from ...core.cluster.snapshot import Cluster, known_error
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, ConnectionFailed, KafkaError, RequestTimedOut, broker_error, fresh
@@ -80,7 +80,7 @@ class OffsetLister:
         version = self._metadata.cluster.version
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        backoff = Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
+        backoff = retry_backoff(self._config, self._random)
         found: Found = {}
         causes: list[Exception] = []
         while left := {tp: timestamp for tp, timestamp in asked.items() if tp not in found}:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final, TypeVar, cast
 
 from ...config import ClientConfig
-from ...core.backoff import Backoff
+from ...core.backoff import retry_backoff
 from ...core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
 from ...error_codes import ErrorCode, error_name
 from ...errors import KafkaError, RequestTimedOut
@@ -55,7 +55,7 @@ class Metadata:
         self._last_refresh = float("-inf")
         self._due = float("-inf")
         self._lacking: Mapping[str, int] = {}
-        self._search_pauses = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+        self._search_pauses = retry_backoff(config, random)
 
     def interest(self, *, may_create: bool = False) -> TopicInterest:
         """Return a handle by which its owner says which topics to keep up to date. New topics request an update.
@@ -100,7 +100,7 @@ class Metadata:
         while self.cluster.version == 0:
             await self.changed.wait()
         loop = asyncio.get_running_loop()
-        backoff = Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
+        backoff = retry_backoff(self._config, self._random)
         while True:
             while not self._update_asked and (left := self._due - loop.time()) > 0:
                 await self._wanted.wait(left)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from random import Random
 
@@ -14,7 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ...config import ClientConfig
-from ...core.backoff import Backoff
+from ...core.backoff import Backoff, retry_backoff
 from ...core.counters import FetchCounters
 from ...core.fetch.buffer import FetchBuffer
 from ...core.fetch.fetched_partition import Limits
@@ -83,7 +84,7 @@ class Fetcher:
         self._pool = pool
         self._metadata = metadata
         self._subscription = subscription
-        self._random = random
+        self._new_backoff = partial(retry_backoff, config, random)
         self._buffer = FetchBuffer(
             Limits(config.check_crcs, config.max_decompressed_batch_bytes),
             pool.buffers,
@@ -320,9 +321,6 @@ class Fetcher:
                 self._subscription.read_from(target.tp, None)  # the leader may be well (KIP-392)
         self._planner.rest(plan.node_id, asyncio.get_running_loop().time() + backoff.next())
         self._metadata.request_update()
-
-    def _new_backoff(self) -> Backoff:
-        return Backoff(self._config.retry_backoff_ms / 1e3, self._config.retry_backoff_max_ms / 1e3, self._random)
 
     def _fail(self, plan: FetchPlan, error: KafkaError) -> None:
         for target in self._planner.wanted(plan.node_id):

@@ -13,7 +13,7 @@ from uuid import UUID
 import anyio
 
 from ...config import ConsumerConfig
-from ...core.backoff import Backoff
+from ...core.backoff import retry_backoff
 from ...core.group.events import Enforced, Leave, MemberToken, PollClock, Polled, Subscribed
 from ...core.subscription.position import PartitionPosition, is_of_another_topic
 from ...core.subscription.state import Mode, Subscription
@@ -377,11 +377,7 @@ def _auto_commit_of(
         commit,
         interval=config.auto_commit_interval_ms / 1e3,
         timeout=config.request_timeout_ms / 1e3,
-        backoff=_backoff_of(config, random),
+        backoff=retry_backoff(config, random),
         exists=exists,
         is_of_former_topic=is_of_former_topic,
     )
-
-
-def _backoff_of(config: ConsumerConfig, random: Random) -> Backoff:
-    return Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)

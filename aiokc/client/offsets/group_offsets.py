@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from ...config import ClientConfig
-from ...core.backoff import Backoff
+from ...core.backoff import retry_backoff
 from ...core.counters import RequestCounter
 from ...core.group.events import MemberToken
 from ...core.offsets.messages import (
@@ -341,7 +341,7 @@ class GroupOffsets:
         """Return what ``attempt(seconds)`` returns; retry retriable errors until ``deadline``."""
         loop = asyncio.get_running_loop()
         config = self._config
-        backoff = Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, self._random)
+        backoff = retry_backoff(config, self._random)
         start, patience = loop.time(), config.request_timeout_ms / 1e3
         last: KafkaError | None = None
         while (left := deadline - loop.time()) > 0:

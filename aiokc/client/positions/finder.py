@@ -14,7 +14,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ...config import ConsumerConfig
-from ...core.backoff import Backoff
+from ...core.backoff import Backoff, retry_backoff
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import PositionState
@@ -68,7 +68,7 @@ class PositionFinder:
         self._reset = OffsetReset(config.auto_offset_reset)
         self._clock = clock
         self._request_timeout = config.request_timeout_ms / 1e3
-        self._backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+        self._new_backoff = partial(retry_backoff, config, random)
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._absent: frozenset[TopicPartition] = frozenset()
@@ -87,7 +87,7 @@ class PositionFinder:
 
     async def _find_committed(self) -> None:
         loop = asyncio.get_running_loop()
-        backoff = self._backoff()
+        backoff = self._new_backoff()
         while True:
             now = loop.time()
             tokens = self._subscription.in_state(PositionState.INITIALIZING, now)
@@ -148,7 +148,7 @@ class PositionFinder:
         Thousands of partitions take several requests (AT_ONCE).
         """
         loop = asyncio.get_running_loop()
-        leaderless = self._backoff()  # a topic that does not exist may never have one
+        leaderless = self._new_backoff()  # a topic that does not exist may never have one
         while True:
             now = loop.time()
             subscription = self._subscription
@@ -206,7 +206,7 @@ class PositionFinder:
             subscription.seek(tp, offset.offset, offset.leader_epoch, topic_id=topic_id, checked_epoch=checked_epoch)
         left = [tp for tp, token in tokens.items() if self._subscription.get(tp, token) is not None]
         if left:
-            backoff = self._backoffs.setdefault(node_id, self._backoff())
+            backoff = self._backoffs.setdefault(node_id, self._new_backoff())
             self._subscription.retry_later(left, asyncio.get_running_loop().time() + backoff.next())
             self._metadata.request_update()
             for error in {id(answer.errors[tp]): answer.errors[tp] for tp in left if tp in answer.errors}.values():

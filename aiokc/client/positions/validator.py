@@ -13,7 +13,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from ...config import ClientConfig
-from ...core.backoff import Backoff
+from ...core.backoff import Backoff, retry_backoff
 from ...core.fetch.buffer import FetchBuffer
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.position import PartitionPosition, PositionState
@@ -94,9 +94,9 @@ class PositionValidator:
         self._buffer = buffer
         self._truncated = truncated
         self._timeout = config.request_timeout_ms / 1e3
-        self._backoff = partial(Backoff, config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+        self._new_backoff = partial(retry_backoff, config, random)
         self._backoffs: dict[int, Backoff] = {}
-        self._leaderless = self._backoff()
+        self._leaderless = self._new_backoff()
         self._behind: dict[TopicPartition, tuple[int, float]] = {}  # token, and since when the metadata are older
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
 
@@ -220,7 +220,7 @@ class PositionValidator:
         self.done.notify()
 
     def _retry(self, node_id: int, asked: dict[TopicPartition, _Asked], error: KafkaError | None) -> None:
-        backoff = self._backoffs.setdefault(node_id, self._backoff())
+        backoff = self._backoffs.setdefault(node_id, self._new_backoff())
         waiting = [tp for tp, one in asked.items() if self._waits(tp, one) is not None]
         self._subscription.retry_later(waiting, asyncio.get_running_loop().time() + backoff.next())
         self._metadata.request_update()

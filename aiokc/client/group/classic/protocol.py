@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ....assignor import RebalanceProtocol
 from ....core.assignors.registry import assignors
-from ....core.backoff import Backoff
+from ....core.backoff import retry_backoff
 from ....core.group.classic.keepalive import ClassicKeepalive
 from ....core.group.classic.membership import Membership
 from ....core.group.classic.messages import ClassicGroup
@@ -51,7 +51,7 @@ class ClassicProtocol:
             heartbeat_interval=interval,
             max_poll_interval=config.max_poll_interval_ms / 1e3,
             polls=parts.polls,
-            backoff=Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, parts.random),
+            backoff=retry_backoff(config, parts.random),
             protocol=group.protocol,
             group_instance_id=config.group_instance_id,
         )
