@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from ..config import Resolve
 from ..errors import ConfigError, ConnectionFailed
-from .users_code import USERS_ERRORS, cancellation_is_ours, ends_us
+from .user_errors import USER_ERRORS, cancellation_is_ours, ends_us
 
 Address: TypeAlias = tuple[str, int]
 
@@ -50,7 +50,7 @@ async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
         is_async = inspect.isawaitable(answer)
         if is_async:
             answer = await answer
-    except USERS_ERRORS as error:
+    except USER_ERRORS as error:
         if ends_us(error, task):
             raise
         raise ConnectionFailed(f"{name}: the configured resolve() raised {error!r}") from error

@@ -18,7 +18,7 @@ from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
 from .addresses import Address
 from .reply import Reply
 from .transport import FrameTransport
-from .users_code import cancellation_is_ours
+from .user_errors import cancellation_is_ours
 
 R = TypeVar("R", bound=Response)
 

@@ -11,7 +11,7 @@ import anyio
 from ..errors import UsageError
 
 #: Everything that counts as an error when the application's code raises it. KeyboardInterrupt and SystemExit do not.
-USERS_ERRORS: Final = (Exception, asyncio.CancelledError, GeneratorExit)
+USER_ERRORS: Final = (Exception, asyncio.CancelledError, GeneratorExit)
 
 _MISTAKEN: Final = (StopIteration, StopAsyncIteration, GeneratorExit)
 

@@ -8,7 +8,7 @@ import anyio.lowlevel
 import pytest
 
 from aiokc.errors import UsageError
-from aiokc.net.users_code import as_error, ends_us
+from aiokc.net.user_errors import as_error, ends_us
 
 
 async def test_a_closed_coroutine_is_ended_and_one_whose_code_raises_is_not() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 
 from ...errors import ConsumerClosed, KafkaError, fresh
-from ...net.users_code import cancellation_is_ours
+from ...net.user_errors import cancellation_is_ours
 from .signal import Signal
 
 # anyio imports its asyncio backend when it is first needed; then, that would hold the event loop for some 25 ms.

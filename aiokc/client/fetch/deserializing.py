@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from ...core.fetch.partition_buffer import PartitionBuffer
 from ...deserializer import AsyncDeserializer
 from ...errors import ConfigError, DeserializationFailed, fresh
-from ...net.users_code import USERS_ERRORS, ends_us
+from ...net.user_errors import USER_ERRORS, ends_us
 from ...types import RawRecord, TopicPartition, typed_record
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
 from ..aio.user_code import UserCodeTimeout
@@ -91,7 +91,7 @@ class Deserializing:
                         others_ran = True
                         value = await self._wait(value, waits)
                     buffer.typed.append(typed_record(raw, key, value))
-                except USERS_ERRORS as error:
+                except USER_ERRORS as error:
                     if ends_us(error, task):
                         raise
                     _refuse(buffer, origin, f"raised {type(error).__name__}", error)

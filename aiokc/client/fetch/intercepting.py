@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...core.rate_limit import RateLimit, and_more
 from ...interceptor import ConsumerInterceptor
-from ...net.users_code import USERS_ERRORS
+from ...net.user_errors import USER_ERRORS
 from ...types import ConsumerRecords, OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger("aiokc.interceptor")
@@ -36,7 +36,7 @@ class Interceptors:
             given = ConsumerRecords({tp: list(records) for tp, records in batch.items()})
             try:
                 batch = _checked(one.on_consume(given), batch)
-            except USERS_ERRORS as error:
+            except USER_ERRORS as error:
                 self._complain(one, "on_consume", "what it was given goes on", error)
         return batch
 
@@ -45,7 +45,7 @@ class Interceptors:
             for one in self._interceptors:
                 try:
                     one.on_commit(dict(offsets))
-                except USERS_ERRORS as error:
+                except USER_ERRORS as error:
                     self._complain(one, "on_commit", "the offsets are committed", error)
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class Interceptors:
         for one in self._interceptors:
             try:
                 one.close()
-            except USERS_ERRORS as error:
+            except USER_ERRORS as error:
                 self._complain(one, "close", "the consumer has stopped all the same", error)
 
     def _complain(self, one: ConsumerInterceptor, method: str, so: str, error: BaseException) -> None:

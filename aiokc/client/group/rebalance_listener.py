@@ -15,7 +15,7 @@ from weakref import ReferenceType, ref
 import anyio
 
 from ...errors import ListenerTimedOut, UsageError
-from ...net.users_code import USERS_ERRORS, as_error, ends_us
+from ...net.user_errors import USER_ERRORS, as_error, ends_us
 from ...types import TopicPartition
 
 logger = logging.getLogger("aiokc.listener")
@@ -182,7 +182,7 @@ class ListenerCalls:
                 self._complain_if_slow(name, loop.time() - start)
                 if inspect.isawaitable(result):
                     await result
-        except USERS_ERRORS as error:
+        except USER_ERRORS as error:
             if ends_us(error, task):
                 raise
             self.keep(name, as_error(error, name))

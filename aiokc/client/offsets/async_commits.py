@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 from ...core.group.events import MemberToken
 from ...core.rate_limit import RateLimit, and_more
 from ...errors import KafkaError, RequestTimedOut, fresh
-from ...net.users_code import USERS_ERRORS, as_error
+from ...net.user_errors import USER_ERRORS, as_error
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
 from .commit_order import CommitOrder, CommitSlot
@@ -167,7 +167,7 @@ class AsyncCommits:
                 call = self._due.popleft()
                 try:
                     call.on_done(call.offsets, call.error)
-                except USERS_ERRORS as error:
+                except USER_ERRORS as error:
                     if (told := as_error(error, "on_done of commit_soon()")) is not error:
                         raise told from error
                     raise
