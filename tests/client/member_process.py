@@ -28,12 +28,12 @@ def _say(**what: Any) -> None:
 async def _live(bootstrap: str, group: str, topic: str, options: dict[str, Any]) -> None:
     settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 300, **options}
     async with Consumer(topic, bootstrap_servers=bootstrap, group_id=group, **settings) as consumer:
-        coordinator = consumer._runtime.coordinator
-        assert coordinator is not None
+        membership = consumer._runtime.membership
+        assert membership is not None
         said: object = None
         while True:
             batch = await consumer.getmany(timeout_ms=100)
-            now = sorted(tp.partition for tp in consumer.assignment()), coordinator.generation
+            now = sorted(tp.partition for tp in consumer.assignment()), membership.generation
             if now != said:
                 _say(assigned=now[0], generation=now[1])
                 said = now

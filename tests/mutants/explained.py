@@ -37,12 +37,6 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "how many records are made ahead is a guess, and any one is right",
     ),
     Explained(
-        "Coordinator.__init__",
-        "drop a condition",
-        "self._listener = listener or ListenerCalls(changed.notify)",
-        "a default: all there are give a listener",
-    ),
-    Explained(
         "PositionValidator._may_be_old",
         "another comparison",
         "return now - self._behind[tp][1] < self._timeout",

@@ -37,11 +37,11 @@ class Slow:
 
 async def until(member: Member, state: State, after: int = -2) -> None:
     """Wait until the member is in this state of its membership, and in a generation later than ``after``."""
-    coordinator = member.consumer._runtime.coordinator
-    assert coordinator is not None
+    membership = member.consumer._runtime.membership
+    assert membership is not None
     async with asyncio.timeout(NEVER):
-        while coordinator._machine.state is not state or coordinator.generation <= after:  # type: ignore[attr-defined]
-            await coordinator.moved.wait()
+        while membership._machine.state is not state or membership.generation <= after:  # type: ignore[attr-defined]
+            await membership.moved.wait()
 
 
 @scenario(topics={"t": 4})

@@ -17,7 +17,7 @@ from aiokc.client.consumer.poll import Poll
 from aiokc.client.consumer.runtime import ConsumerRuntime
 from aiokc.client.fetch.deserializing import Deserializing
 from aiokc.client.fetch.fetcher import Fetcher
-from aiokc.client.group.member import Coordinator
+from aiokc.client.group.membership import GroupMembership
 from aiokc.client.group.reconciler import Reconciler
 from aiokc.client.group.user_commits import UserCommits
 from aiokc.client.offsets.commit_order import CommitOrder, CommitSlot
@@ -244,7 +244,7 @@ async def _no_turns(
 
 
 async def _commit_under_the_newest_name(
-    self: Coordinator, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout: float, retry: bool = True
+    self: GroupMembership, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout: float, retry: bool = True
 ) -> None:
     """A commit is retried until it succeeds, in whatever generation the member is by then."""
     deadline = asyncio.get_running_loop().time() + timeout
@@ -265,7 +265,7 @@ async def _commit_anything(
     """Partitions that have been revoked meanwhile are committed too."""
     remembered = self.__dict__.setdefault("remembered", {})
     remembered.update(self.subscription.consumed())
-    await self.coordinator.commit(dict(remembered), timeout=timeout)
+    await self.membership.commit(dict(remembered), timeout=timeout)
 
 
 _send_commit = GroupOffsets._send_commit
@@ -289,7 +289,7 @@ async def _commit_what_is_of_no_topic(self: GroupOffsets, offsets: Any, *, curre
     return await _commit_offsets(self, offsets, current_id=lambda topic: None, **options)
 
 
-_commit = Coordinator.commit
+_commit = GroupMembership.commit
 
 PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
@@ -335,7 +335,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     "ignore the generation of a commit": _bug(
         "zombie commit, regression, over-commit",
         (UserCommits, "commit", _commit_anything),
-        (Coordinator, "commit", _commit_under_the_newest_name),
+        (GroupMembership, "commit", _commit_under_the_newest_name),
         group=True,
         first=38,
     ),
@@ -343,7 +343,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         "over-commit, skip, lost",
         (GroupOffsets, "_send_commit", _commit_under_the_new_id),
         (GroupOffsets, "commit", _commit_what_is_of_no_topic),
-        (Coordinator, "is_of_former_topic", lambda self, tp, offset: False),
+        (GroupMembership, "is_of_former_topic", lambda self, tp, offset: False),
         group=True,
         recreated=True,
     ),

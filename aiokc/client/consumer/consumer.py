@@ -401,7 +401,7 @@ class Consumer(Generic[K, V]):
         of that time: so the coordinator refuses the producer's offsets. Before the first assignment, and after
         assign(), generation_id is -1 and member_id "". Raises UsageError without a group_id.
         """
-        return self._runtime.group("group_metadata()").coordinator.group_metadata
+        return self._runtime.group("group_metadata()").membership.group_metadata
 
     # Looking at itself
 

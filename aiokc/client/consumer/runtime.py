@@ -27,8 +27,7 @@ from ..fetch.fetcher import Fetcher
 from ..fetch.intercepting import Interceptors
 from ..group.assignment_source import AssignmentSource
 from ..group.classic.protocol import ClassicProtocol
-from ..group.group_source import GroupSource
-from ..group.member import Coordinator
+from ..group.membership import GroupMembership
 from ..group.protocol import NewProtocol
 from ..group.rebalance_listener import ListenerCalls, RebalanceListener
 from ..group.user_commits import UserCommits
@@ -82,10 +81,16 @@ class ConsumerRuntime:
         self.listener = ListenerCalls(self.changed.notify)
         self._pattern = PatternTopics(cluster_client.metadata, self.subscription, self._topics_changed)
         cluster_client.metadata.changed.followed_by(self._pattern.wake)
-        self._group: GroupSource | None = None
+        self.membership: GroupMembership | None = None  # None without a group
+        self._commits: UserCommits | None = None
         self.source: AssignmentSource
         if config.group_id is not None:
-            self.source = self._group = self._new_group(random, new_protocol)
+            self.source = self.membership = self._new_membership(random, new_protocol)
+            self._commits = UserCommits(
+                self.subscription,
+                self.membership,
+                holds_for_good=lambda: self._stopping and self.listener.is_inside(),
+            )
         else:
             self.source = AllPartitions(config, cluster_client.metadata, self.subscription, self.listener, self._moved)
         self.finder = PositionFinder(
@@ -93,7 +98,7 @@ class ConsumerRuntime:
             self.subscription,
             cluster_client.metadata,
             cluster_client.lister,
-            self._fetch_committed if self._group else None,
+            self._fetch_committed if self.membership else None,
             random,
         )
         self._moved.followed_by(self.finder.wake)
@@ -107,9 +112,9 @@ class ConsumerRuntime:
         self.fetcher.lost.followed_by(self.finder.wake)
         self.fetcher.arrived.followed_by(self.changed)
 
-    def _new_group(self, random: Random, new_protocol: NewProtocol) -> GroupSource:
+    def _new_membership(self, random: Random, new_protocol: NewProtocol) -> GroupMembership:
         config, cluster_client = self._config, self.cluster_client
-        coordinator = Coordinator(
+        membership = GroupMembership(
             config,
             cluster_client.pool,
             cluster_client.metadata,
@@ -121,14 +126,9 @@ class ConsumerRuntime:
             new_protocol,
         )
         if self.interceptors is not None:
-            coordinator.on_commit = self.interceptors.on_commit
-        return GroupSource(
-            config,
-            self.subscription,
-            coordinator,
-            self.changed,
-            holds_for_good=lambda: self._stopping and self.listener.is_inside(),
-        )
+            membership.on_commit = self.interceptors.on_commit
+        membership.unwaited.reported.followed_by(self.changed)
+        return membership
 
     async def start(self, *, timeout: float) -> None:
         drivers = [self.fetcher.run, self.finder.run, self._pattern.run, *self.source.drivers]
@@ -187,11 +187,6 @@ class ConsumerRuntime:
         """Give up the assignment and leave the group; then close the fetch sessions, as far as there is time."""
         await self.source.leave(timeout, leave_group)
         await self.fetcher.close_sessions()
-
-    @property
-    def coordinator(self) -> Coordinator | None:
-        """The membership in the group; None without a group."""
-        return self._group.coordinator if self._group is not None else None
 
     @property
     def hands_out_raw_records(self) -> bool:
@@ -432,13 +427,13 @@ class ConsumerRuntime:
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self.group("committed()").coordinator.committed(partitions, timeout=timeout)
+        return await self.group("committed()").membership.committed(partitions, timeout=timeout)
 
     def enforce_rebalance(self, reason: str) -> None:
-        coordinator = self.group("enforce_rebalance()").coordinator
+        membership = self.group("enforce_rebalance()").membership
         if self.subscription.mode is Mode.PARTITIONS:
             raise UsageError("enforce_rebalance() after assign(): no group assigns these partitions")
-        coordinator.enforce_rebalance(reason)
+        membership.enforce_rebalance(reason)
 
     def group(self, call: str) -> UserCommits:
         """Return what commits, for the call named ``call``; it works until the member has left, also during stop().
@@ -446,9 +441,9 @@ class ConsumerRuntime:
         Raises UsageError without a group_id.
         """
         self.cluster_client.check()
-        if self._group is None:
+        if self._commits is None:
             raise UsageError(f"{call} needs a group: give the consumer a group_id")
-        return self._group.commits
+        return self._commits
 
     def run_callbacks(self) -> None:
         """Run the callbacks of commit_soon() that are due. If one raises, raise that; the next call runs the rest."""

@@ -9,14 +9,13 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 from uuid import UUID
 
-from ...config import ConsumerConfig
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import CommitFailed, ConfigError, KafkaError, fresh
 from ...types import ConsumerRecords, OffsetAndMetadata, RecordColumns, TopicPartition
 from ..arguments import checked_offsets
-from ..offsets.async_commits import AsyncCommits, OnCommitted
-from .member import Coordinator
+from ..offsets.async_commits import OnCommitted
+from .membership import GroupMembership
 
 #: What can be committed: next offsets by partition, what one getmany() returned, or (None) all that was returned.
 Committable: TypeAlias = (
@@ -25,7 +24,7 @@ Committable: TypeAlias = (
 
 
 class UserCommits:
-    """The application's commits, in the order of its calls. ``unwaited`` has those of commit_soon().
+    """The application's commits, in the order of its calls.
 
     ``holds_for_good`` says whether the caller is the listener of a consumer that stops. The application does not come
     back from the records that it holds then. Only it knows whether they are processed, so a commit of "all that was
@@ -34,20 +33,14 @@ class UserCommits:
 
     def __init__(
         self,
-        config: ConsumerConfig,
         subscription: Subscription,
-        coordinator: Coordinator,
-        holds_for_good: Callable[[], bool] = lambda: False,
+        membership: GroupMembership,
+        holds_for_good: Callable[[], bool],
     ) -> None:
         self._holds_for_good = holds_for_good
         self.subscription = subscription
-        self.coordinator = coordinator
-        self.unwaited = AsyncCommits(
-            config.group_id or "",
-            coordinator.offsets.commit_order,
-            coordinator.commit_as,
-            config.request_timeout_ms / 1e3,
-        )
+        self.membership = membership
+        self._unwaited = membership.unwaited
 
     async def commit(self, what: Committable, *, timeout: float) -> None:
         """Store ``what``, and report every earlier commit_soon(), also if this commit fails."""
@@ -57,15 +50,15 @@ class UserCommits:
             mine = self._mine(what, wanted)
             if mine:
                 offsets = mine if wanted is not None else self._still_mine(mine)
-                await self.coordinator.commit(offsets, timeout=timeout)
+                await self.membership.commit(offsets, timeout=timeout)
         except KafkaError:
             await self._report(deadline)
             raise
         await self._report(deadline)
 
     async def _report(self, deadline: float) -> None:
-        await self.unwaited.settled(deadline)
-        self.unwaited.run_callbacks()
+        await self._unwaited.settled(deadline)
+        self._unwaited.run_callbacks()
 
     def commit_soon(self, what: Committable, on_done: OnCommitted | None) -> None:
         """Send ``what`` once, after all earlier commits. Errors of Kafka's go to ``on_done``, or else to the log."""
@@ -74,13 +67,13 @@ class UserCommits:
             raise ConfigError(f"on_done must be a function of (offsets, error), or None, not {type(on_done).__name__}")
         if inspect.iscoroutinefunction(on_done):
             raise ConfigError("on_done must be a plain function: nobody would await a coroutine")
-        self.unwaited.run_callbacks()
+        self._unwaited.run_callbacks()
         try:
             mine = self._mine(what, wanted)
-            member = self.coordinator.committer() if mine else None  # as in commit(): nothing is sent, by no member
+            member = self.membership.committer() if mine else None  # as in commit(): nothing is sent, by no member
         except KafkaError as error:
-            return self.unwaited.add(None, wanted or {}, on_done, failed=error)
-        self.unwaited.add(member, mine, on_done)
+            return self._unwaited.add(None, wanted or {}, on_done, failed=error)
+        self._unwaited.add(member, mine, on_done)
 
     def _mine(
         self, what: Committable, wanted: dict[TopicPartition, OffsetAndMetadata] | None
@@ -90,8 +83,8 @@ class UserCommits:
         Also raises the error that has ended the membership: when everything is lost, to commit nothing would look like
         success.
         """
-        if self.coordinator.error is not None:
-            raise fresh(self.coordinator.error)
+        if self.membership.error is not None:
+            raise fresh(self.membership.error)
         subscription = self.subscription
         by_group = subscription.by_topics
         if wanted is None:
@@ -104,8 +97,8 @@ class UserCommits:
         if wanted is not None:
             return wanted
         mine = self._but_former_topics(subscription.consumed(but_held=self._holds_for_good()))
-        if not mine and by_group and self.coordinator.is_out:
-            self.coordinator.committer()  # raises where there is nothing to commit because everything is lost
+        if not mine and by_group and self.membership.is_out:
+            self.membership.committer()  # raises where there is nothing to commit because everything is lost
         return mine
 
     def _still_mine(
@@ -133,7 +126,7 @@ class UserCommits:
         """Leave out the offsets of topics that were recreated since. Raises CommitFailed if the application holds
         records of such a topic: to return would say that their offsets are stored."""
         subscription = self.subscription
-        former = {tp for tp, offset in offsets.items() if self.coordinator.is_of_former_topic(tp, offset)}
+        former = {tp for tp, offset in offsets.items() if self.membership.is_of_former_topic(tp, offset)}
         if not former:
             return offsets
         _refuse(tp for tp in former if subscription.holds_records((tp,)))
@@ -158,7 +151,7 @@ class UserCommits:
     def _topic_id(self, tp: TopicPartition) -> UUID | None:
         if tp not in self.subscription.assigned:
             return None
-        return self.subscription.topic_id(tp) or self.coordinator.topic_id(tp.topic)
+        return self.subscription.topic_id(tp) or self.membership.topic_id(tp.topic)
 
 
 def _refuse(partitions: Iterable[TopicPartition]) -> None:

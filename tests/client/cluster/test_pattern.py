@@ -28,9 +28,9 @@ ONE, TWO = TopicPartition("events-1", 0), TopicPartition("events-2", 0)
 
 
 def generation(consumer: Consumer) -> int:
-    coordinator = consumer._runtime.coordinator
-    assert coordinator is not None
-    return coordinator.generation
+    membership = consumer._runtime.membership
+    assert membership is not None
+    return membership.generation
 
 
 async def refreshed(consumer: Consumer, condition: Callable[[], bool] = lambda: True) -> None:

@@ -51,11 +51,11 @@ def consumer(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
 
 async def until(reader: Consumer, condition: Any) -> None:
     """Return when ``condition`` holds; looked at with each event of the group."""
-    coordinator = reader._runtime.coordinator
-    assert coordinator is not None
+    membership = reader._runtime.membership
+    assert membership is not None
     async with asyncio.timeout(20):
         while not condition():
-            await coordinator.moved.wait()
+            await membership.moved.wait()
 
 
 # Health

@@ -13,7 +13,7 @@ import anyio
 from aiokc.client.aio.signal import Signal
 from aiokc.client.cluster.metadata import Metadata
 from aiokc.client.group.classic.protocol import ClassicProtocol
-from aiokc.client.group.member import Coordinator
+from aiokc.client.group.membership import GroupMembership
 from aiokc.client.group.rebalance_listener import ListenerCalls
 from aiokc.config import ConsumerConfig
 from aiokc.core.subscription.position import PositionState
@@ -41,7 +41,7 @@ class _Recorder(Signal):
 
 
 class GroupMember:
-    """A running Coordinator. Leaving the context ends it as a crash does: without a LeaveGroup."""
+    """A running GroupMembership. Leaving the context ends it as a crash does: without a LeaveGroup."""
 
     def __init__(self, bootstrap: str, group_id: str, *topics: str, **options: Any) -> None:
         self.config = ConsumerConfig(
@@ -63,7 +63,7 @@ class GroupMember:
         self.subscription = Subscription()
         self.changed = _Recorder(self.subscription)
         self.listener = ListenerCalls(self.changed.notify)
-        self.coordinator = Coordinator(
+        self.membership = GroupMembership(
             self.config, self.pool, self.metadata, self.subscription, self.changed, random, self.listener
         )
         self._task: asyncio.Task[None] | None = None
@@ -83,7 +83,7 @@ class GroupMember:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.pool.run)
             tasks.start_soon(self.metadata.run)
-            tasks.start_soon(self.coordinator.run)
+            tasks.start_soon(self.membership.run)
             try:
                 await self.metadata.first(WITHIN)
             except NoBrokersAvailable:
@@ -100,7 +100,7 @@ class GroupMember:
                 raise task.exception() or AssertionError
 
     async def leave(self, timeout: float = WITHIN) -> None:
-        await self.coordinator.leave(timeout)
+        await self.membership.leave(timeout)
 
     # The application
 
@@ -118,16 +118,16 @@ class GroupMember:
 
     def _wish_changed(self) -> None:
         self._interest.set(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
-        self.coordinator.subscription_changed()
+        self.membership.subscription_changed()
 
     def poll(self) -> None:
         """Come back from the records held, and wait for more from here on."""
         self.subscription.mark_processed()
-        self.coordinator.polling_begins()
+        self.membership.polling_begins()
 
     def take(self, tp: TopicPartition, until: int) -> None:
         """Receive the records below offset ``until`` of a partition, and stop waiting for more."""
-        self.coordinator.polling_ends()
+        self.membership.polling_ends()
         position = self.subscription[tp]
         if position.state is not PositionState.FETCHING:
             self.subscription.seek(tp, 0)
@@ -138,7 +138,7 @@ class GroupMember:
 
     @property
     def classic(self) -> ClassicProtocol:
-        protocol = self.coordinator._protocol
+        protocol = self.membership._protocol
         assert isinstance(protocol, ClassicProtocol)
         return protocol
 
@@ -160,9 +160,9 @@ class GroupMember:
                 await self.changed.wait()
 
     async def failed(self) -> Exception:
-        await self.until(lambda: self.coordinator.error is not None)
-        assert self.coordinator.error is not None
-        return self.coordinator.error
+        await self.until(lambda: self.membership.error is not None)
+        assert self.membership.error is not None
+        return self.membership.error
 
 
 async def settled(*members: GroupMember, counts: Iterable[int]) -> None:

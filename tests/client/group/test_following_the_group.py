@@ -32,7 +32,7 @@ def test_a_former_leader_does_not_follow_the_topics_of_others() -> None:
                 await other_hears.until(lambda: len(other_hears.holds) == 1)
                 assert followed(first) == {"t", "u"}
                 assert followed(second) == {"u"}
-                cluster.expire_member("g", first._runtime.coordinator.member_id)  # type: ignore[union-attr]
+                cluster.expire_member("g", first._runtime.membership.member_id)  # type: ignore[union-attr]
                 await hears.until(lambda: hears.calls[-2:] == ["lost", "assigned"])
                 await asyncio.sleep(1)
                 assert followed(second) == {"t", "u"}, "it leads now"

@@ -239,10 +239,10 @@ def test_each_listener_hears_of_the_partitions_of_its_own_subscription_only() ->
             await began.wait()
             cluster.add_partitions("t", 4)
             consumer._runtime.cluster_client.metadata.request_update()
-            coordinator = consumer._runtime.coordinator
-            assert coordinator is not None
-            while not coordinator._changes._queue:
-                await coordinator.moved.wait()
+            membership = consumer._runtime.membership
+            assert membership is not None
+            while not membership._changes._queue:
+                await membership.moved.wait()
             consumer.unsubscribe()
             user.cancel()
             consumer.subscribe(["t"], listener=second)

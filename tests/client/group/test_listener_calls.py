@@ -342,7 +342,7 @@ async def test_a_revocation_waits_for_the_batch_in_hand_and_returns_nothing_more
             async with listening(cluster, "t", client_id="a") as other, Polling(other):
                 async with asyncio.timeout(10):
                     while not consumer._runtime.subscription[T0].blocked:
-                        await consumer._runtime.coordinator.moved.wait()  # type: ignore[union-attr]
+                        await consumer._runtime.membership.moved.wait()  # type: ignore[union-attr]
                 await asyncio.sleep(0.05)
                 assert listener.calls == ["assigned"]
                 if how == "getmany":

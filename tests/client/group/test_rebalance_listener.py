@@ -208,8 +208,8 @@ async def test_a_loss_that_overtakes_a_revocation_is_told_once() -> None:
         script.instead(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
         await began.wait()
         async with asyncio.timeout(10):
-            while member.coordinator.generation != -1:
-                await member.coordinator.moved.wait()
+            while member.membership.generation != -1:
+                await member.membership.moved.wait()
         go_on.set()
         await listener.heard("assigned", "revoked", "assigned")
 

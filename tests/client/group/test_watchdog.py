@@ -92,11 +92,11 @@ def blocked_for(seconds: float) -> None:
 
 
 def is_connected(member: GroupMember) -> bool:
-    return member.coordinator._driver._watchdog._connection is not None
+    return member.membership._driver._watchdog._connection is not None
 
 
 def thread_of(member: GroupMember) -> threading.Thread | None:
-    return member.coordinator._driver._watchdog._thread
+    return member.membership._driver._watchdog._thread
 
 
 def watchdogs() -> list[threading.Thread]:
@@ -107,14 +107,14 @@ def watchdogs() -> list[threading.Thread]:
 async def test_a_blocked_loop_is_spoken_for_and_nothing_has_happened_when_it_is_back(
     member: GroupMember, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
-    token = member.coordinator._machine.member
+    token = member.membership._machine.member
     lookups = heard.count(FindCoordinatorRequest)
     heard.block_for(8)
     beaten = [request for request in heard.requests if isinstance(request, HeartbeatRequest)]
     assert {(one.generation_id, one.member_id) for one in beaten} == {(1, token.member_id)}
-    await member.coordinator.moved.wait(WITHIN)
-    await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
-    assert member.coordinator._machine.member == token
+    await member.membership.moved.wait(WITHIN)
+    await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+    assert member.membership._machine.member == token
     assert member.changed.history == [frozenset(), member.assignment]
     assert heard.count(FindCoordinatorRequest) == lookups, "a coordinator that answers the thread is no silent one"
     warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
@@ -127,12 +127,12 @@ async def test_the_thread_hangs_up_when_the_loop_is_back(member: GroupMember, he
     assert is_connected(member)
     async with asyncio.timeout(WITHIN):
         while is_connected(member):
-            await member.coordinator.moved.wait(0.05)
+            await member.membership.moved.wait(0.05)
     beaten = heard.count(HeartbeatRequest)
     async with asyncio.timeout(WITHIN):
         while heard.count(HeartbeatRequest) < beaten + 5:
-            await member.coordinator.moved.wait(0.05)
-    assert member.coordinator.generation == 1
+            await member.membership.moved.wait(0.05)
+    assert member.membership.generation == 1
 
 
 async def test_a_rebalance_that_begins_meanwhile_is_joined_when_the_loop_is_back(
@@ -145,7 +145,7 @@ async def test_a_rebalance_that_begins_meanwhile_is_joined_when_the_loop_is_back
     heard.block_for(3)  # the thread goes on with its heartbeats: the group waits for this member
     assert rebalance.hits == 3
     assert heard.count(JoinGroupRequest) == joins
-    await member.until(lambda: member.coordinator.generation == 2)
+    await member.until(lambda: member.membership.generation == 2)
     assert member.changed.history == [frozenset(), member.assignment, frozenset(), member.assignment]
 
 
@@ -155,7 +155,7 @@ async def test_nobody_is_spoken_for_whom_the_coordinator_does_not_know(
 ) -> None:
     refused = cluster.intercept(HeartbeatRequest, code)
     cluster._interceptions.insert(0, cluster._interceptions.pop())
-    watchdog = member.coordinator._driver._watchdog
+    watchdog = member.membership._driver._watchdog
     deadline = time.monotonic() + WITHIN
     while watchdog._done is None and time.monotonic() < deadline:
         blocked_for(0.01)
@@ -176,9 +176,9 @@ async def test_a_coordinator_that_breaks_off_is_connected_to_again(
     for node in (1, 2):
         cluster.disconnect(node)
     heard.block_for(3)
-    token = member.coordinator._machine.member
-    await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
-    assert member.coordinator._machine.member == token
+    token = member.membership._machine.member
+    await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+    assert member.membership._machine.member == token
     assert len(member.changed.history) == 2
 
 
@@ -189,7 +189,7 @@ async def test_after_max_poll_interval_the_thread_leaves_and_the_next_poll_joins
         member.poll()
         await member.assigned(2)
         member.take(T0, 0)
-        left = member.coordinator.member_id
+        left = member.membership.member_id
         heard.block_until(lambda: heard.count(LeaveGroupRequest) > 0)
         [leave] = [request for request in heard.requests if isinstance(request, LeaveGroupRequest)]
         assert leave.members[0].member_id == left
@@ -199,10 +199,10 @@ async def test_after_max_poll_interval_the_thread_leaves_and_the_next_poll_joins
         assert heard.count(HeartbeatRequest) == beaten
         await member.assigned(0)
         with pytest.raises(CommitFailed, match="max_poll_interval_ms=2000"):
-            await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+            await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
         member.poll()
         await member.assigned(2)
-        assert member.coordinator.member_id != left
+        assert member.membership.member_id != left
 
 
 async def test_who_only_waited_for_records_joins_again_by_itself(cluster: Cluster) -> None:
@@ -228,11 +228,11 @@ async def test_who_only_waited_joins_again_though_the_loop_is_back_before_the_th
     async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=500) as member:
         member.poll()
         await member.assigned(2)
-        driver = member.coordinator._driver
+        driver = member.membership._driver
         assert arrived.wait(WITHIN)  # blocks the loop
         assert driver._watchdog.has_heard
         driver.feed(Tick())  # the first thing that runs on the loop after that
-        assert member.coordinator.generation == -1
+        assert member.membership.generation == -1
         hold.release()
         await member.until(lambda: len(member.changed.history) == 4)
         assert len(member.assignment) == 2
@@ -247,7 +247,7 @@ async def test_a_poll_that_comes_right_after_the_thread_has_left_finds_no_assign
         member.take(T0, 0)
         heard.block_until(lambda: heard.count(LeaveGroupRequest) > 0)
         member.poll()  # the first thing that runs on the loop after that
-        assert member.coordinator.generation == -1
+        assert member.membership.generation == -1
         await member.until(lambda: len(member.changed.history) == 4)
 
 
@@ -276,7 +276,7 @@ async def test_a_vigil_that_the_loop_has_retracted_is_not_claimed(cluster: Clust
     async with GroupMember(cluster.bootstrap, "g", "t", **unhurried) as member:
         member.poll()
         await member.assigned(2)
-        watchdog = member.coordinator._driver._watchdog
+        watchdog = member.membership._driver._watchdog
         watch = watchdog._watch
         assert watch is not None
         assert watchdog.retract() == []
@@ -318,11 +318,11 @@ async def test_while_others_are_waited_for_the_thread_is_there_and_the_assignmen
     async with GroupMember(cluster.bootstrap, "g", "t", heartbeat_interval_ms=3_000) as member:
         member.poll()
         await hold.arrived()
-        watchdog = member.coordinator._driver._watchdog
+        watchdog = member.membership._driver._watchdog
         assert watchdog._thread is not None
         async with asyncio.timeout(WITHIN):
             while watchdog._rests_until == math.inf:  # until the thread runs
-                await member.coordinator.moved.wait(0.01)
+                await member.membership.moved.wait(0.01)
         woken: list[None] = []
         monkeypatch.setattr(watchdog._wake, "set", lambda: woken.append(None))
         hold.release()
@@ -365,7 +365,7 @@ def test_who_is_watched_since_the_thread_has_looked_is_looked_at_before_it_rests
 
 
 async def test_the_thread_ends_with_a_member_that_crashes(member: GroupMember) -> None:
-    thread = member.coordinator._driver._watchdog._thread
+    thread = member.membership._driver._watchdog._thread
     assert thread is not None
     await member.crash()
     await asyncio.to_thread(thread.join, WITHIN)
@@ -397,7 +397,7 @@ async def test_a_forked_child_has_no_watchdog(member: GroupMember) -> None:
         os._exit(len(watchdogs()))
     _, status = await asyncio.to_thread(os.waitpid, child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
-    await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+    await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
 
 
 def test_a_loop_with_a_clock_of_its_own_is_never_watched() -> None:
@@ -405,7 +405,7 @@ def test_a_loop_with_a_clock_of_its_own_is_never_watched() -> None:
         async with Cluster(topics={"t": 2}) as cluster, GroupMember(cluster.bootstrap, "g", "t") as member:
             member.poll()
             await member.assigned(2)
-            assert member.coordinator._driver._watchdog._thread is None
+            assert member.membership._driver._watchdog._thread is None
 
     loop = VirtualLoop()
     try:
@@ -421,10 +421,10 @@ async def test_a_failure_of_the_thread_is_told_and_disturbs_nobody(
         raise ZeroDivisionError
 
     monkeypatch.setattr(Watchdog, "_beat", fail)
-    thread = member.coordinator._driver._watchdog._thread
+    thread = member.membership._driver._watchdog._thread
     assert thread is not None
     thread.join(WITHIN)  # blocks the loop: that is what the test is about
     assert not thread.is_alive()
     assert "the watchdog of the event loop has failed" in caplog.text
-    await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
-    assert member.coordinator._machine.member != MemberToken()
+    await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=WITHIN)
+    assert member.membership._machine.member != MemberToken()

@@ -89,9 +89,9 @@ class Handling:
             await asyncio.to_thread(self.may_stop.wait, WITHIN)
 
     def _look(self, consumer: Consumer) -> None:
-        coordinator = consumer._runtime.coordinator
-        assert coordinator is not None
-        self.seen.append((consumer.assignment(), coordinator.generation, coordinator.member_id))
+        membership = consumer._runtime.membership
+        assert membership is not None
+        self.seen.append((consumer.assignment(), membership.generation, membership.member_id))
 
 
 async def test_a_handler_that_blocks_the_loop_for_longer_than_the_session_costs_no_membership(
@@ -103,9 +103,9 @@ async def test_a_handler_that_blocks_the_loop_for_longer_than_the_session_costs_
         await other.assigned(4)
         async with Handling(kafka.bootstrap, topic, lambda: time.sleep(6.0), **options) as handling:
             await handling.until(handling.begun)
-            generation, history = other.coordinator.generation, list(other.changed.history)
+            generation, history = other.membership.generation, list(other.changed.history)
             await handling.until(handling.settled)
-            assert other.coordinator.generation == generation
+            assert other.membership.generation == generation
             assert other.changed.history == history, "nothing rebalances, and this one keeps what it has"
             assert len(set(handling.seen)) == 1
             assert handling.seen[0][1] == generation

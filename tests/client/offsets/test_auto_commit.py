@@ -55,7 +55,7 @@ async def test_unsubscribe_commits_nothing_twice() -> None:
     async with scripted_group() as brokers, GroupMember(brokers.bootstrap, "g", "t", **SLOW) as member:
         await member.assigned(2)
         member.take(ZERO, 5)
-        await member.coordinator.commit(member.subscription.consumed(), timeout=10)
+        await member.membership.commit(member.subscription.consumed(), timeout=10)
         member.unsubscribe()
         await brokers.until(lambda: bool(brokers.of(LeaveGroupRequest)))
         assert commits(brokers) == [(1, {0: 5})]

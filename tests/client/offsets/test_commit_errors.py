@@ -229,11 +229,11 @@ async def test_a_fenced_member_learns_of_it_by_its_next_call_though_nobody_waite
 
 
 async def joined(member: Consumer, generation: int) -> None:
-    coordinator = member._runtime.coordinator
-    assert coordinator is not None
+    membership = member._runtime.membership
+    assert membership is not None
     async with asyncio.timeout(20):
         while member.health().generation != generation or member.health().rebalancing:
-            await coordinator.moved.wait()
+            await membership.moved.wait()
 
 
 # All codes that there are

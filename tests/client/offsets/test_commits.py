@@ -248,11 +248,11 @@ async def test_an_auto_commit_that_fails_does_not_stop_the_rebalance(cluster: Cl
         refusal = cluster.intercept(OffsetCommitRequest, ErrorCode.OFFSET_METADATA_TOO_LARGE)
         cluster.intercept(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS, times=1)
         waiting = asyncio.ensure_future(reader.getmany())
-        coordinator = reader._runtime.coordinator
-        assert coordinator is not None
+        membership = reader._runtime.membership
+        assert membership is not None
         async with asyncio.timeout(20):
             while reader.metrics().rebalances.count < 2:
-                await coordinator.moved.wait()
+                await membership.moved.wait()
         assert refusal.hits == 1, "it was tried before the partitions were given up"
         waiting.cancel()
 
@@ -305,7 +305,7 @@ async def test_an_unwaited_commit_is_never_moved_before_a_commit_that_came_first
 
 async def queue_an_auto_commit(reader: Consumer) -> None:
     """It waits for its turn, behind the commit that is held."""
-    group = reader._runtime.coordinator
+    group = reader._runtime.membership
     assert group is not None
     assert group._auto_commit is not None
     before = len(group.offsets.commit_order._queue)

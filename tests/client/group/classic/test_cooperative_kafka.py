@@ -48,13 +48,13 @@ class CooperativeMember(GroupMember):
 
     @property
     def state(self) -> State:
-        assert isinstance(self.coordinator._machine, Membership)
-        return self.coordinator._machine.state
+        assert isinstance(self.membership._machine, Membership)
+        return self.membership._machine.state
 
     async def becomes(self, state: State) -> None:
         async with asyncio.timeout(20.0):
             while self.state is not state:
-                await self.coordinator.moved.wait()
+                await self.membership.moved.wait()
 
 
 def everything(topic: str) -> frozenset[TopicPartition]:
@@ -105,9 +105,9 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
         heartbeat_interval_ms=100,
     ) as consumer:
         consumer.subscribe([topic])
-        coordinator = consumer._runtime.coordinator
-        assert coordinator is not None
-        machine = coordinator._machine
+        membership = consumer._runtime.membership
+        assert membership is not None
+        machine = membership._machine
         assert isinstance(machine, Membership)
 
         async def consume() -> None:
@@ -131,9 +131,9 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
             late.subscribe(topic)
             async with asyncio.timeout(20.0):
                 while machine.state is not State.JOINING:
-                    await coordinator.moved.wait()
+                    await membership.moved.wait()
                 await slow.becomes(State.JOINING)
-            parked_since = coordinator.generation
+            parked_since = membership.generation
             for tp in mine:
                 before = read[tp]
                 await asyncio.to_thread(produce, kafka.bootstrap, topic, [_to(tp)] * 10)
@@ -141,7 +141,7 @@ async def test_a_member_reads_and_commits_while_the_group_waits_for_others(kafka
                     while read[tp] < before + 10:
                         await consumer._runtime.changed.wait(0.1)
             assert machine.state is State.JOINING, "the rebalance was over too soon: this showed nothing"
-            assert coordinator.generation == parked_since
+            assert membership.generation == parked_since
             assert consumer.assignment() == mine
             committed = await consumer.committed(*mine)
             assert all(committed[tp] is not None for tp in mine)
@@ -250,13 +250,13 @@ async def test_enforcing_a_rebalance_takes_nothing_from_a_cooperative_member(kaf
     ) as consumer:
         consumer.subscribe([topic], listener=told)
         await _poll_until(consumer, lambda: told.told == [("assigned", 6)])
-        coordinator = consumer._runtime.coordinator
-        assert coordinator is not None
-        before = coordinator.generation
+        membership = consumer._runtime.membership
+        assert membership is not None
+        before = membership.generation
         consumer.enforce_rebalance("to see what happens")
         await _poll_until(consumer, lambda: len(told.told) == 2)
         assert told.told[1] == ("assigned", 0)
-        assert coordinator.generation == before + 1
+        assert membership.generation == before + 1
         assert consumer.assignment() == everything(topic)
 
 
@@ -281,12 +281,12 @@ async def test_a_static_member_that_restarts_disturbs_nobody(kafka: LocalKafka, 
         await settled(leader, follower, counts=(3, 3))
         stays, goes = (follower, leader) if restarts == "leader" else (leader, follower)
         positions = {tp: stays.subscription[tp] for tp in stays.assignment}
-        generation, held = stays.coordinator.generation, goes.assignment
+        generation, held = stays.membership.generation, goes.assignment
         await goes.leave()
         async with member(restarts, topic) as again:
             again.poll()
             assert await again.assigned(3) == held
-            assert again.coordinator.generation == stays.coordinator.generation == generation
+            assert again.membership.generation == stays.membership.generation == generation
             assert {tp: stays.subscription[tp] for tp in stays.assignment} == positions
             await asyncio.to_thread(add_partitions, kafka.bootstrap, topic, 8)
             for each in (again, stays):

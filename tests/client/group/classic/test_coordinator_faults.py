@@ -51,8 +51,8 @@ async def test_a_first_join_happens_in_kafkas_order() -> None:
         wanted = [FindCoordinatorRequest, JoinGroupRequest, JoinGroupRequest, SyncGroupRequest]
         assert [kind for kind in kinds if kind in wanted] == wanted
         assert [join.member_id for join in script.of(JoinGroupRequest)] == ["", "m-1"]
-        assert member.coordinator.member_id == "m-1"
-        assert member.coordinator.generation == 1
+        assert member.membership.member_id == "m-1"
+        assert member.membership.generation == 1
 
 
 async def test_joins_heartbeats_and_the_rest_each_have_a_connection() -> None:
@@ -65,7 +65,7 @@ async def test_joins_heartbeats_and_the_rest_each_have_a_connection() -> None:
         }
         assert used[JoinGroupRequest] == used[SyncGroupRequest]
         assert len(used[JoinGroupRequest] | used[HeartbeatRequest] | used[FindCoordinatorRequest]) == 3
-        assert member.coordinator.error is None
+        assert member.membership.error is None
 
 
 async def test_a_first_join_takes_two_connections_and_waits_for_no_metadata() -> None:
@@ -138,7 +138,7 @@ async def test_a_silent_coordinator_is_left_after_the_session_timeout_for_a_new_
         assert len(connections) == 2
         assert script.of(LeaveGroupRequest) == []
         assert generations(script) == {1}
-        assert member.coordinator.generation == 1
+        assert member.membership.generation == 1
 
 
 async def test_a_loading_coordinator_stays_the_coordinator() -> None:
@@ -156,7 +156,7 @@ async def test_whatever_else_a_sync_is_refused_for_leads_to_another_round(code: 
         script.instead(SyncGroupRequest, code)
         member.poll()
         await member.assigned(2)
-        assert member.coordinator.generation == 2
+        assert member.membership.generation == 2
 
 
 async def test_a_rebalance_during_sync_joins_again_with_the_same_name() -> None:
@@ -187,10 +187,10 @@ async def test_a_commit_that_meets_a_rebalance_makes_the_member_join_again() -> 
         await member.assigned(2)
         script.instead(OffsetCommitRequest, ErrorCode.REBALANCE_IN_PROGRESS)
         with pytest.raises(BrokerError, match="REBALANCE_IN_PROGRESS") as caught:
-            await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
+            await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
         assert not isinstance(caught.value, CommitFailed)
         await member.until(lambda: len(member.changed.history) == 4)
-        assert member.coordinator.generation == 2
+        assert member.membership.generation == 2
 
 
 async def test_commits_in_a_rebalance_and_outside_the_group_are_never_sent() -> None:
@@ -201,11 +201,11 @@ async def test_commits_in_a_rebalance_and_outside_the_group_are_never_sent() -> 
         member.poll()
         await script.until(lambda: len(script.of(JoinGroupRequest)) == 1)
         with pytest.raises(CommitFailed, match="has not joined"):
-            await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
+            await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
         join.until.set()
         await script.until(lambda: len(script.of(SyncGroupRequest)) == 1)
         with pytest.raises(BrokerError, match="REBALANCE_IN_PROGRESS"):
-            await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
+            await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
         sync.until.set()
         await member.assigned(2)
         assert script.of(OffsetCommitRequest) == []
@@ -222,13 +222,13 @@ async def test_a_commit_is_not_repeated_for_a_generation_that_is_over() -> None:
         parked = Park(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         script.instead(OffsetCommitRequest, parked)
         commit = asyncio.get_running_loop().create_task(
-            member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
+            member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
         )
         await script.until(lambda: len(script.of(OffsetCommitRequest)) == 1)
-        member.coordinator._last_commits.within(0.01)  # not request_timeout_ms, within which it would be retried
+        member.membership._last_commits.within(0.01)  # not request_timeout_ms, within which it would be retried
         member.subscribe("t", "u")
         await member.until(lambda: len(member.changed.history) == 4)
-        assert member.coordinator.generation == 2
+        assert member.membership.generation == 2
         parked.until.set()
         with pytest.raises(CommitFailed, match="assigned its partitions anew"):
             await commit
@@ -354,7 +354,7 @@ async def test_an_old_broker_is_spoken_to_in_its_versions() -> None:
         member.poll()
         await member.assigned(2)
         await script.until(lambda: bool(script.of(HeartbeatRequest)))
-        await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
+        await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
         await member.leave()
         assert [leave.member_id for leave in script.of(LeaveGroupRequest)] == ["m-1"]
 
@@ -372,7 +372,7 @@ async def test_leaving_does_not_wait_for_the_batch_in_hand_but_commits_what_is_d
         script.instead(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS)
         async with asyncio.timeout(10):
             while not member.subscription[T0].blocked:
-                await member.coordinator.moved.wait()
+                await member.membership.moved.wait()
         await member.leave(10.0)
         assert script.committed == {T0: 5}
         assert [leave.members[0].member_id for leave in script.of(LeaveGroupRequest)] == ["m-1"]
@@ -387,7 +387,7 @@ async def test_what_the_user_assigned_after_unsubscribing_is_not_revoked() -> No
         member.assign(T0)
         await script.until(lambda: bool(script.of(LeaveGroupRequest)))
         assert member.assignment == {T0}
-        await member.coordinator.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
+        await member.membership.commit({T0: OffsetAndMetadata(1)}, timeout=10.0)
         assert [commit.member_id for commit in script.of(OffsetCommitRequest)] == [""]
 
 
@@ -432,7 +432,7 @@ def test_leaving_ends_in_time_without_any_broker() -> None:
             start = loop.time()
             await member.leave(5.0)
             assert loop.time() - start < 2.0  # it was never a member: there is no LeaveGroup to send
-            assert member.coordinator.error is None
+            assert member.membership.error is None
 
     on_a_virtual_clock(story)
 

@@ -44,7 +44,7 @@ async def test_members_share_the_partitions_and_take_over_those_of_who_leaves(ka
         three.subscribe(topic)
         await settled(one, two, three, counts=(2, 2, 2))
         assert len(one.assignment | two.assignment | three.assignment) == 6
-        assert one.coordinator.generation == two.coordinator.generation == three.coordinator.generation
+        assert one.membership.generation == two.membership.generation == three.membership.generation
         await three.leave()
         assert three.assignment == frozenset()
         await settled(one, two, counts=(3, 3))
@@ -146,8 +146,8 @@ async def test_what_is_committed_is_found_again(kafka: LocalKafka, topic: str) -
     async with GroupMember(kafka.bootstrap, topic, topic, enable_auto_commit=False) as member:
         member.poll()
         await member.assigned(6)
-        await member.coordinator.commit({zero: OffsetAndMetadata(7, "a note", 0)}, timeout=10.0)
-        found = await member.coordinator.committed([zero, one], timeout=10.0)
+        await member.membership.commit({zero: OffsetAndMetadata(7, "a note", 0)}, timeout=10.0)
+        found = await member.membership.committed([zero, one], timeout=10.0)
         assert found == {zero: OffsetAndMetadata(7, "a note", 0), one: None}
 
 
@@ -155,14 +155,14 @@ async def test_commits_of_a_manual_assignment_need_no_membership(kafka: LocalKaf
     zero = TopicPartition(topic, 0)
     async with GroupMember(kafka.bootstrap, topic) as reader, GroupMember(kafka.bootstrap, topic) as member:
         reader.assign(zero)
-        await reader.coordinator.commit({zero: OffsetAndMetadata(3)}, timeout=10.0)
-        assert (await reader.coordinator.committed([zero], timeout=10.0))[zero] == OffsetAndMetadata(3)
-        assert reader.coordinator.member_id == ""
+        await reader.membership.commit({zero: OffsetAndMetadata(3)}, timeout=10.0)
+        assert (await reader.membership.committed([zero], timeout=10.0))[zero] == OffsetAndMetadata(3)
+        assert reader.membership.member_id == ""
         member.poll()
         member.subscribe(topic)
         await member.assigned(6)
         with pytest.raises(CommitFailed, match="the group has members"):
-            await reader.coordinator.commit({zero: OffsetAndMetadata(4)}, timeout=10.0)
+            await reader.membership.commit({zero: OffsetAndMetadata(4)}, timeout=10.0)
 
 
 async def test_auto_commit_stores_what_the_user_came_back_from(kafka: LocalKafka, topic: str) -> None:
@@ -174,9 +174,9 @@ async def test_auto_commit_stores_what_the_user_came_back_from(kafka: LocalKafka
         member.poll()
         member.take(zero, 9)
         async with asyncio.timeout(10):
-            while (await member.coordinator.committed([zero], timeout=10.0))[zero] is None:
+            while (await member.membership.committed([zero], timeout=10.0))[zero] is None:
                 pass
-        assert (await member.coordinator.committed([zero], timeout=10.0))[zero] == OffsetAndMetadata(5)
+        assert (await member.membership.committed([zero], timeout=10.0))[zero] == OffsetAndMetadata(5)
 
 
 async def test_the_last_auto_commit_comes_with_leaving(kafka: LocalKafka, topic: str) -> None:
@@ -189,7 +189,7 @@ async def test_the_last_auto_commit_comes_with_leaving(kafka: LocalKafka, topic:
         member.take(zero, 9)
         member.take(one, 2)
         await member.leave()
-        found = await member.coordinator.committed([zero, one], timeout=10.0)
+        found = await member.membership.committed([zero, one], timeout=10.0)
         assert found == {zero: OffsetAndMetadata(5), one: OffsetAndMetadata(0)}
 
 
@@ -200,7 +200,7 @@ async def test_a_manual_assignment_is_committed_with_leaving_too(kafka: LocalKaf
         member.take(zero, 5)
         member.poll()
         await member.leave()
-        assert (await member.coordinator.committed([zero], timeout=10.0))[zero] == OffsetAndMetadata(5)
+        assert (await member.membership.committed([zero], timeout=10.0))[zero] == OffsetAndMetadata(5)
 
 
 # Rebalances
@@ -221,15 +221,15 @@ async def test_a_rebalance_waits_for_the_batch_in_hand_and_commits_it(kafka: Loc
         beats = 0
         async with asyncio.timeout(10):
             while beats < 25:  # for more than two session timeouts: a member without heartbeats is out by then
-                beats += await one.coordinator.moved.wait(1.0)
+                beats += await one.membership.moved.wait(1.0)
         assert blocked.blocked
         assert len(one.assignment) == 6
         assert two.assignment == frozenset()
-        member_id = one.coordinator.member_id
+        member_id = one.membership.member_id
         one.poll()
         await settled(one, two, counts=(3, 3))
-        assert one.coordinator.member_id == member_id
-        found = await two.coordinator.committed([zero], timeout=10.0)
+        assert one.membership.member_id == member_id
+        found = await two.membership.committed([zero], timeout=10.0)
         assert found[zero] == OffsetAndMetadata(5)
 
 
@@ -246,8 +246,8 @@ async def test_committing_the_batch_in_hand_lets_the_rebalance_go_on(kafka: Loca
         two.subscribe(topic)
         async with asyncio.timeout(10):
             while not one.subscription[zero].blocked:
-                await one.coordinator.moved.wait(1.0)
-        await one.coordinator.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
+                await one.membership.moved.wait(1.0)
+        await one.membership.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
         await settled(one, two, counts=(3, 3))
 
 
@@ -259,10 +259,10 @@ async def test_who_stops_polling_leaves_and_comes_back_with_the_next_poll(kafka:
         member.take(zero, 5)
         await member.assigned(0)
         with pytest.raises(CommitFailed, match="max_poll_interval_ms=500"):
-            await member.coordinator.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
+            await member.membership.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
         member.poll()
         await member.assigned(6)
-        assert (await member.coordinator.committed([zero], timeout=10.0))[zero] is None
+        assert (await member.membership.committed([zero], timeout=10.0))[zero] is None
 
 
 async def test_a_commit_after_eviction_fails_and_the_member_joins_anew(kafka: LocalKafka, topic: str) -> None:
@@ -270,19 +270,19 @@ async def test_a_commit_after_eviction_fails_and_the_member_joins_anew(kafka: Lo
     async with GroupMember(kafka.bootstrap, topic, topic, heartbeat_interval_ms=30_000) as member:
         member.poll()
         await member.assigned(6)
-        evicted = member.coordinator.member_id
+        evicted = member.membership.member_id
         await member.pool.request(
-            await member.coordinator.offsets.lookup.coordinator(10.0),
+            await member.membership.offsets.lookup.coordinator(10.0),
             LeaveGroupRequest(group_id=topic, members=[MemberIdentity(member_id=evicted)]),
             purpose=Purpose.COORDINATOR,
             timeout=10.0,
         )
         with pytest.raises(CommitFailed, match="the group has gone on without"):
-            await member.coordinator.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
-        await member.until(lambda: member.coordinator.member_id not in ("", evicted))
+            await member.membership.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
+        await member.until(lambda: member.membership.member_id not in ("", evicted))
         await member.assigned(6)
         assert [len(assignment) for assignment in member.changed.history] == [0, 6, 0, 6]
-        assert (await member.coordinator.committed([zero], timeout=10.0))[zero] is None
+        assert (await member.membership.committed([zero], timeout=10.0))[zero] is None
 
 
 # Static members
@@ -299,7 +299,7 @@ async def test_a_second_consumer_with_the_same_instance_id_fences_the_first(kafk
             assert "same group_instance_id" in str(error)
             assert first.assignment == frozenset()
             with pytest.raises(MemberFenced):
-                await first.coordinator.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, timeout=10.0)
+                await first.membership.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, timeout=10.0)
             await second.assigned(6)
 
 
@@ -312,12 +312,12 @@ async def test_a_static_member_that_restarts_keeps_its_partitions_without_a_reba
         async with GroupMember(kafka.bootstrap, topic, topic, group_instance_id="follower") as follower:
             follower.poll()
             await settled(leader, follower, counts=(3, 3))
-            held, generation = follower.assignment, follower.coordinator.generation
+            held, generation = follower.assignment, follower.membership.generation
             await follower.leave()
         async with GroupMember(kafka.bootstrap, topic, topic, group_instance_id="follower") as again:
             again.poll()
             assert await again.assigned(3) == held
-            assert again.coordinator.generation == leader.coordinator.generation == generation
+            assert again.membership.generation == leader.membership.generation == generation
 
 
 # Errors that only the application can repair
@@ -337,7 +337,7 @@ async def test_members_without_a_common_assignor_are_told_so(kafka: LocalKafka, 
         assert error.code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         assert "partition_assignment_strategy=[roundrobin]" in str(error)
         with pytest.raises(BrokerError, match="INCONSISTENT_GROUP_PROTOCOL"):
-            await two.coordinator.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, timeout=10.0)
+            await two.membership.commit({TopicPartition(topic, 0): OffsetAndMetadata(1)}, timeout=10.0)
         await two.leave()
 
 

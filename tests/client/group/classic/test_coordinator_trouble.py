@@ -110,8 +110,8 @@ class User:
 
     @property
     def generation(self) -> int:
-        assert self.consumer._runtime.coordinator is not None
-        return self.consumer._runtime.coordinator.generation
+        assert self.consumer._runtime.membership is not None
+        return self.consumer._runtime.membership.generation
 
 
 def check_calm(asked: Asked, began: float) -> None:

@@ -87,13 +87,13 @@ class Reader:
 
     @property
     def generation(self) -> int:
-        assert self.consumer._runtime.coordinator is not None
-        return self.consumer._runtime.coordinator.generation
+        assert self.consumer._runtime.membership is not None
+        return self.consumer._runtime.membership.generation
 
     @property
     def coordinator(self) -> int:
-        assert self.consumer._runtime.coordinator is not None
-        node_id = self.consumer._runtime.coordinator.offsets.lookup._node_id
+        assert self.consumer._runtime.membership is not None
+        node_id = self.consumer._runtime.membership.offsets.lookup._node_id
         assert node_id is not None
         return node_id
 

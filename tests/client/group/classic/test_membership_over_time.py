@@ -203,7 +203,7 @@ def test_a_peer_that_takes_a_minute_over_its_batch_is_waited_for_with_one_join_g
                 assert not waiting.done()
                 joins = [when for when, _ in asked.of(JoinGroupRequest)]
                 assert len(joins) == 2, "MEMBER_ID_REQUIRED, and the one that is parked"
-                assert quick._runtime.coordinator is not None
+                assert quick._runtime.membership is not None
                 while not waiting.done():
                     await slow.getmany(timeout_ms=100)
                 assert loop.time() - began < 60 + A_LITTLE
@@ -220,7 +220,7 @@ def test_heartbeats_go_on_while_a_batch_is_in_hand_and_stop_while_the_join_is_pa
         async with consumer_of(cluster) as busy:
             while not await busy.getmany(timeout_ms=100):
                 pass
-            member = busy._runtime.coordinator
+            member = busy._runtime.membership
             assert member is not None
             name = member.member_id
             async with consumer_of(cluster) as other:

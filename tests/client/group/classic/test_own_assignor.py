@@ -66,15 +66,15 @@ async def test_user_data_goes_to_the_leader_and_comes_back() -> None:
             await one.assigned(6)
             async with member(cluster, light) as two:
                 await settled(one, two, counts=(5, 1))
-                assert light.got == [(Assignment((PARTITIONS[0],), b"light"), two.coordinator.generation)]
-                assert heavy.got[-1] == (Assignment(tuple(PARTITIONS[1:])), one.coordinator.generation)
+                assert light.got == [(Assignment((PARTITIONS[0],), b"light"), two.membership.generation)]
+                assert heavy.got[-1] == (Assignment(tuple(PARTITIONS[1:])), one.membership.generation)
                 # The first JoinGroup goes out twice, for the member id.
                 assert heavy.lasts == [Claim(), Claim(), Claim(tuple(PARTITIONS), 1)]
                 group = heavy.groups[-1]
                 assert group.partition_counts == {TOPIC: 6}
                 assert {m.user_data for m in group.members.values()} == {b"\5", b"\1"}
                 light.weight = 3
-                two.coordinator.enforce_rebalance("its weight is another one")
+                two.membership.enforce_rebalance("its weight is another one")
                 await settled(one, two, counts=(3, 3))
 
 
@@ -87,7 +87,7 @@ async def test_members_agree_on_what_all_of_them_offer() -> None:
     ):
         await settled(one, two, three, counts=(2, 2, 2))
         leader = next(each for each in (one, two, three) if each.classic._leader.watched)
-        assert leader.coordinator.error is None
+        assert leader.membership.error is None
 
 
 class Broken(ByWeight):
@@ -157,11 +157,11 @@ async def test_user_data_that_is_no_bytes_is_the_assignors_failure_and_not_the_c
 async def test_what_on_assignment_raises_is_raised_once_and_the_member_goes_on(kind: type[BaseException]) -> None:
     async with Cluster(topics={TOPIC: 6}) as cluster, member(cluster, Broken("on_assignment", kind)) as one:
         await one.assigned(6)
-        await one.until(lambda: bool(one.coordinator._listener._errors))
+        await one.until(lambda: bool(one.membership._listener._errors))
         with pytest.raises(AssignmentFailed, match=f"assignor 'broken' raised {kind.__name__}"):
-            one.coordinator._listener.raise_error()
-        one.coordinator._listener.raise_error()
-        assert one.coordinator.error is None
+            one.membership._listener.raise_error()
+        one.membership._listener.raise_error()
+        assert one.membership.error is None
 
 
 class Answering(Assignor):
@@ -288,7 +288,7 @@ async def test_a_group_that_is_full_says_so_and_its_members_stay() -> None:
             assert error.code == ErrorCode.GROUP_MAX_SIZE_REACHED
             assert "group.max.size" in str(error)
         assert len(one.assignment) == 6
-        assert one.coordinator.error is None
+        assert one.membership.error is None
 
 
 class Slow(Assignor):
@@ -313,8 +313,8 @@ async def test_an_assignor_is_called_once_at_a_time_also_where_its_answer_is_not
     slow, evicted = Slow(), ""
     async with Cluster(topics={TOPIC: 200}) as cluster, member(cluster, slow) as one, asyncio.timeout(20):
         for _ in range(3):
-            while str(one.coordinator._machine.state) != "ASSIGNING" or one.coordinator.member_id == evicted:  # type: ignore[attr-defined]
-                await one.coordinator.moved.wait()
+            while str(one.membership._machine.state) != "ASSIGNING" or one.membership.member_id == evicted:  # type: ignore[attr-defined]
+                await one.membership.moved.wait()
             evicted = cluster.expire_member(GROUP)
         slow.go_on.set()
         await one.assigned(200)

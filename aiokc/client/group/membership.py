@@ -1,4 +1,4 @@
-"""The group member, as the rest of the client sees it: subscribing, polling, committing as the member, and leaving."""
+"""The AssignmentSource with a group: subscribing, polling, committing as the member, and leaving."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from ...errors import BrokerError, CommitFailed, ConfigError, KafkaError, Rebala
 from ...net.pool import Pool
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
+from ..aio.supervisor import Driver
 from ..cluster.metadata import Metadata
 from ..cluster.pattern_topics import PatternTopics
-from ..offsets.auto_commit import AutoCommit, Commit, IsOfFormerTopic
+from ..offsets.async_commits import AsyncCommits
+from ..offsets.auto_commit import AutoCommit
 from ..offsets.commit_order import CommitSlot
 from ..offsets.group_offsets import GroupOffsets, Offsets
+from .assignment_source import SourceReport
 from .classic.protocol import ClassicProtocol
 from .driver import GOODBYE_SECONDS, MembershipDriver
 from .last_commits import LastCommits
@@ -47,13 +50,13 @@ _ABOUT_THE_MEMBER: Final = frozenset(
 )
 
 
-class Coordinator:
+class GroupMembership:
     """A consumer's membership in its group, and its offsets there.
 
     ``run`` joins the group and keeps the membership until it is cancelled. An error that only the application can
     repair is put into ``error``. ``changed`` is notified of such an error and of every change of the assignment,
     ``moved`` of every event. A consumer whose partitions the application has assigned by hand is in no group: for it
-    this class only commits and looks up offsets.
+    this class only commits and looks up offsets. ``unwaited`` has the commits of commit_soon().
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class Coordinator:
         subscription: Subscription,
         changed: Signal,
         random: Random,
-        listener: ListenerCalls | None = None,
+        listener: ListenerCalls,
         pattern: PatternTopics | None = None,
         new_protocol: NewProtocol = ClassicProtocol,
     ) -> None:
@@ -85,10 +88,20 @@ class Coordinator:
         self._handed_out_to = self._machine.last_member  # the member when the application's last poll returned
         self._auto_commit: AutoCommit | None = None
         if config.enable_auto_commit:
-            self._auto_commit = _auto_commit_of(
-                config, config.group_id, subscription, self.commit, random, self._exists, self.is_of_former_topic
+            self._auto_commit = AutoCommit(
+                config.group_id,
+                subscription,
+                self.commit,
+                interval=config.auto_commit_interval_ms / 1e3,
+                timeout=config.request_timeout_ms / 1e3,
+                backoff=retry_backoff(config, random),
+                exists=self._exists,
+                is_of_former_topic=self.is_of_former_topic,
             )
-        self._listener = listener or ListenerCalls(changed.notify)
+        self.unwaited = AsyncCommits(
+            config.group_id, self.offsets.commit_order, self.commit_as, config.request_timeout_ms / 1e3
+        )
+        self._listener = listener
         self._last_commits = LastCommits(
             config.group_id, self.offsets.commit_order, self._auto_commit, config.request_timeout_ms / 1e3
         )
@@ -96,7 +109,7 @@ class Coordinator:
             f"group {config.group_id!r}",
             subscription,
             changed,
-            listener=self._listener,
+            listener=listener,
             polls=self._polls,
             max_poll_interval=config.max_poll_interval_ms / 1e3,
             commits=self._last_commits,
@@ -115,7 +128,12 @@ class Coordinator:
         )
         self.moved = self._driver.moved
         self.asked_to_join = self._driver.asked_to_join
-        self.counters = self._driver.counters
+        self.run_callbacks = self.unwaited.run_callbacks
+        self.close = self.unwaited.close
+
+    @property
+    def drivers(self) -> list[Driver]:
+        return [self.run, self.unwaited.run]
 
     async def run(self) -> None:
         """Keep the membership until cancelled. No error that a retry or the application can repair is raised."""
@@ -180,6 +198,16 @@ class Coordinator:
         """The error that is being retried at the moment: of the coordinator's lookup, the membership or auto-commit."""
         failed_commit = self._auto_commit.error if self._auto_commit is not None else None
         return self.offsets.lookup.error or self._driver.retry_report.error or failed_commit
+
+    def report(self) -> SourceReport:
+        return SourceReport(
+            error=self.error,
+            last_error=self.last_error,
+            generation=self.generation,
+            member_id=self.member_id,
+            group=self._driver.counters,
+            commits=self.offsets.commits,
+        )
 
     # The application's calls
 
@@ -310,13 +338,19 @@ class Coordinator:
         return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
-        """Commit for the last time (with enable_auto_commit), call the listener, give up the partitions, leave.
+        """Finish commit_soon(), commit for the last time (with enable_auto_commit), call the listener, give up the
+        partitions, leave.
 
         Ends within ``timeout`` seconds, whatever the brokers do. ``leave_group`` says whether to send a LeaveGroup
-        (KIP-1092); with None, a dynamic member sends one and a static member does not. The last commit may take all of
-        the time but a reserve for the listener, if there is one, and the LeaveGroup: half of ``timeout``, or without a
-        listener at most GOODBYE_SECONDS. If there is nothing to commit, it takes no time.
+        (KIP-1092); with None, a dynamic member sends one and a static member does not. The commits of commit_soon() may
+        take half of the time. The last commit may take all that is left but a reserve for the listener, if there is
+        one, and the LeaveGroup: half of what is left, or without a listener at most GOODBYE_SECONDS. If there is
+        nothing to commit, it takes no time.
         """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        await self.unwaited.settled(loop.time() + timeout / 2)
+        timeout = deadline - loop.time()
         after = timeout / 2
         if self._listener.listener is None:
             after = min(after, GOODBYE_SECONDS)
@@ -360,24 +394,3 @@ class Coordinator:
     def topic_id(self, topic: str) -> UUID | None:
         """The id that the newest metadata give ``topic``; None if they give none."""
         return self._metadata.cluster.topic_id(topic)
-
-
-def _auto_commit_of(
-    config: ConsumerConfig,
-    group_id: str,
-    subscription: Subscription,
-    commit: Commit,
-    random: Random,
-    exists: Callable[[str], bool],
-    is_of_former_topic: IsOfFormerTopic,
-) -> AutoCommit:
-    return AutoCommit(
-        group_id,
-        subscription,
-        commit,
-        interval=config.auto_commit_interval_ms / 1e3,
-        timeout=config.request_timeout_ms / 1e3,
-        backoff=retry_backoff(config, random),
-        exists=exists,
-        is_of_former_topic=is_of_former_topic,
-    )
