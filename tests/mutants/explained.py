@@ -51,7 +51,7 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
     Explained(
         "Deserializing._fill",
         "another comparison",
-        "if time() - since > SLICE_SECONDS:",
+        "if time() > time_slice.ends:",
         "when others get their turn, a moment earlier or later",
     ),
     Explained(

@@ -100,10 +100,10 @@ async def _await_before_columns_are_returned(poll: Any, *arguments: Any) -> Reco
     return columns
 
 
-async def _lose_what_is_awaited(self: Deserializing, buffer: PartitionBuffer, count: int, deadline: Any) -> bool:
+async def _lose_what_is_awaited(self: Deserializing, buffer: PartitionBuffer, *options: Any) -> bool:
     """A record is lost when the call that waits for its deserializer is cancelled."""
     try:
-        return await _fill(self, buffer, count, deadline)
+        return await _fill(self, buffer, *options)
     except asyncio.CancelledError:
         del buffer.ready[len(buffer.typed) : len(buffer.typed) + 1]
         raise

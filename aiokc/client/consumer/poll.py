@@ -107,7 +107,7 @@ class Poll(Generic[K, V]):
                         runtime.after_waiting(only)
                         served = None
                     if runtime.deserializing is not None:
-                        await runtime.deserialize(most, only, deadline)
+                        await runtime.deserialize(most, only, deadline, user.time_slice)
                         served = None
                     batch = collector.take(most, only, served)
                     if batch:

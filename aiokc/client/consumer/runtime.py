@@ -20,6 +20,7 @@ from ...errors import ConsumerClosed, KafkaError, RequestTimedOut, UsageError, f
 from ...observation import Health, Metrics
 from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..aio.signal import Signal
+from ..aio.time_slice import TimeSlice
 from ..cluster.cluster_client import ClusterClient
 from ..cluster.pattern_topics import PatternTopics
 from ..fetch.deserializing import Deserializing
@@ -335,10 +336,12 @@ class ConsumerRuntime:
             self._complained_of = cluster.version  # or every other call of a busy application would raise it again
             self._raise_topic_error()
 
-    async def deserialize(self, count: int, only: frozenset[TopicPartition] | None, deadline: float | None) -> None:
+    async def deserialize(
+        self, count: int, only: frozenset[TopicPartition] | None, deadline: float | None, time_slice: TimeSlice
+    ) -> None:
         """Deserialize up to ``count`` decoded records; there must be a deserializer. Cancelling it loses nothing."""
         assert self.deserializing is not None
-        await self.deserializing.run(count, only, deadline)
+        await self.deserializing.run(count, only, deadline, time_slice)
         self.after_waiting(only)  # the application's deserializers may have taken seconds
 
     def intercept(

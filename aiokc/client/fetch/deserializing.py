@@ -14,7 +14,7 @@ from ...deserializer import AsyncDeserializer
 from ...errors import ConfigError, DeserializationFailed, fresh
 from ...net.user_errors import USER_ERRORS, ends_us
 from ...types import RawRecord, TopicPartition, typed_record
-from ..aio.time_slice import SLICE_SECONDS, let_others_run
+from ..aio.time_slice import TimeSlice
 from ..aio.user_code import UserCodeTimeout
 from .collector import FetchCollector
 
@@ -46,10 +46,13 @@ class Deserializing:
         if self._waiting is not None:
             self._waiting.end()
 
-    async def run(self, count: int, only: Collection[TopicPartition] | None, deadline: float | None) -> None:
+    async def run(
+        self, count: int, only: Collection[TopicPartition] | None, deadline: float | None, time_slice: TimeSlice
+    ) -> None:
         """Deserialize up to ``count`` records, in the order in which ``take`` hands them out.
 
-        After ``deadline`` it begins no further record once there is one to hand out. If a record can't be deserialized,
+        After ``deadline`` it begins no further record once there is one to hand out. Other tasks run after each
+        ``time_slice``; all partitions share it, for each may have a single record. If a record can't be deserialized,
         the records behind it in its partition wait. When it is the first in line, it is tried again, since a look-up
         may have failed that works now. If it fails again, its error is raised. So one call hands out the records before
         it, and the call after that raises the error; then all other partitions are served before it is raised again.
@@ -60,7 +63,8 @@ class Deserializing:
                 if done:
                     continue
                 buffer.refused = None
-            has_time = await self._fill(buffer, count - done, None if deadline is None else (deadline, done))
+            until = None if deadline is None else (deadline, done)
+            has_time = await self._fill(buffer, count - done, until, time_slice)
             if self._serves(buffer):
                 done += len(buffer.typed)
                 if not done and buffer.refused is not None:
@@ -69,10 +73,11 @@ class Deserializing:
             if not has_time or done >= count:
                 return
 
-    async def _fill(self, buffer: PartitionBuffer, count: int, deadline: tuple[float, int] | None) -> bool:
+    async def _fill(
+        self, buffer: PartitionBuffer, count: int, deadline: tuple[float, int] | None, time_slice: TimeSlice
+    ) -> bool:
         """Deserialize the first ``count`` records of a partition; return whether there is time for more."""
         time, task = asyncio.get_running_loop().time, asyncio.current_task()
-        since = time()
         others_ran = False
         origin: Origin = "key"
         waits: ExitStack[bool] = ExitStack()
@@ -95,11 +100,11 @@ class Deserializing:
                     if ends_us(error, task):
                         raise
                     _refuse(buffer, origin, f"raised {type(error).__name__}", error)
-                if time() - since > SLICE_SECONDS:
+                if time() > time_slice.ends:
                     if deadline is not None and time() >= deadline[0] and (deadline[1] or buffer.typed):
                         return False
-                    await let_others_run()
-                    since, others_ran = time(), True
+                    await time_slice.give_way()
+                    others_ran = True
                 if others_ran and (self._stopped or not self._serves(buffer)):
                     break
                 others_ran = False

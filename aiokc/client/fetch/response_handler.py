@@ -19,7 +19,7 @@ from ...error_codes import ErrorCode
 from ...errors import KafkaError
 from ...types import Broker, TopicPartition
 from ...wire.messages.fetch import FetchResponse, PartitionData
-from ..aio.time_slice import SLICE_SECONDS
+from ..aio.time_slice import TimeSlice
 from ..cluster.metadata import Metadata
 from ..positions.resets import PositionResets
 
@@ -58,16 +58,16 @@ class FetchResponseHandler:
     async def take_in(
         self, answers: list[tuple[FetchTarget, PartitionData]], response: FetchResponse, plan: FetchPlan
     ) -> None:
-        """Store a response, partition by partition, letting other tasks run every 2 ms."""
+        """Store a response, partition by partition, letting other tasks run after each time slice."""
         loop = asyncio.get_running_loop()
-        since = loop.time()
+        time_slice = TimeSlice()
+        time_slice.begins()
         moved = self._learn_leaders(answers, response)
         later: list[TopicPartition] = []
         size, goes_on = 0, False
         for target, data in answers:
-            if loop.time() - since > SLICE_SECONDS:
-                await asyncio.sleep(0)
-                since = loop.time()
+            if loop.time() > time_slice.ends:
+                await time_slice.give_way()
             position = self._position_of(target)
             if position is None:
                 continue
@@ -76,7 +76,7 @@ class FetchResponseHandler:
             elif not self._apply(Answer(target, data), position, plan.node_id):
                 later.append(target.tp)
             elif data.records:
-                since = await self._add_rest(target, since)
+                await self._add_rest(target, time_slice)
                 size += len(data.records)
                 goes_on = goes_on or self._goes_on(target.tp, position)
         # A broker leaves partitions out of a response that is as long as it may be: they may have more.
@@ -93,22 +93,20 @@ class FetchResponseHandler:
             return None  # Another leader was elected since: this one may not have known that (KIP-320).
         return position
 
-    async def _add_rest(self, target: FetchTarget, since: float) -> float:
-        """Store the rest of a partition's batches, letting other tasks run every 2 ms; return when they last ran.
+    async def _add_rest(self, target: FetchTarget, time_slice: TimeSlice) -> None:
+        """Store the rest of a partition's batches, letting other tasks run after each time slice.
 
         Stops where the answer becomes stale meanwhile: the token has changed, or the partition has another leader.
         """
         buffer, time = self._buffer.of(target.tp), asyncio.get_running_loop().time
         while buffer is not None and buffer.is_arriving:
-            if time() - since > SLICE_SECONDS:
-                await asyncio.sleep(0)
-                since = time()
+            if time() > time_slice.ends:
+                await time_slice.give_way()
             position = self._position_of(target)
             if position is None:
                 self._buffer.leave_rest(buffer)
             else:
                 self._buffer.add_more(buffer, position)
-        return since
 
     def _goes_on(self, tp: TopicPartition, position: PartitionPosition) -> bool:
         """Whether the log holds more of a partition than was fetched."""

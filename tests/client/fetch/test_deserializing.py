@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from itertools import pairwise
 from typing import Any
@@ -13,10 +14,11 @@ import pyarrow
 import pytest
 
 from aiokc import AsyncDeserializer, Consumer, Headers, TopicPartition
-from aiokc.client.fetch import deserializing
+from aiokc.client.aio import time_slice
 from aiokc.errors import ConfigError, ConsumerClosed, DeserializationFailed
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
+from aiokc.testing.virtual.loop import VirtualLoop
 
 from ..virtually import virtually
 
@@ -373,7 +375,7 @@ def test_past_its_time_a_call_returns_what_is_done() -> None:
 
 def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a deserializer that takes longer than a slice, then the loop turns between any two records."""
-    monkeypatch.setattr(deserializing, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
 
     async def story(cluster: Cluster) -> None:
         turns = 0
@@ -397,6 +399,63 @@ def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(later > earlier for earlier, later in pairwise(seen))
 
     play(story)
+
+
+def test_partitions_share_one_time_slice() -> None:
+    """Given a deserializer that takes a quarter of a slice, when one call has a record of each of many partitions, then
+    the loop turns after every few partitions.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        loop, turns = asyncio.get_running_loop(), 0
+        assert isinstance(loop, VirtualLoop)
+        seen: list[int] = []
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        def works(data: bytes) -> int:
+            loop._now += time_slice.SLICE_SECONDS / 4
+            seen.append(turns)
+            return int(data)
+
+        for partition in range(20):
+            cluster.append("t", b"1", partition=partition)
+        async with consumer(cluster, "t", value_deserializer=works) as reader:
+            counting = asyncio.ensure_future(count_turns())
+            assert len(await reader.getmany()) == 20
+            counting.cancel()
+        assert max(Counter(seen).values()) <= 5
+
+    virtually(story, topics={"t": 20}, brokers=1)
+
+
+def test_past_its_time_a_call_returns_what_is_done_of_many_partitions() -> None:
+    """Given a record of each of twenty partitions, and a deserializer that takes a quarter of a slice, then a call
+    without time returns after one slice.
+    """
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+
+        def works(data: bytes) -> int:
+            loop._now += time_slice.SLICE_SECONDS / 4
+            return int(data)
+
+        for partition in range(20):
+            cluster.append("t", b"1", partition=partition)
+        async with consumer(cluster, "t", value_deserializer=works) as reader:
+            await asyncio.sleep(1)  # of virtual time, after which all have been fetched
+            began = loop.time()
+            got = await reader.getmany(timeout_ms=0)
+            assert 1 <= len(got) <= 5
+            assert loop.time() - began < 1.5 * time_slice.SLICE_SECONDS
+
+    virtually(story, topics={"t": 20}, brokers=1)
 
 
 # What happens meanwhile
