@@ -72,6 +72,17 @@ class Noting(RebalanceListener):
         assert self.calls == list(calls)
 
 
+class Gate:
+    """A callback that waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.began, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, _: object) -> None:
+        self.began.set()
+        await self.go_on.wait()
+
+
 class Polling:
     """A user who asks for records all the time, and keeps them. Leaving the block ends that."""
 

@@ -14,7 +14,7 @@ from aiokc.errors import CommitFailed, ListenerTimedOut, NoOffsetForPartition, U
 from aiokc.testing import Cluster
 from aiokc.wire.messages.offsets import OffsetFetchRequest
 
-from ..listening import Noting, Polling, listening
+from ..listening import Gate, Noting, Polling, listening
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -284,19 +284,15 @@ async def test_a_task_that_the_listener_leaves_behind_may_read() -> None:
 
 
 async def test_no_record_is_returned_before_assigned_is_done() -> None:
-    async def slow(_: object) -> None:
-        began.set()
-        await go_on.wait()
-
-    began, go_on = asyncio.Event(), asyncio.Event()
+    gate = Gate()
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0")
-        async with listening(cluster, "t", listener=Noting(assigned=slow)) as consumer:
+        async with listening(cluster, "t", listener=Noting(assigned=gate)) as consumer:
             reading = asyncio.ensure_future(consumer.getone())
-            await began.wait()
+            await gate.began.wait()
             await asyncio.sleep(0.2)
             assert not reading.done()
-            go_on.set()
+            gate.go_on.set()
             assert (await reading).value == b"0"
 
 
@@ -329,12 +325,8 @@ async def test_a_revocation_waits_for_the_batch_in_hand_and_returns_nothing_more
     """It waits until the next getmany(), or a commit of that batch. Then the listener is called, and no call returns
     records meanwhile."""
 
-    async def slow(_: object) -> None:
-        began.set()
-        await go_on.wait()
-
-    began, go_on = asyncio.Event(), asyncio.Event()
-    listener = Noting(revoked=slow)
+    gate = Gate()
+    listener = Noting(revoked=gate)
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0", b"1", b"2")
         async with listening(cluster, "t", listener=listener, client_id="b") as consumer:
@@ -349,9 +341,9 @@ async def test_a_revocation_waits_for_the_batch_in_hand_and_returns_nothing_more
                     assert await consumer.getmany(timeout_ms=50) == {}
                 else:
                     await consumer.commit(batch if how == "commit batch" else None)
-                await began.wait()
+                await gate.began.wait()
                 assert await consumer.getmany(timeout_ms=50) == {}
-                go_on.set()
+                gate.go_on.set()
                 await listener.until(lambda: listener.done >= 2)
 
 

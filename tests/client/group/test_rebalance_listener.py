@@ -13,7 +13,7 @@ from aiokc.errors import CommitFailed, ConfigError
 from aiokc.testing import Cluster
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
-from ..listening import Noting, Polling, listening, partitions
+from ..listening import Gate, Noting, Polling, listening, partitions
 from .classic.scripted_group import scripted_group
 from .group_member import GroupMember
 
@@ -194,43 +194,33 @@ async def test_a_failed_member_loses_what_it_has() -> None:
 
 async def test_a_loss_that_overtakes_a_revocation_is_told_once() -> None:
     """The group forgets the member during on_partitions_revoked(): those partitions are not reported again as lost."""
-    began, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slow(_: object) -> None:
-        began.set()
-        await go_on.wait()
-
-    listener = Noting(revoked=slow)
+    gate = Gate()
+    listener = Noting(revoked=gate)
     async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
         member.listener.listener = listener
         member.poll()
         await listener.heard("assigned")
         script.instead(HeartbeatRequest, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_MEMBER_ID)
-        await began.wait()
+        await gate.began.wait()
         async with asyncio.timeout(10):
             while member.membership.generation != -1:
                 await member.membership.moved.wait()
-        go_on.set()
+        gate.go_on.set()
         await listener.heard("assigned", "revoked", "assigned")
 
 
 async def test_what_is_lost_is_gone_before_the_listener_hears_of_it() -> None:
-    began, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slow(_: object) -> None:
-        began.set()
-        await go_on.wait()
-
-    listener = Noting(lost=slow)
+    gate = Gate()
+    listener = Noting(lost=gate)
     async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
         member.listener.listener = listener
         member.poll()
         await listener.heard("assigned")
         script.instead(HeartbeatRequest, ErrorCode.UNKNOWN_MEMBER_ID)
-        await began.wait()
+        await gate.began.wait()
         assert member.assignment == frozenset(), "what is lost is gone at once, whatever the listener does"
         assert len(script.of(JoinGroupRequest)) == 2, "and the member joins again when it has been told"
-        go_on.set()
+        gate.go_on.set()
         await listener.heard("assigned", "lost", "assigned")
 
 

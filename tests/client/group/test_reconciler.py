@@ -18,7 +18,7 @@ from aiokc.core.group.events import Assign, Lost, MemberToken, PollClock, Revoca
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import ListenerTimedOut, UsageError
 
-from ..listening import Noting
+from ..listening import Gate, Noting
 
 pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(30)]
 
@@ -69,17 +69,6 @@ async def member(listener: Noting, max_poll_interval: float = 60.0) -> AsyncIter
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-class Gate:
-    """A callback that waits until the test lets it go on."""
-
-    def __init__(self) -> None:
-        self.began, self.go_on = asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, _: object) -> None:
-        self.began.set()
-        await self.go_on.wait()
 
 
 async def test_an_assignment_that_is_lost_before_its_turn_is_told_to_nobody() -> None:
