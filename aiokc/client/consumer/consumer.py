@@ -50,6 +50,7 @@ from .poll import Poll
 from .record_stream import LEAST_AHEAD
 from .runtime import ConsumerRuntime
 from .waiting_for_assignment import wait_assigned
+from .waiting_for_positions import wait_positions
 
 _ALL_RECORDS = 1 << 31
 _GIB = 1 << 30
@@ -323,7 +324,7 @@ class Consumer(Generic[K, V]):
     async def position(self, partition: TopicPartition, *, timeout_ms: int | None = None) -> int:
         """Return the offset of the next record to hand out, as soon as it is known."""
         tp = checked_partition(partition)
-        return (await self._runtime.positions([tp], timeout=self._seconds(timeout_ms)))[tp]
+        return (await wait_positions(self._runtime, [tp], self._seconds(timeout_ms)))[tp]
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Go on reading at ``offset``. Records that were fetched before are dropped.
@@ -336,11 +337,15 @@ class Consumer(Generic[K, V]):
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
         """Go on at the beginning of these partitions (none given: of all assigned); return when positions are known."""
-        await self._runtime.seek_by_time(checked_partitions(partitions), EARLIEST, timeout=self._seconds(timeout_ms))
+        await self._reset(partitions, EARLIEST, timeout_ms)
 
     async def seek_to_end(self, *partitions: TopicPartition, timeout_ms: int | None = None) -> None:
         """Go on at the end of these partitions (none given: of all assigned); return when positions are known."""
-        await self._runtime.seek_by_time(checked_partitions(partitions), LATEST, timeout=self._seconds(timeout_ms))
+        await self._reset(partitions, LATEST, timeout_ms)
+
+    async def _reset(self, partitions: Iterable[TopicPartition], timestamp: int, timeout_ms: int | None) -> None:
+        wanted, timeout = checked_partitions(partitions), self._seconds(timeout_ms)
+        await wait_positions(self._runtime, self._runtime.reset(wanted, timestamp), timeout)
 
     async def seek_to_committed(
         self, *partitions: TopicPartition, timeout_ms: int | None = None

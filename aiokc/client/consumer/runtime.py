@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from ...core.cluster.snapshot import known_error
 from ...core.cluster.topic_pattern import TopicPattern
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Mode, Subscription
-from ...errors import ConsumerClosed, KafkaError, RequestTimedOut, UsageError, fresh
+from ...errors import ConsumerClosed, KafkaError, UsageError, fresh
 from ...observation import Health, Metrics
 from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from ..aio.signal import Signal
@@ -372,39 +371,15 @@ class ConsumerRuntime:
         self.subscription.seek(tp, where.offset, where.leader_epoch, topic_id=topic_id)
         self._moved.notify()
 
-    async def seek_by_time(self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float) -> None:
+    def reset(self, partitions: Iterable[TopicPartition], timestamp: int) -> list[TopicPartition]:
+        """Have the positions of these partitions (none: of all assigned) looked up; return which those are."""
         wanted = list(partitions) or list(self.subscription.assigned)
         for tp in wanted:
             self.subscription[tp]  # raises for one that is not assigned, before any of them has moved
         for tp in wanted:
             self.subscription.await_reset(tp, timestamp)
         self._moved.notify()
-        await self.positions(wanted, timeout=timeout)
-
-    async def positions(self, partitions: list[TopicPartition], *, timeout: float) -> dict[TopicPartition, int]:
-        """Wait until all of these partitions have a position, and return the positions. ``timeout`` is in seconds.
-
-        Raises RequestTimedOut, and what ``raise_errors`` raises.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        lacking = partitions
-        while True:
-            self.check()
-            # Each answer brings some of thousands of positions. Only the others are looked at again, and all at the
-            # end: a position may have been lost meanwhile.
-            lacking = self._without_position(lacking) or self._without_position(partitions)
-            if not lacking:
-                return {tp: self.subscription[tp].position for tp in partitions}
-            self.raise_errors()
-            if not await self.changed.wait(deadline - loop.time()):
-                names = ", ".join(map(str, sorted(lacking)))
-                raise RequestTimedOut(
-                    f"no position for {names} after {timeout:.3g} s"
-                ) from self.cluster_client.metadata.error
-
-    def _without_position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        return [tp for tp in partitions if not self.subscription[tp].has_position]
+        return wanted
 
     async def edges(
         self, partitions: Iterable[TopicPartition], timestamp: int, *, timeout: float

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiokc import LATEST, Client, Consumer, TopicPartition
+from aiokc.client.consumer.waiting_for_positions import wait_positions
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, RequestTimedOut, UsageError
@@ -109,7 +110,7 @@ async def test_thousands_of_partitions_are_asked_for_by_several_requests_each_on
         seen = cluster.intercept(ListOffsetsRequest, count)
         wanted = [TopicPartition("t", number) for number in range(1_100)]
         async with reading(cluster, *wanted) as consumer, asyncio.timeout(10):
-            assert await consumer._runtime.positions(wanted, timeout=10) == dict.fromkeys(wanted, 0)
+            assert await wait_positions(consumer._runtime, wanted, timeout=10) == dict.fromkeys(wanted, 0)
         assert seen.hits == 2
         assert sorted(asked) == list(range(1_100))
 
