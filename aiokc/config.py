@@ -378,7 +378,9 @@ def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], wh
         if isinstance(item, ConsumerInterceptor):
             for method in (item.on_consume, item.on_commit, item.close):
                 if inspect.iscoroutinefunction(method):
-                    raise ConfigError(f"{method.__qualname__} must be a plain function: nobody would await it")
+                    raise ConfigError(
+                        f"{method.__qualname__} must be a plain function: the consumer does not await what it returns"
+                    )
 
 
 def _at_least(config: ClientConfig, least: int, *names: str) -> None:

@@ -66,7 +66,7 @@ class UserCommits:
         if on_done is not None and not callable(on_done):
             raise ConfigError(f"on_done must be a function of (offsets, error), or None, not {type(on_done).__name__}")
         if inspect.iscoroutinefunction(on_done):
-            raise ConfigError("on_done must be a plain function: nobody would await a coroutine")
+            raise ConfigError("on_done must be a plain function: the consumer does not await what it returns")
         self._unwaited.run_callbacks()
         try:
             mine = self._mine(what, wanted)
@@ -159,6 +159,6 @@ def _refuse(partitions: Iterable[TopicPartition]) -> None:
         raise CommitFailed(
             ErrorCode.UNKNOWN_MEMBER_ID,
             f"{', '.join(map(str, taken))} not assigned to this consumer any more, if ever (or the topic was deleted "
-            "and created again), and nothing was committed: who reads them next gets these records again, where they "
-            "are still there; a member commits only what is assigned to it",
+            "and created again), and nothing was committed: the member that reads them next gets these records again, "
+            "where the log still has them; a member commits only what is assigned to it",
         )

@@ -141,7 +141,7 @@ class Watchdog:
                     self._wake.wait(None if rest == math.inf else max(0.0, rest - time.monotonic()))
                     self._wake.clear()
         except _LoopClosed:
-            logger.debug("group %r: the event loop is closed: nobody to watch", self._group_id)
+            logger.debug("group %r: the event loop is closed: the watchdog ends", self._group_id)
         except Exception:
             logger.exception("group %r: the watchdog of the event loop has failed", self._group_id)
         finally:
