@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args
 
 from .assignor import Assignor
-from .errors import ConfigError
+from .errors import ConfigError, shown
 from .interceptor import ConsumerInterceptor
 
 #: "earliest", "latest", "none", or "by_duration:" and an ISO 8601 duration, "by_duration:P1DT12H" (KIP-1106).
@@ -362,9 +362,9 @@ def _check_types(config: ClientConfig) -> None:
         is_bool_for_int = isinstance(value, bool) and allowed == (int,)
         if not isinstance(value, allowed) or is_bool_for_int:
             called = _CALLED.get(annotation, annotation)
-            raise ConfigError(f"{name} must be {called}, not {type(value).__name__} ({value!r})")
+            raise ConfigError(f"{name} must be {called}, not {type(value).__name__} ({shown(value)})")
         if isinstance(value, int) and value > _MOST_64:
-            raise ConfigError(f"{name}={value} must be at most {_MOST_64} (64 bits)")
+            raise ConfigError(f"{name}={shown(value)} must be at most {_MOST_64} (64 bits)")
         if isinstance(value, list | tuple):
             _check_items(name, value, *_ITEMS.get(annotation, ((str,), "strings")))
 
@@ -374,7 +374,7 @@ def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], wh
         if isinstance(item, type):
             raise ConfigError(f"{name} holds the class {item.__name__}: give an instance of it")
         if not isinstance(item, types):
-            raise ConfigError(f"{name} must hold {what} only, not {item!r}")
+            raise ConfigError(f"{name} must hold {what} only, not {shown(item)}")
         if isinstance(item, ConsumerInterceptor):
             for method in (item.on_consume, item.on_commit, item.close):
                 if inspect.iscoroutinefunction(method):
@@ -386,13 +386,13 @@ def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], wh
 def _at_least(config: ClientConfig, least: int, *names: str) -> None:
     for name in names:
         if getattr(config, name) < least:
-            raise ConfigError(f"{name}={getattr(config, name)} must be at least {least}")
+            raise ConfigError(f"{name}={shown(getattr(config, name))} must be at least {least}")
 
 
 def _in_32_bits(config: ClientConfig, *names: str) -> None:
     for name in names:
         if getattr(config, name) > _MOST_32:
-            raise ConfigError(f"{name}={getattr(config, name)} must be at most {_MOST_32} (32 bits)")
+            raise ConfigError(f"{name}={shown(getattr(config, name))} must be at most {_MOST_32} (32 bits)")
 
 
 def _can_be_sent(config: ClientConfig, *names: str) -> None:

@@ -275,9 +275,9 @@ def _equal(error: E) -> E:
     """Copy an exception that is not ours: by calling its class, as builtin ones need it; without, if that differs."""
     try:
         again = copy(error)
-    except Exception:  # its class may raise anything when it is called with ``args``
+        is_equal = type(again) is type(error) and (str(again), again.args) == (str(error), error.args)
+    except Exception:  # its class may raise anything when it is called with ``args``, and its __str__ at any time
         return _restored(type(error), error.args, vars(error))
-    is_equal = type(again) is type(error) and (str(again), again.args) == (str(error), error.args)
     return again if is_equal else _restored(type(error), error.args, vars(error))
 
 
@@ -294,6 +294,20 @@ def _with_history_of(error: BaseException, again: E) -> E:
     if hasattr(error, "__notes__"):
         again.__notes__ = list(error.__notes__)
     return again
+
+
+def shown(value: object) -> str:
+    """Return ``repr(value)``, or its type's name where that raises: for a message about what the application gave.
+
+    The ``__repr__`` of the application's objects may raise anything, and that of an int with thousands of digits raises
+    ValueError. Such an exception would take the place of the error that the message belongs to.
+    """
+    try:
+        return repr(value)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # also a CancelledError, which would silently end a task of ours
+        return f"<{type(value).__name__}, whose repr() raised {type(error).__name__}>"
 
 
 def is_retriable(code: int) -> bool:

@@ -33,6 +33,7 @@ from aiokc.errors import (
     RequestTimedOut,
     broker_error,
     fresh,
+    shown,
 )
 from spark_source.data_loss import DataLoss
 
@@ -208,6 +209,29 @@ def test_what_is_not_ours_is_raised_afresh_too(error: Any) -> None:
     assert fresh(error) is not error
     assert_equal_errors(fresh(error), error)
     assert_equal_errors(fresh(fresh(error)), error)
+
+
+def test_one_that_cannot_say_what_it_is_is_raised_afresh_too() -> None:
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    error = Unreadable("a", 1)
+    again = fresh(error)
+    assert type(again) is Unreadable
+    assert again is not error
+    assert again.args == ("a", 1)
+
+
+def test_what_is_shown_is_its_repr_or_what_stands_in_the_way_of_that() -> None:
+    class Unreadable:
+        def __repr__(self) -> str:
+            raise KeyboardInterrupt
+
+    assert shown({"a": 1}) == "{'a': 1}"
+    assert shown(10**5000) == "<int, whose repr() raised ValueError>"
+    with pytest.raises(KeyboardInterrupt):
+        shown(Unreadable())
 
 
 def test_a_fresh_one_says_where_the_kept_one_came_from_and_leaves_that_as_it_is() -> None:

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from operator import index
 from typing import Any, Final, TypeGuard
 
-from ..errors import ConfigError
+from ..errors import ConfigError, shown
 from ..types import OffsetAndMetadata, TopicPartition
 
 _MOST_32: Final = (1 << 31) - 1
@@ -21,7 +21,7 @@ def checked_seconds(timeout_ms: Any) -> float:
     is_number = not isinstance(timeout_ms, bool) and isinstance(timeout_ms, Real)
     if is_number and 0 <= timeout_ms <= _MOST_64:
         return float(timeout_ms) / 1e3
-    raise ConfigError(f"timeout_ms={timeout_ms!r}: give milliseconds, as a number that is finite and not negative")
+    raise ConfigError(f"timeout_ms={shown(timeout_ms)}: give milliseconds, as a number that is finite and not negative")
 
 
 def checked_count(name: str, given: Any, least: int = 1, most: int = _MOST_64) -> int:
@@ -29,7 +29,7 @@ def checked_count(name: str, given: Any, least: int = 1, most: int = _MOST_64) -
     is_whole = not isinstance(given, bool) and isinstance(given, Integral)
     if not is_whole or not least <= given <= most:
         limits = f"of at least {least}" if most == _MOST_64 else f"between {least} and {most}"
-        raise ConfigError(f"{name}={given!r} must be a whole number {limits}")
+        raise ConfigError(f"{name}={shown(given)} must be a whole number {limits}")
     return int(given)
 
 
@@ -54,9 +54,9 @@ def checked_partition(given: Any) -> TopicPartition:
         topic, partition = given
         number = index(partition)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{given!r} is no partition: give TopicPartition(topic, number)") from error
+        raise ConfigError(f"{shown(given)} is no partition: give TopicPartition(topic, number)") from error
     if not is_topic_name(topic) or isinstance(partition, bool) or not 0 <= number <= _MOST_32:
-        raise ConfigError(f"{given!r} is no partition: give the topic's name, and a number from 0 on")
+        raise ConfigError(f"{shown(given)} is no partition: give the topic's name, and a number from 0 on")
     return given if type(given) is TopicPartition and number is partition else TopicPartition(str(topic), number)
 
 
@@ -84,7 +84,7 @@ def _timestamp(tp: object, given: Any) -> int:
     except TypeError:
         number = _MOST_64 + 1
     if abs(number) > _MOST_64 or isinstance(given, bool):
-        raise ConfigError(f"{given!r} for {tp} is no timestamp: give milliseconds since the epoch, as an int")
+        raise ConfigError(f"{shown(given)} for {tp} is no timestamp: give milliseconds since the epoch, as an int")
     return number
 
 
@@ -99,9 +99,9 @@ def _range(tp: object, given: Any) -> tuple[int, int]:
         if any(isinstance(bound, bool) for bound in given):
             raise TypeError
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{tp}: {given!r} is no range of offsets: give (from, until), two ints") from error
+        raise ConfigError(f"{tp}: {shown(given)} is no range of offsets: give (from, until), two ints") from error
     if not 0 <= start <= until <= _MOST_64:
-        raise ConfigError(f"{tp}: ({start}, {until}) is no range of offsets; 0 <= from <= until must hold")
+        raise ConfigError(f"{tp}: {shown((start, until))} is no range of offsets; 0 <= from <= until must hold")
     return start, until
 
 
@@ -110,14 +110,14 @@ def checked_topics(given: Iterable[Any]) -> list[str]:
     wanted = list(given)
     for name in wanted:
         if not is_topic_name(name):
-            raise ConfigError(f"{name!r} is no topic: give its name, a string that is not empty")
+            raise ConfigError(f"{shown(name)} is no topic: give its name, a string that is not empty")
     return wanted
 
 
 def checked_group(given: object) -> str:
     """Return ``given`` as the id of a group that may exist. Raises ConfigError."""
     if not is_text(given) or not given:
-        raise ConfigError(f"{given!r} is no group: give its group_id, a string that is not empty")
+        raise ConfigError(f"{shown(given)} is no group: give its group_id, a string that is not empty")
     return given
 
 
@@ -145,9 +145,9 @@ def _next_offset(tp: TopicPartition, offset: object) -> OffsetAndMetadata:
 def checked_offset(what: str, where: OffsetAndMetadata) -> OffsetAndMetadata:
     """Return ``where`` if its fields can be sent. Raises ConfigError, whose message begins with ``what``."""
     if not _is_int(where.offset, _MOST_64):
-        raise ConfigError(f"{what} offset {where.offset!r}: it must not be negative, and be an int of 64 bits")
+        raise ConfigError(f"{what} offset {shown(where.offset)}: it must not be negative, and be an int of 64 bits")
     if where.leader_epoch not in (None, _NO_EPOCH) and not _is_int(where.leader_epoch, _MOST_32):
-        raise ConfigError(f"{what} leader_epoch {where.leader_epoch!r}: it must be an int of 32 bits, or None")
+        raise ConfigError(f"{what} leader_epoch {shown(where.leader_epoch)}: it must be an int of 32 bits, or None")
     if not (is_text(where.metadata) or where.metadata is None):
         raise ConfigError(
             f"{what} metadata of type {type(where.metadata).__name__}: it must be a str of 32 KiB at most"

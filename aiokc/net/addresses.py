@@ -11,7 +11,7 @@ from operator import index
 from typing import Any, TypeAlias
 
 from ..config import Resolve
-from ..errors import ConfigError, ConnectionFailed
+from ..errors import ConfigError, ConnectionFailed, shown
 from .user_errors import USER_ERRORS, cancellation_is_ours, ends_us
 
 Address: TypeAlias = tuple[str, int]
@@ -53,14 +53,16 @@ async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
     except USER_ERRORS as error:
         if ends_us(error, task):
             raise
-        raise ConnectionFailed(f"{name}: the configured resolve() raised {error!r}") from error
+        raise ConnectionFailed(f"{name}: the configured resolve() raised {shown(error)}") from error
     if not is_async:
-        raise ConfigError(f"{name}: resolve must be an async function: it returned {answer!r}, which is not awaitable")
+        raise ConfigError(
+            f"{name}: resolve must be an async function: it returned {shown(answer)}, which is not awaitable"
+        )
     try:
         return [_address(given) for given in answer]
     except (TypeError, ValueError, LookupError) as error:
         raise ConfigError(
-            f"{name}: the configured resolve() returned {answer!r}: it must return the addresses to try, "
+            f"{name}: the configured resolve() returned {shown(answer)}: it must return the addresses to try, "
             "[(host, port), ...], each host a string and each port an int from 1 to 65535"
         ) from error
 

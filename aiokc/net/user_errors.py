@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import anyio
 
-from ..errors import UsageError
+from ..errors import UsageError, shown
 
 #: Everything that counts as an error when the application's code raises it. KeyboardInterrupt and SystemExit do not.
 USER_ERRORS: Final = (Exception, asyncio.CancelledError, GeneratorExit)
@@ -47,7 +47,7 @@ def as_error(error: BaseException, code: str) -> Exception:
     if isinstance(error, asyncio.CancelledError):
         found = UsageError(f"{code} ended by a CancelledError that nobody had cancelled it with")
     elif isinstance(error, _MISTAKEN) or not isinstance(error, Exception):
-        found = UsageError(f"{code} raised {error!r}")
+        found = UsageError(f"{code} raised {shown(error)}")
     else:
         return error
     found.__cause__ = error

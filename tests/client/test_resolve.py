@@ -45,7 +45,18 @@ def reader(cluster: Cluster, resolve: Any, **options: Any) -> Consumer:
     return Consumer("t", bootstrap_servers=cluster.bootstrap, resolve=resolve, auto_offset_reset="earliest", **options)
 
 
-@pytest.mark.parametrize("raised", [asyncio.CancelledError(), GeneratorExit(), StopAsyncIteration()], ids=repr)
+class Unreadable(Exception):
+    """An error that cannot say what it is."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [asyncio.CancelledError(), GeneratorExit(), StopAsyncIteration(), Unreadable()],
+    ids=lambda raised: type(raised).__name__,
+)
 @pytest.mark.parametrize("calls_before", range(3))
 async def test_what_resolve_raises_once_is_one_failed_attempt(
     cluster: Cluster, calls_before: int, raised: BaseException
@@ -64,7 +75,7 @@ def port_of(cluster: Cluster) -> int:
     return int(cluster.bootstrap.rpartition(":")[2])
 
 
-@pytest.mark.parametrize("answer", [None, "nonsense", [None]], ids=repr)
+@pytest.mark.parametrize("answer", [None, "nonsense", [None], [Unreadable()]], ids=["None", "str", "[None]", "mute"])
 async def test_start_raises_at_once_what_resolve_should_return(cluster: Cluster, answer: Any) -> None:
     for client in (
         reader(cluster, Resolver(answer)),

@@ -54,6 +54,18 @@ def test_what_ends_in_silence_is_the_cause_of_an_error(error: BaseException) -> 
     assert told.__cause__ is error
 
 
+def test_one_that_cannot_say_what_it_is_is_the_cause_of_an_error_too() -> None:
+    class Unreadable(StopAsyncIteration):
+        def __repr__(self) -> str:
+            raise RuntimeError("no words")
+
+    error = Unreadable()
+    told = as_error(error, "resolve()")
+    assert isinstance(told, UsageError)
+    assert "<Unreadable, whose repr() raised RuntimeError>" in str(told)
+    assert told.__cause__ is error
+
+
 def test_an_error_is_itself() -> None:
     error = LookupError()
     assert as_error(error, "resolve()") is error

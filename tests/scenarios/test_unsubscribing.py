@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from typing import Any
 
@@ -214,5 +215,61 @@ def test_a_static_member_that_unsubscribes_and_subscribes_rebalances_nobody(
             assert (other.told, other.generation) == (told, generation)
             fill(stage, 5, 4)
             await stage.until(lambda: len(c1.read) + len(c2.read) == 20)
+
+    story()
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("change", ["grown", "recreated"])
+def test_a_static_leader_that_was_away_sees_what_changed_meanwhile(protocol: dict[str, Any], change: str) -> None:
+    """Given a static leader that has unsubscribed, when the partitions of its topic change and it subscribes to the
+    same topic again, then the group rebalances, although its coordinator keeps the assignment for it (KIP-814).
+    """
+
+    @scenario(topics={"t": 2})
+    async def story(stage: Stage) -> None:
+        async with stage.member("c1", group_instance_id="one", **protocol).reads() as c1:
+            await stage.until(lambda: len(c1.owned) == 2)
+            c1.consumer.unsubscribe()
+            await stage.until(lambda: c1.told[-1] == "revoked")
+            if change == "recreated":
+                stage.cluster.delete_topic("t")
+                stage.cluster.create_topic("t", 4)
+            else:
+                stage.cluster.add_partitions("t", 4)
+            fill(stage, 5, 4)
+            c1.consumer.subscribe(["t"], listener=c1)
+            c1.reads()
+            await c1.has_read(20)
+            assert c1.owned == FOUR
+
+    story()
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
+@pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
+@pytest.mark.parametrize("wanted", [["t", "u"], re.compile("t|u")], ids=["names", "pattern"])
+def test_a_static_member_that_comes_back_later_with_other_topics_gets_them(
+    protocol: dict[str, Any], is_leader: bool, wanted: Any
+) -> None:
+    """Given two static members, when one unsubscribes and, within the session timeout, subscribes to another topic as
+    well, then the group rebalances and every partition of both topics has a reader.
+    """
+
+    @scenario(topics={"t": 4, "u": 1})
+    async def story(stage: Stage) -> None:
+        async with (
+            stage.member("c1", group_instance_id="one", **protocol).reads() as c1,
+            stage.member("c2", group_instance_id="two", **protocol).reads() as c2,
+        ):
+            await stage.until(lambda: len(c1.owned) == len(c2.owned) == 2)
+            await asyncio.sleep(10)
+            back = c1 if is_leader else c2
+            back.consumer.unsubscribe()
+            await stage.until(lambda: back.told[-1] == "revoked")
+            await asyncio.sleep(1)
+            back.consumer.subscribe(wanted, listener=back)
+            back.reads()
+            await stage.until(lambda: c1.owned | c2.owned == {*FOUR, U0})
 
     story()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import anyio
 
-from ...errors import ConsumerClosed, KafkaError, fresh
+from ...errors import ConsumerClosed, KafkaError, fresh, shown
 from ...net.user_errors import cancellation_is_ours
 from .signal import Signal
 
@@ -97,7 +97,7 @@ def _told(error: BaseException) -> Exception:
     """Return the error to raise to the application: not GeneratorExit, for instance, which would end code silently."""
     if isinstance(error, Exception):
         return error
-    told = ConsumerClosed(f"the background task has ended by {error!r}: make a new one")
+    told = ConsumerClosed(f"the background task has ended by {shown(error)}: make a new one")
     told.__cause__ = error
     return told
 

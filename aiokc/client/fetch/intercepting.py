@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ...core.rate_limit import RateLimit, and_more
+from ...errors import shown
 from ...interceptor import ConsumerInterceptor
 from ...net.user_errors import USER_ERRORS
 from ...types import ConsumerRecords, OffsetAndMetadata, TopicPartition
@@ -64,14 +65,18 @@ class Interceptors:
         name = f"{type(one).__name__}.{method}()"
         held_back = self._complaints.admit(name, asyncio.get_running_loop().time())
         if held_back is not None:
-            logger.error("interceptor %s failed, and %s: %r%s", name, so, error, and_more(held_back), exc_info=error)
+            logger.error(
+                "interceptor %s failed, and %s: %s%s", name, so, shown(error), and_more(held_back), exc_info=error
+            )
 
 
 def _checked(answer: object, given: ConsumerRecords[Any, Any]) -> ConsumerRecords[Any, Any]:
     """Return ``answer`` as a batch. Raises _WrongAnswer if it can't take the place of ``given``."""
     if not isinstance(answer, Mapping):
         raise _WrongAnswer(f"on_consume() returned {type(answer).__name__}: it must return the records that go on")
-    batch: ConsumerRecords[Any, Any] = ConsumerRecords({tp: list(records) for tp, records in answer.items() if records})
+    # Lists first, since an iterator does not say whether it is empty, and None stands for no records.
+    lists = {tp: list(records) for tp, records in answer.items() if records is not None}
+    batch: ConsumerRecords[Any, Any] = ConsumerRecords({tp: records for tp, records in lists.items() if records})
     count = sum(map(len, batch.values()))
     if count > sum(map(len, given.values())):
         raise _WrongAnswer(f"on_consume() returned {count} records, more than it was given")

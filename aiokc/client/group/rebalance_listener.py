@@ -9,12 +9,12 @@ import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextvars import ContextVar
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 from weakref import ReferenceType, ref
 
 import anyio
 
-from ...errors import ListenerTimedOut, UsageError
+from ...errors import ListenerTimedOut, UsageError, shown
 from ...net.user_errors import USER_ERRORS, as_error, ends_us
 from ...types import TopicPartition
 
@@ -147,38 +147,38 @@ class ListenerCalls:
         self, listener: RebalanceListener | None, partitions: Iterable[TopicPartition], deadline: float
     ) -> None:
         if listener is not None:
-            await self._call(listener, listener.on_partitions_revoked, partitions, deadline)
+            await self._call(listener, "on_partitions_revoked", partitions, deadline)
 
     async def assigned(
         self, listener: RebalanceListener | None, partitions: Iterable[TopicPartition], deadline: float
     ) -> None:
         if listener is not None:
-            await self._call(listener, listener.on_partitions_assigned, partitions, deadline)
+            await self._call(listener, "on_partitions_assigned", partitions, deadline)
 
     async def lost(
         self, listener: RebalanceListener | None, partitions: Iterable[TopicPartition], deadline: float
     ) -> None:
         if listener is not None:
-            await self._call(listener, listener.on_partitions_lost, partitions, deadline)
+            await self._call(listener, "on_partitions_lost", partitions, deadline)
 
     async def _call(
         self,
         listener: RebalanceListener,
-        method: Callable[[frozenset[TopicPartition]], Told],
+        method: Literal["on_partitions_revoked", "on_partitions_assigned", "on_partitions_lost"],
         partitions: Iterable[TopicPartition],
         deadline: float,
     ) -> None:
-        name = f"{type(listener).__name__}.{method.__name__}()"
+        name = f"{type(listener).__name__}.{method}()"
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         start = loop.time()
         told = frozenset(partitions)
         callback = _Callback(self)
-        self._is_welcome = method == listener.on_partitions_assigned
+        self._is_welcome = method == "on_partitions_assigned"
         before = _callback.set(callback)
         self._scope = scope = anyio.CancelScope(deadline=min(deadline, self._latest))
         try:
             with scope:
-                result = method(told)
+                result: Told = getattr(listener, method)(told)  # may be any callable, such as a mock or a partial
                 self._complain_if_slow(name, loop.time() - start)
                 if inspect.isawaitable(result):
                     await result
@@ -197,7 +197,7 @@ class ListenerCalls:
 
     def keep(self, name: str, error: Exception) -> None:
         """Log ``error``, which ``name`` has raised, and keep it for the application's next call."""
-        logger.error("%s failed; the next call raises it: %r", name, error, exc_info=error)
+        logger.error("%s failed; the next call raises it: %s", name, shown(error), exc_info=error)
         self._errors.append(error)
         self._failed()
 

@@ -32,6 +32,9 @@ _WARNING_INTERVAL: Final = 30.0
 # simulation. Its time stands still while its callbacks run, so it is never late.
 _SAME_CLOCK_SECONDS: Final = 1.0
 _BY_THE_THREAD: Final = 0  # the number of the thread's heartbeats: no heartbeat of the loop has it
+# An application may close the loop while calls of the consumer are pending. Nothing tells the thread, so it looks this
+# often: otherwise it would wait for ever, and keep in memory all that it refers to.
+_LOOP_CLOSED_SECONDS: Final = 30.0
 
 
 class Watchdog:
@@ -138,8 +141,10 @@ class Watchdog:
                 # If the loop has replaced the plan during this step, it compared with the old _rests_until, and did
                 # not wake the thread. So the thread looks again before it waits.
                 if self._watch is watch:
-                    self._wake.wait(None if rest == math.inf else max(0.0, rest - time.monotonic()))
+                    self._wake.wait(min(_LOOP_CLOSED_SECONDS, max(0.0, rest - time.monotonic())))
                     self._wake.clear()
+                if self._loop is not None and self._loop.is_closed():
+                    raise _LoopClosed
         except _LoopClosed:
             logger.debug("group %r: the event loop is closed: the watchdog ends", self._group_id)
         except Exception:

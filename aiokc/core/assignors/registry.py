@@ -8,18 +8,20 @@ that Java leaves to the order of a hash map, and for claims that contradict each
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
 
 from ...assignor import EAGER_ONLY, Assignment, Assignor, Claim, Group, RebalanceProtocol
-from ...errors import ConfigError
+from ...errors import ConfigError, shown
 from ...types import TopicPartition
 from .range import assign_range
 from .sticky import assign_cooperative_sticky, assign_sticky
 from .sticky_claims import cooperative_user_data, sticky_user_data
 from .values import GroupAssignment, Members, PartitionCounts, in_order, subscribed
+
+_LONGEST_NAME: Final = (1 << 15) - 1  # bytes, of a string in Kafka's protocol
 
 
 def assign_roundrobin(counts: PartitionCounts, members: Members) -> GroupAssignment:
@@ -78,16 +80,11 @@ ASSIGNORS: Final[Mapping[str, BuiltIn]] = {
 def assignors(strategy: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
     """Return the assignors of ``partition_assignment_strategy`` in its order.
 
-    Raises ConfigError for an unknown name, for an assignor without a name, for two assignors of one name, and for
-    assignors without a rebalance protocol in common.
+    Raises ConfigError for an unknown name, for an assignor without a name, for two assignors of one name, for one whose
+    ``protocols`` are no set of RebalanceProtocol, and for assignors without a rebalance protocol in common.
     """
     found = tuple(_assignor(entry) if isinstance(entry, str) else entry for entry in strategy)
-    names = [assignor.name for assignor in found]
-    for name, assignor in zip(names, found, strict=True):
-        if not name:
-            raise ConfigError(
-                f"{type(assignor).__name__}.name is {name!r}: the members agree on an assignor by its name"
-            )
+    names = [_name(assignor) for assignor in found]
     if len(set(names)) < len(names):
         raise ConfigError(f"partition_assignment_strategy: {names} names one assignor twice")
     common_protocol(found)
@@ -100,10 +97,35 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
     So a group can change from "range" to "cooperative-sticky" without a stop. First all members list both, and stay
     eager. Then one member after the other drops "range", and becomes cooperative.
     """
-    shared = frozenset.intersection(*(assignor.protocols for assignor in assignors))
+    shared = frozenset.intersection(*map(_protocols, assignors))
     if not shared:
         raise ConfigError("partition_assignment_strategy: its assignors have no rebalance protocol in common")
     return max(shared)
+
+
+def _name(assignor: Assignor) -> str:
+    """Return the name under which the group finds the assignor. Raises ConfigError if no request can carry it."""
+    name: object = assignor.name
+    try:
+        if isinstance(name, str) and 0 < len(name.encode()) <= _LONGEST_NAME:
+            return name
+    except UnicodeEncodeError:
+        pass
+    raise ConfigError(
+        f"{type(assignor).__name__}.name is {shown(name)}: the members agree on an assignor by its name, a string that "
+        "is not empty, of 32 KiB at most"
+    )
+
+
+def _protocols(assignor: Assignor) -> frozenset[RebalanceProtocol]:
+    """Return the rebalance protocols that the assignor supports. Raises ConfigError if they are no set of such."""
+    protocols: object = assignor.protocols
+    if isinstance(protocols, Set) and all(isinstance(protocol, RebalanceProtocol) for protocol in protocols):
+        return frozenset(protocols)
+    raise ConfigError(
+        f"{type(assignor).__name__}.protocols is {shown(protocols)}: it must be a set of RebalanceProtocol, such as "
+        "frozenset({RebalanceProtocol.EAGER})"
+    )
 
 
 def _assignor(name: str) -> Assignor:

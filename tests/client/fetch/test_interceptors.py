@@ -104,6 +104,15 @@ class Failing(ConsumerInterceptor):
         raise OSError("the tracing backend is away")
 
 
+class Unreadable(Exception):
+    def __repr__(self) -> str:
+        raise asyncio.CancelledError
+
+
+def mute(records: object) -> None:
+    raise Unreadable
+
+
 def raising(records: object) -> None:
     raise OSError("the tracing backend is away")
 
@@ -144,6 +153,7 @@ def test_each_sees_what_those_before_it_left() -> None:
         (lambda records: None, "returned NoneType: it must return the records that go on"),
         (lambda records: {tp: some * 2 for tp, some in records.items()}, "returned 4 records, more than it was given"),
         (lambda records: {"t": 5}, "TypeError"),
+        (mute, "<Unreadable, whose repr() raised CancelledError>"),
     ],
 )
 def test_one_that_fails_is_logged_and_passed_over(
@@ -166,6 +176,24 @@ def test_one_that_fails_is_logged_and_passed_over(
     assert said in of_consume
     assert of_commit.startswith("interceptor Failing.on_commit() failed, and the offsets are committed: ")
     assert of_close.startswith("interceptor Failing.close() failed, and the consumer has stopped all the same: ")
+
+
+def test_an_iterator_that_has_nothing_leaves_nothing() -> None:
+    """An iterator is true, whether it has anything or not."""
+
+    class Filtering(ConsumerInterceptor):
+        def on_consume(self, records: ConsumerRecords[Any, Any]) -> Any:
+            return {tp: filter(lambda record: record.value == 3, some) for tp, some in records.items()}
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *NUMBERS[:5])
+        async with consumer(cluster, Filtering(), value_deserializer=int) as reader:
+            reader.assign([T0])
+            assert (await reader.getone()).value == 3
+            assert await reader.getmany(timeout_ms=50) == {}
+            assert await reader.position(T0) == 5
+
+    play(story)
 
 
 def test_what_is_left_out_counts_as_read() -> None:

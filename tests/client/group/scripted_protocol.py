@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from random import Random
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
+from aiokc.client.cluster.coordinator_lookup import CoordinatorLookup
 from aiokc.client.consumer.poll import Poll
 from aiokc.client.consumer.runtime import ConsumerRuntime
 from aiokc.client.group.protocol import GroupParts, GroupProtocol
 from aiokc.core.group.events import (
+    Alive,
     Assign,
     Effect,
     Enforced,
@@ -35,6 +37,7 @@ from aiokc.core.group.events import (
 from aiokc.core.group.loop_watch import HeartbeatPlan
 from aiokc.core.group.machine import Question
 from aiokc.testing import Cluster
+from aiokc.wire.messages.group import HeartbeatRequest, LeaveGroupRequest, MemberIdentity
 
 ME = MemberToken(5, "scripted")
 
@@ -117,6 +120,7 @@ class ScriptedProtocol:
         self.assigned_to: list[MemberToken] = []
         self.refused: list[int] = []
         self.is_closed = False
+        self.lookup: CoordinatorLookup | None = None
         self._next: asyncio.Queue[tuple[TopicPartition, ...]] = asyncio.Queue()
 
     def assign(self, *partitions: TopicPartition) -> None:
@@ -145,11 +149,16 @@ class ScriptedProtocol:
     def news(self) -> Event | None:
         return None
 
+    # What the watchdog's thread says while the event loop is blocked
+
     def heartbeat(self, sent: SendHeartbeat) -> Question:
-        raise NotImplementedError
+        request = HeartbeatRequest(group_id=self.group_id, generation_id=5, member_id=sent.member.member_id)
+        return Question(HeartbeatRequest, lambda version: request, lambda response: Alive(sent))
 
     def goodbye(self, sent: SendLeave) -> Question:
-        raise NotImplementedError
+        members = [MemberIdentity(member_id=sent.member.member_id)]
+        request = LeaveGroupRequest(group_id=self.group_id, members=members)
+        return Question(LeaveGroupRequest, lambda version: request, lambda response: None)
 
 
 def speaking(
@@ -159,6 +168,7 @@ def speaking(
 
     def new_protocol(parts: GroupParts) -> GroupProtocol:
         assert parts.group_id == protocol.group_id
+        protocol.lookup = parts.lookup
         return protocol
 
     consumer = Consumer(

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from typing import Any
+
 import pytest
 
 from aiokc import OffsetAndMetadata, TopicPartition
 from aiokc.core.group.events import SendLeave
+from aiokc.core.group.loop_watch import HeartbeatPlan
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire import Request
+from aiokc.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
 from ..listening import Noting
@@ -69,3 +76,29 @@ async def test_commits_name_the_member_of_the_protocol_which_hears_of_a_refusal(
                 await consumer.commit({T0: OffsetAndMetadata(1)})
     assert commits == [(ME.generation_id, ME.member_id)]
     assert protocol.refused == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+@pytest.mark.parametrize(
+    ("max_poll_interval", "last_word", "event"),
+    [(60.0, HeartbeatRequest, "Alive"), (0.2, LeaveGroupRequest, "Unpolled")],
+)
+async def test_the_watchdog_says_what_the_protocol_has_for_it_while_the_loop_is_blocked(
+    max_poll_interval: float, last_word: type[Request[Any]], event: str
+) -> None:
+    protocol, was_said = ScriptedProtocol(), threading.Event()
+    with Cluster(topics={"t": 1}).in_thread() as cluster:
+        cluster.append("t", b"zero")
+        async with speaking(protocol, "t", cluster=cluster) as consumer:
+            assert protocol.lookup is not None
+            await protocol.lookup.coordinator(10.0)
+            now = time.monotonic()
+            protocol.machine.plan = HeartbeatPlan(ME, now, 0.02, 0.01, max_poll_interval)
+            protocol.assign(T0)
+            await consumer.getone()
+            cluster.intercept(last_word, lambda exchange: was_said.set())
+            assert was_said.wait(10), "this blocks the event loop"
+            protocol.machine.plan = None
+            member = consumer._runtime.membership
+            assert member is not None
+            while event not in protocol.machine.heard:
+                assert await member.moved.wait(10)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -466,6 +467,52 @@ async def test_what_would_end_an_iteration_in_silence_is_an_error_of_the_callbac
             assert got.value.__cause__ is raised
             assert (await anext(aiter(consumer))).value == b"0"
             assert consumer.health().running
+
+
+@pytest.mark.parametrize("kind", [StopAsyncIteration, OSError])
+async def test_an_error_that_cannot_say_what_it_is_ends_nothing(kind: type[Exception]) -> None:
+    class Unreadable(kind):  # type: ignore[misc, valid-type]
+        def __repr__(self) -> str:
+            raise asyncio.CancelledError
+
+    class Raising(RebalanceListener):
+        def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            raise Unreadable
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with asyncio.timeout(20), listening(cluster, "t", listener=Raising()) as consumer:
+            with pytest.raises((UsageError, Unreadable)):
+                await consumer.getone()
+            assert (await consumer.getone()).value == b"0"
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_callback_may_be_any_callable(is_async: bool) -> None:
+    """A mock and a partial, for instance, have no ``__name__``."""
+    listener = Mock(spec=RebalanceListener)
+    listener.on_partitions_revoked = (AsyncMock if is_async else Mock)(side_effect=LookupError("spoilt"))
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with asyncio.timeout(20):
+            consumer = await listening(cluster, "t", listener=listener).__aenter__()
+            assert (await consumer.getone()).value == b"0"
+            listener.on_partitions_assigned.assert_called_once_with(frozenset({T0}))
+            with pytest.raises(LookupError, match="spoilt"):
+                await consumer.stop()
+            listener.on_partitions_revoked.assert_called_once_with(frozenset({T0}))
+
+
+async def test_a_listener_without_a_callback_that_can_be_called_is_told_so() -> None:
+    class Spoilt(RebalanceListener):
+        on_partitions_assigned = None  # type: ignore[assignment]
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", b"0")
+        async with asyncio.timeout(20), listening(cluster, "t", listener=Spoilt()) as consumer:
+            with pytest.raises(TypeError, match="not callable"):
+                await consumer.getone()
+            assert (await consumer.getone()).value == b"0"
 
 
 # A listener's time

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from aiokc.client.group import watchdog as watchdog_module
 from aiokc.client.group.watchdog import Watchdog
 from aiokc.core.group.classic.keepalive import ClassicKeepalive
 from aiokc.core.group.classic.messages import ClassicGroup
@@ -383,6 +384,24 @@ def test_the_thread_ends_with_a_loop_that_is_closed_without_a_word() -> None:
         watchdog.watch(plan, Route("broker 1", ("127.0.0.1", dead_port()), "localhost"))
 
     asyncio.run(watch())
+    assert watchdog._thread is not None
+    watchdog._thread.join(WITHIN)
+    assert not watchdog._thread.is_alive()
+
+
+def test_the_thread_ends_with_a_closed_loop_though_it_has_no_heartbeat_plan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watchdog_module, "_LOOP_CLOSED_SECONDS", 0.05)
+    group = ClassicGroup(group_id="g", session_timeout_ms=1_000, rebalance_timeout_ms=1_000, assignors=())
+    options = ConnectionOptions(client_id="test", max_response_bytes=1_000)
+    watchdog = Watchdog(ClassicKeepalive(group), PollClock(), options, 1.0)
+
+    async def join() -> None:
+        watchdog.start(lambda: None)
+        watchdog.prepare()
+
+    asyncio.run(join())
     assert watchdog._thread is not None
     watchdog._thread.join(WITHIN)
     assert not watchdog._thread.is_alive()

@@ -42,6 +42,11 @@ class Identity:
         self.become(-1, self.member.member_id if keep_member_id else "")
         self.why_outside = reason
 
+    def recall(self) -> None:
+        """Take back the last member id, if the member has none. A coordinator that has removed it says so."""
+        if not self.member.member_id:
+            self.become(-1, self.last.member_id)
+
     def concerns(self, event: Event, step: int, *, is_joining: bool) -> bool:
         """Return whether ``event`` concerns this member now.
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ....assignor import Assignment, Assignor, Group, RebalanceProtocol
-from ....errors import AssignmentFailed
+from ....errors import AssignmentFailed, shown
 from ....types import TopicPartition
 from .embedded import write_assignment
 
@@ -28,7 +28,7 @@ def assign_group(assignor: Assignor, group: Group, protocol: RebalanceProtocol) 
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # an assignor may be anyone's code; its GeneratorExit would end our tasks
-        raise AssignmentFailed(f"assignor {assignor.name!r} failed: {error!r}") from error
+        raise AssignmentFailed(f"assignor {assignor.name!r} failed: {shown(error)}") from error
 
 
 def _as_assignment(value: Assignment | Iterable[TopicPartition]) -> Assignment:

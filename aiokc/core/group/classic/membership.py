@@ -292,6 +292,10 @@ class Membership(MemberState):
     def _join(self) -> list[Effect]:
         self._enter(State.JOINING)
         self._join_pace.sent()
+        if self._identity.is_static and self._intent.is_news:
+            # Without its member id, the group would take it for a new process with the same subscription, and keep the
+            # old assignment (KIP-345): no member would get the partitions of topics that are new in the subscription.
+            self._identity.recall()
         topics = self._intent.told = self._intent.topics
         return [SendJoin(self._step, self.member, topics, self._held.owned, self._join_reason, self._held.last)]
 
@@ -314,7 +318,7 @@ class Membership(MemberState):
             return [SendSync(self._step, self.member, event.protocol_name, {})]
         self._enter(State.ASSIGNING)
         task = ComputeAssignment(self._step, event.protocol_name, event.members, event.skip_assignment)
-        self._leading.begin(task.topics)
+        self._leading.begin(task.topics, event.generation_id, keeps=event.skip_assignment)
         return [task]
 
     def _on_synced(self, event: Synced, now: float) -> list[Effect]:

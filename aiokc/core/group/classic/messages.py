@@ -8,7 +8,7 @@ from typing import Final
 
 from ....assignor import Assignment, Assignor, Group, MemberSubscription, RebalanceProtocol
 from ....error_codes import ErrorCode
-from ....errors import AssignmentFailed, KafkaError, MalformedResponse, UnsupportedVersion, broker_error
+from ....errors import AssignmentFailed, KafkaError, MalformedResponse, UnsupportedVersion, broker_error, shown
 from ....wire.messages.group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -94,7 +94,7 @@ class ClassicGroup:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # an assignor may be anyone's code
-            raise AssignmentFailed(f"assignor {assignor.name!r} has no user data: {error!r}") from error
+            raise AssignmentFailed(f"assignor {assignor.name!r} has no user data: {shown(error)}") from error
 
     def sync_request(self, effect: SendSync) -> SyncGroupRequest:
         return SyncGroupRequest(
@@ -253,7 +253,9 @@ class ClassicGroup:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # an assignor may be anyone's code
-            raise AssignmentFailed(f"group {self.group_id!r}: assignor {assignor.name!r} raised {error!r}") from error
+            raise AssignmentFailed(
+                f"group {self.group_id!r}: assignor {assignor.name!r} raised {shown(error)}"
+            ) from error
 
     def _named(self, name: str) -> Assignor:
         return next(assignor for assignor in self.assignors if assignor.name == name)

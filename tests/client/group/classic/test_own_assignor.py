@@ -129,6 +129,50 @@ async def test_an_assignor_that_raises_ends_the_membership_and_is_named(
         assert isinstance(error.__cause__, kind)
 
 
+class Unreadable(Exception):
+    def __repr__(self) -> str:
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("where", ["user_data", "assign", "on_assignment"])
+async def test_an_error_that_cannot_say_what_it_is_is_named_by_its_type(where: str) -> None:
+    async with Cluster(topics={TOPIC: 6}) as cluster:
+        cluster.append(TOPIC, b"0")
+        strategy = [Broken(where, Unreadable)]
+        async with asyncio.timeout(20), listening(cluster, TOPIC, partition_assignment_strategy=strategy) as consumer:
+            with pytest.raises(AssignmentFailed, match="<Unreadable, whose repr"):
+                await consumer.getone()
+            assert consumer.health().running
+
+
+@pytest.mark.parametrize("name", [None, "", 1, ["range"], "\ud800", "x" * 32_768], ids=lambda name: repr(name)[:20])
+def test_a_name_that_no_request_can_carry_is_refused(name: object) -> None:
+    assignor = ByWeight(1)
+    assignor.name = name  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match=r"ByWeight\.name is .*: the members agree on an assignor by its name"):
+        Consumer(group_id=GROUP, partition_assignment_strategy=[assignor])
+
+
+@pytest.mark.parametrize("protocols", [None, RebalanceProtocol.EAGER, {"eager"}, [RebalanceProtocol.EAGER]], ids=repr)
+def test_protocols_that_are_no_set_of_protocols_are_refused(protocols: object) -> None:
+    class Strange(ByWeight):
+        @property
+        def protocols(self) -> frozenset[RebalanceProtocol]:
+            return protocols  # type: ignore[return-value]
+
+    with pytest.raises(ConfigError, match=r"Strange\.protocols is .*: it must be a set of RebalanceProtocol"):
+        Consumer(group_id=GROUP, partition_assignment_strategy=[Strange(1)])
+
+
+def test_protocols_may_be_a_plain_set() -> None:
+    class Plain(ByWeight):
+        @property
+        def protocols(self) -> frozenset[RebalanceProtocol]:
+            return {RebalanceProtocol.EAGER}  # type: ignore[return-value]
+
+    Consumer(group_id=GROUP, partition_assignment_strategy=[Plain(1)])
+
+
 class Wordy(ByWeight):
     """Returns a str in place of bytes, where the test says."""
 
