@@ -68,6 +68,31 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
     ),
     Explained("Subscription.__init__", "one more", "self._tokens = count(1)", "tokens only have to differ"),
     Explained(
+        "Subscription.__init__",
+        "the other constant",
+        "self.is_matched = False",
+        "read only with a pattern, which sets it",
+    ),
+    Explained("MemberState.__init__", "one more", "self._step = 0", "steps only have to differ"),
+    Explained(
+        "FetchPlanner._look_at",
+        "always",
+        "if self._without_leader:",
+        "a shorter way where all partitions have leaders: to pop from an empty dict does nothing",
+    ),
+    Explained(
+        "PartitionPosition",
+        "one more",
+        "processed_position: int = -1",
+        "no offset, as -2 is none: it is read only where there is a position, and taking the first position sets it",
+    ),
+    Explained(
+        "Reconciler._assign",
+        "another comparison",
+        "if len(added) > _MANY:",
+        "from how many partitions on other tasks run in between: one more or less",
+    ),
+    Explained(
         "",
         "drop an operand",
         "NEXT: Final[Mapping[State, Mapping[type[Event], State]]] =",

@@ -151,6 +151,10 @@ async def test_writers_wait_while_the_peer_does_not_read() -> None:
 async def test_writers_are_released_when_the_connection_ends() -> None:
     fed = Fed()
     fed.protocol.pause_writing()
+    waiting = [asyncio.ensure_future(wait()) for wait in (fed.protocol.writable, fed.protocol.wait_closed)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in waiting)
     fed.protocol.connection_lost(None)
-    await fed.protocol.writable()
-    await fed.protocol.wait_closed()
+    done, _ = await asyncio.wait(waiting, timeout=5)
+    assert done == set(waiting)
+    assert fed.protocol.can_write

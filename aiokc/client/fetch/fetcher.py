@@ -173,7 +173,9 @@ class Fetcher:
         while self._look_at(now, _LOOK_AT_ONCE) or loop.time() - since > _LOOK_SECONDS:
             if loop.time() - since > _LOOK_SECONDS:
                 await asyncio.sleep(0)
-                since = loop.time()
+                # Another task may have touched a partition meanwhile because its retry is due, and there is no second
+                # alarm. Looked at with the time from before, the partition would have to wait still: for ever.
+                since = now = loop.time()
 
     def _look_at(self, now: float, most: int) -> bool:
         """Plan anew for up to ``most`` touched partitions; return whether there are more of them."""

@@ -69,7 +69,11 @@ async def test_an_error_that_is_not_ours_is_raised_as_itself_too() -> None:
 
 
 async def test_stop_without_start() -> None:
-    await Supervisor("test").stop()
+    supervisor, before = Supervisor("test"), asyncio.all_tasks()
+    await supervisor.stop()
+    supervisor.check()
+    assert not supervisor.alive
+    assert asyncio.all_tasks() == before
 
 
 async def test_stop_from_another_task_than_start() -> None:

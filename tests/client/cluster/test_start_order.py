@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -114,24 +115,30 @@ async def test_a_first_member_that_fails_to_start_is_not_waited_for() -> None:
     assert first.is_set()
 
 
-async def test_who_is_cancelled_in_line_or_under_way_holds_up_nobody() -> None:
-    order = StartOrder()
-    holds = asyncio.Event()
+def test_who_is_cancelled_in_line_or_under_way_holds_up_nobody() -> None:
+    """The next client starts at once, and not after a head start."""
 
-    async def start() -> None:
+    async def main(since: float) -> None:
+        loop = asyncio.get_running_loop()
+        order = StartOrder()
+        holds = asyncio.Event()
+
+        async def start() -> None:
+            async with order.starting():
+                holds.set()
+                await loop.create_future()
+
+        under_way = loop.create_task(start())
+        await holds.wait()
+        in_line = [loop.create_task(start()) for _ in range(2)]
+        await asyncio.sleep(0)
+        for task in (in_line[0], in_line[1], under_way):
+            task.cancel()
+        await asyncio.wait([under_way, *in_line])
         async with order.starting():
-            holds.set()
-            await asyncio.get_running_loop().create_future()
+            assert loop.time() - since < HEAD_START / 2
 
-    under_way = asyncio.create_task(start())
-    await holds.wait()
-    in_line = [asyncio.create_task(start()) for _ in range(2)]
-    await asyncio.sleep(0)
-    for task in (in_line[0], in_line[1], under_way):
-        task.cancel()
-    await asyncio.wait([under_way, *in_line])
-    async with asyncio.timeout(10), order.starting():
-        pass
+    in_virtual_time(main)
 
 
 async def test_each_loop_has_an_order_of_its_own() -> None:
@@ -158,6 +165,30 @@ async def test_the_first_of_many_joins_before_any_other_has_begun() -> None:
         await asyncio.gather(*(consumer.stop() for consumer in consumers))
     assert seen.count("MetadataRequest") >= 30
     assert seen.index("JoinGroupRequest") < 10
+
+
+def test_the_first_of_many_joins_before_any_other_has_begun_also_with_a_pattern() -> None:
+    """The first metadata say which topics match the pattern. Until then the first member has no topic to join for, and
+    the second member waits all the same, because a JoinGroup will follow."""
+
+    async def story(cluster: Cluster) -> None:
+        seen: list[tuple[str, str]] = []
+
+        async def note(exchange: Exchange) -> None:
+            seen.append((exchange.client_id, type(exchange.request).__name__))
+
+        cluster.intercept(MetadataRequest, note)
+        cluster.intercept(JoinGroupRequest, note)
+        consumers = [
+            Consumer(bootstrap_servers=cluster.bootstrap, group_id="g", client_id=name) for name in ("first", "second")
+        ]
+        for consumer in consumers:
+            consumer.subscribe(re.compile("t"))
+        await asyncio.gather(*(consumer.start() for consumer in consumers))
+        await asyncio.gather(*(consumer.stop() for consumer in consumers))
+        assert seen.index(("first", "JoinGroupRequest")) < seen.index(("second", "MetadataRequest")), seen
+
+    virtually(story)
 
 
 def test_brokers_that_are_silent_keep_no_other_client_from_starting() -> None:

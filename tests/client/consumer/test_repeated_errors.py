@@ -13,7 +13,7 @@ from aiokc import Consumer, TopicPartition
 from aiokc.client.aio.supervisor import Supervisor
 from aiokc.core.connection.in_flight import InFlightRequests
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import AuthorizationFailed, KafkaError, MalformedResponse, MemberFenced
+from aiokc.errors import AuthorizationFailed, BrokerError, KafkaError, MalformedResponse, MemberFenced, UsageError
 from aiokc.testing import Cluster
 from aiokc.wire.messages.group import JoinGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
@@ -94,8 +94,10 @@ def test_what_the_group_refuses() -> None:
 def test_what_topics_refuse() -> None:
     async def story(cluster: Cluster) -> None:
         async with Consumer("no/topic", bootstrap_servers=cluster.bootstrap) as reader:
-            await same_each_time(reader.getmany, times=50)
-            await same_each_time(lambda: reader.position(T0), times=50)
+            refused = await same_each_time(reader.getmany, times=50)
+            assert isinstance(refused, BrokerError)
+            assert refused.code == ErrorCode.INVALID_TOPIC_EXCEPTION
+            assert isinstance(await same_each_time(lambda: reader.position(T0), times=50), UsageError)
 
     virtually(story)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
 from aiokc.error_codes import ErrorCode
@@ -361,12 +362,17 @@ async def test_a_static_member_that_leaves_for_good_is_not_waited_for(kafka: Loc
         )
         for name in ("going", "staying")
     ]
+    loop, admin = asyncio.get_running_loop(), AdminClient({"bootstrap.servers": kafka.bootstrap})
     async with members[0] as going, members[1] as staying, asyncio.timeout(40):
         polls = [asyncio.ensure_future(member.getmany()) for member in members]
         while [len(member.assignment()) for member in members] != [1, 1]:
             await staying._runtime.changed.wait(0.1)
         polls[0].cancel()
         await going.stop(leave=True)
+        began = loop.time()
+        group = await asyncio.wrap_future(admin.describe_consumer_groups([topic_name], request_timeout=20)[topic_name])
+        assert len(group.members) == 1, "it has left when stop() returns"
         while len(staying.assignment()) < 2:
+            assert loop.time() - began < 20
             await staying._runtime.changed.wait(0.1)
         polls[1].cancel()

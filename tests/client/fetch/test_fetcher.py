@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +14,17 @@ import pytest
 
 from aiokc import Client, Consumer, TopicPartition
 from aiokc.client.consumer.consumer import Consumer as ConsumerType
+from aiokc.core.cluster.snapshot import Cluster as Snapshot
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
+from aiokc.core.fetch.planner import Looked
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
+from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.fetch import FetchRequest
+
+from ..virtually import virtually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -51,6 +57,33 @@ async def test_an_offset_out_of_range_behind_unread_records_is_no_storm() -> Non
             before = refused.hits
             await asyncio.sleep(0.5)
             assert 1 <= refused.hits - before <= 6
+
+
+def test_a_retry_that_becomes_due_while_the_fetcher_lets_others_run_is_no_less_due() -> None:
+    """Given a machine so busy that some looks at the partitions take longer than a time slice."""
+
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        cluster.append("t", b"0")
+        refused = cluster.intercept(FetchRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=50)
+        consumer = reading(cluster, ZERO, retry_backoff_ms=1, retry_backoff_max_ms=1)
+        planner, chance = consumer._runtime.fetcher._planner, Random(1)
+        look = planner.look
+
+        def slow(cluster: Snapshot, now: float, most: int) -> Looked:
+            looked = look(cluster, now, most)
+            loop._now += chance.choice([0.0, 0.0011])
+            return looked
+
+        planner.look = slow  # type: ignore[method-assign]
+        async with consumer:
+            began = loop.time()
+            assert (await consumer.getmany(timeout_ms=60_000)).keys() == {ZERO}
+            assert refused.hits == 50
+            assert loop.time() - began < 2
+
+    virtually(story, brokers=1, topics={"t": 1})
 
 
 async def test_a_full_buffer_is_no_storm_while_the_user_is_busy() -> None:

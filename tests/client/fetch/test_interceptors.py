@@ -289,6 +289,32 @@ def test_passed_over_partitions_are_part_of_the_batch_that_comes() -> None:
     play(story)
 
 
+def test_passed_over_partitions_that_were_given_up_are_no_part_of_the_batch_that_comes() -> None:
+    """They may have another reader by now: a commit of the batch must not move its position."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *NUMBERS)
+        passed = asyncio.Event()
+
+        def keep(record: ConsumerRecord[Any, Any]) -> bool:
+            passed.set()
+            return record.partition == 1
+
+        async with consumer(cluster, Keeping(keep)) as reader:
+            reader.assign([T0, T1])
+            polling = asyncio.ensure_future(reader.getmany())
+            await passed.wait()
+            reader.assign([T1])
+            cluster.append("t", b"x", partition=1)
+            batch = await polling
+            assert values(batch) == {T1: [b"x"]}
+            assert {tp: end.offset for tp, end in batch.next_offsets.items()} == {T1: 1}
+            await reader.commit(batch)
+            assert cluster.committed("g") == {T1: 1}
+
+    play(story)
+
+
 def test_a_rebalance_does_not_wait_for_records_that_nobody_got() -> None:
     """Given a member that waits in getmany(), having passed over all it has read, then it hands over at once."""
 

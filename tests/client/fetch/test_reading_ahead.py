@@ -11,7 +11,10 @@ import pytest
 from aiokc import Consumer, TopicPartition
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.fetch import FetchRequest
+
+from ..virtually import virtually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -48,3 +51,56 @@ async def test_idle_brokers_take_nothing_from_a_busy_one(brokers: int) -> None:
                 without += busy not in fetcher._busy and buffered < BUDGET // 2 and not is_fetched
         assert without == 0, "calls returned records while no Fetch to the busy broker was on its way"
         assert most <= BUDGET + 4 * len(VALUE), "and what of a batch, or of an answer, is no record"
+
+
+def test_the_buffer_is_filled_again_while_the_application_works_on_what_it_took_from_it() -> None:
+    """Not only when the application comes back for more: what it took has made room."""
+
+    async def story(cluster: Cluster) -> None:
+        for _ in range(TOTAL):
+            cluster.append("t", NewRecord(VALUE))
+        fetches = cluster.intercept(FetchRequest, lambda exchange: None)
+        options: dict[str, Any] = {"fetch_buffer_bytes": BUDGET, "max_partition_fetch_bytes": BUDGET // 8}
+        consumer = Consumer("t", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
+        async with consumer:
+            await consumer.getmany(max_records=1)
+            await asyncio.sleep(5)
+            before = fetches.hits
+            await asyncio.sleep(5)
+            assert fetches.hits == before, "the buffer is full"
+            assert consumer._runtime.fetcher._buffer.bytes > BUDGET // 2
+            taken = await consumer.getmany(max_records=TOTAL)
+            assert 1 < sum(map(len, taken.values())) < TOTAL
+            await asyncio.sleep(0.1)
+            assert fetches.hits > before
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_a_broker_whose_log_has_been_read_is_asked_for_no_more_than_an_idle_one() -> None:
+    """Its answer held all there is: to keep a part of the buffer for the next one would take it from the others."""
+
+    async def story(cluster: Cluster) -> None:
+        asked: list[int] = []
+
+        def note(exchange: Exchange) -> None:
+            assert isinstance(exchange.request, FetchRequest)
+            asked.append(exchange.request.max_bytes)
+
+        cluster.intercept(FetchRequest, note)
+        options: dict[str, Any] = {"fetch_buffer_bytes": BUDGET, "max_partition_fetch_bytes": BUDGET}
+        consumer = Consumer("t", bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", **options)
+        async with consumer:
+            for number in range(5):
+                cluster.append("t", b"%d" % number)
+                await consumer.getmany()
+                await asyncio.sleep(1)
+            idle = asked[0]
+            assert asked == [idle] * len(asked)
+            for _ in range(TOTAL):
+                cluster.append("t", NewRecord(VALUE))
+            await consumer.getmany()
+            await asyncio.sleep(1)
+            assert max(asked) > idle, "it has more now"
+
+    virtually(story, brokers=1, topics={"t": 1})

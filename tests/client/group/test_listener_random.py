@@ -58,9 +58,7 @@ class Group:
 
     async def leave(self) -> None:
         if len(self._members) > 1:
-            _, listener, stack = self._members.pop(self._random.randrange(len(self._members)))
-            await stack.aclose()
-            assert not listener.holds, f"stopped, and was not told that all went: {listener.told}"
+            await self._stop(self._random.randrange(len(self._members)))
 
     async def forget(self) -> None:
         if members := self._cluster.members("g"):
@@ -97,9 +95,14 @@ class Group:
         return agree and len(held) == self._partitions and set(held) == partitions("t", self._partitions)
 
     async def stop(self) -> None:
+        """All leave, one after the other; each listener hears that all of its partitions go."""
         while self._members:
-            _, _, stack = self._members.pop()
-            await stack.aclose()
+            await self._stop(-1)
+
+    async def _stop(self, place: int) -> None:
+        _, listener, stack = self._members.pop(place)
+        await stack.aclose()
+        assert not listener.holds, f"stopped, and was not told that all went: {listener.told}"
 
 
 async def play(strategy: str, seed: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -102,6 +103,20 @@ async def test_what_is_lost_is_handed_out_no_more_while_a_callback_is_still_runn
         gate.go_on.set()
         await it.until_released(3)
         assert listener.calls == ["assigned", "assigned", "lost"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "named"), [(ME, "member 'm' of generation 1"), (MemberToken(-1, "m"), "this consumer")]
+)
+async def test_the_log_names_the_member_that_reads_or_a_consumer_that_is_in_no_generation(
+    reader: MemberToken, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = Noting()
+    with caplog.at_level(logging.INFO, "aiokc.group"):
+        async with member(listener) as it:
+            it.changes.add(Assign(reader, (T0, T1), (T0, T1), "range"))
+            await listener.heard("assigned")
+    assert caplog.messages == [f"group 'g': {named} reads t-0, t-1"]
 
 
 async def test_what_is_added_is_not_fetchable_until_the_listener_is_done() -> None:

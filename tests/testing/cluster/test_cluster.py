@@ -156,8 +156,7 @@ async def test_a_broker_that_is_brought_up_twice_keeps_its_address() -> None:
         cluster.take_down(1)
         cluster.bring_up(1)
         cluster.heal()  # which would bring it up, too
-        while not await _answers(cluster, 1):
-            pass
+        await _comes_up(cluster, 1)
         assert cluster.bootstrap == before
 
 
@@ -173,8 +172,7 @@ async def test_a_broker_that_is_taken_down_while_it_comes_up_is_down() -> None:
             assert not await _answers(cluster, 1)
         assert cluster.leader("single") is None
         cluster.bring_up(1)
-        while not await _answers(cluster, 1):
-            pass
+        await _comes_up(cluster, 1)
         assert (cluster.leader("single"), cluster.bootstrap) == (1, before)
 
 
@@ -182,10 +180,17 @@ async def test_a_broker_that_is_down_and_up_again_while_it_comes_up_is_up() -> N
     async with Cluster(brokers=2) as cluster:
         cluster.take_down(1)
         cluster.bring_up(1)
+        before = cluster.bootstrap
         await asyncio.sleep(0)  # it begins to listen
         cluster.take_down(1)
         cluster.bring_up(1)
-        while not await _answers(cluster, 1):
+        await _comes_up(cluster, 1)
+        assert cluster.bootstrap == before
+
+
+async def _comes_up(cluster: Cluster, broker: int) -> None:
+    async with asyncio.timeout(10):
+        while not await _answers(cluster, broker):
             pass
 
 

@@ -211,14 +211,14 @@ async def _read_all(cluster: Cluster, values: list[bytes]) -> None:
     """Read a partition with aiokc while records come and things break."""
     partition = aiokc.TopicPartition("events", 0)
     config = aiokc.ConsumerConfig(bootstrap_servers=cluster.bootstrap, retry_backoff_ms=1, retry_backoff_max_ms=10)
-    async with aiokc.Consumer(config=config) as consumer:
+    async with aiokc.Consumer(config=config) as consumer, asyncio.timeout(20):
         consumer.assign([partition])
         consumer.seek(partition, 0)
         read: list[bytes | None] = []
         while len(read) < len(values):
             for records in (await consumer.getmany(timeout_ms=10_000)).values():
                 read += [record.value for record in records]
-    assert read == values
+            assert read == values[: len(read)]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ async def test_aiokc_reads_on_after_a_fault(fault: Fault) -> None:
 
 
 async def test_aiokc_follows_leaders_and_restarts() -> None:
-    async with Cluster(brokers=3, topics={"events": 1}) as cluster:
+    async with Cluster(brokers=3, topics={"events": 1}) as cluster, asyncio.timeout(25):
         values = [f"{number}".encode() for number in range(30)]
         for value in values[:10]:
             cluster.append("events", value)

@@ -120,7 +120,7 @@ async def test_new_partitions_are_assigned_without_the_user(kafka: LocalKafka, t
             while len(member.metadata.cluster.topics[topic].partitions) != 8:
                 member.metadata.request_update()  # as metadata_max_age_ms would after a while
                 await member.metadata.changed.wait()
-        await member.assigned(8)
+        assert numbers(await member.assigned(8)) == list(range(8))
 
 
 async def test_another_subscription_replaces_the_assignment(kafka: LocalKafka, topic: str) -> None:
@@ -247,8 +247,10 @@ async def test_committing_the_batch_in_hand_lets_the_rebalance_go_on(kafka: Loca
         async with asyncio.timeout(10):
             while not one.subscription[zero].blocked:
                 await one.membership.moved.wait(1.0)
+        assert (len(one.assignment), len(two.assignment)) == (6, 0)
         await one.membership.commit({zero: OffsetAndMetadata(5)}, timeout=10.0)
         await settled(one, two, counts=(3, 3))
+        assert numbers(one.assignment | two.assignment) == [0, 1, 2, 3, 4, 5]
 
 
 async def test_who_stops_polling_leaves_and_comes_back_with_the_next_poll(kafka: LocalKafka, topic: str) -> None:

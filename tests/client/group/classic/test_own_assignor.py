@@ -293,6 +293,17 @@ async def test_a_large_group_is_assigned_off_the_loop(partitions: int, on_the_lo
         assert (assignor.thread == threading.get_ident()) is on_the_loop
 
 
+async def test_the_thread_of_the_assignor_ends_with_its_member() -> None:
+    """Else it would live for as long as the application refers to the consumer that it has stopped."""
+    before = set(threading.enumerate())
+    async with Cluster(topics={TOPIC: 600}) as cluster, member(cluster, "range") as one:
+        await one.assigned(600)
+        (thread,) = [new for new in set(threading.enumerate()) - before if new.name.startswith("aiokc assignor")]
+        await one.crash()
+        await asyncio.to_thread(thread.join, 10)
+        assert not thread.is_alive()
+
+
 def test_strategies_that_cannot_be() -> None:
     def strategy(*strategy: str | Assignor) -> None:
         GroupMember("localhost:9", GROUP, partition_assignment_strategy=strategy)
