@@ -50,7 +50,7 @@ OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 # The second half is everything else. The output of the first half is printed at the end.
 SANITIZED := tests/_native/test_sanitized.py
 FIRST_HALF := tests/spark tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
-	tests/test_conftest.py tests/test_wheel.py
+	tests/suite/test_conftest.py tests/test_wheel.py
 BESIDE = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(FIRST_HALF); first=$$?; \
 	$(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
 	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED) && test $$first -eq 0; }
@@ -61,13 +61,13 @@ OLD_KAFKAS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_VERSIONS)
 	$(VENV_PYTHON) -m pytest -q --kafka $$version || exit 1; done)
 
 # Tests on older releases of Spark.
-OLD_SPARKS = from tests.spark_releases import OLD_SPARKS; print(*OLD_SPARKS)
-ON_OLD_SPARKS = $(shell grep -ls every_spark tests/spark/test_*.py)
+OLD_SPARKS = from tests.suite.spark_releases import OLD_SPARKS; print(*OLD_SPARKS)
+ON_OLD_SPARKS = $(shell grep -rls --include='test_*.py' every_spark tests/spark)
 OLDER_SPARKS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_SPARKS)'); do echo "== tests on PySpark $$version" && \
 	AIOKC_SPARK=$$version $(VENV_PYTHON) -m pytest -q $(ON_OLD_SPARKS) || exit 1; done)
 
 # Tests on other Pythons: those that need neither a broker nor Spark.
-OTHER_PYTHONS = $(if $(ARGS),:,$(VENV_PYTHON) -m tests.other_pythons)
+OTHER_PYTHONS = $(if $(ARGS),:,$(VENV_PYTHON) -m tests.suite.other_pythons)
 
 .PHONY: help setup jars demo lint test test-long test-pythons simulate mutants fuzz bench bench-rebalance bench-spark kafka clean
 
@@ -115,7 +115,7 @@ test-long: lint jars
 	@$(OTHER_PYTHONS)
 
 test-pythons: jars
-	@$(VENV_PYTHON) -m tests.other_pythons $(ARGS)
+	@$(VENV_PYTHON) -m tests.suite.other_pythons $(ARGS)
 
 simulate: $(READY)
 	@$(VENV_PYTHON) -m tests.simulation $(if $(SEED),--seed $(SEED),-n $(N)) $(ARGS)

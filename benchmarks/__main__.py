@@ -15,14 +15,14 @@ from aiokc.testing.kafka import LocalKafkaError
 from .cases import BY_NAME, CASES, Case
 from .clients import CLIENTS
 from .load import LoadFailed
-from .measure import MeasurementFailed
-from .plot import draw
-from .readme import FOLDER, Unpublishable, publish
-from .results import Results
+from .measuring.measure import MeasurementFailed
+from .report.plot import draw
+from .report.readme import FOLDER, Unpublishable, publish
+from .report.results import Results
+from .report.summary import Row, summarize
+from .report.table import render
 from .run import Plan, run
 from .studies import NAMES
-from .summary import Row, summarize
-from .table import render
 
 _QUICK_CASES: Final = ("100B-none", "100B-lz4")
 _QUICK_RECORDS: Final = 100_000

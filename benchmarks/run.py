@@ -13,15 +13,15 @@ from aiokc.testing.kafka import LocalKafka
 from .cases import PARTITIONS, Case
 from .clients import Client, franz_go
 from .environment import environment
-from .job import FETCH_SETTINGS, Job
 from .load import load
-from .measure import MeasurementFailed, measure
+from .measuring.job import FETCH_SETTINGS, Job
+from .measuring.measure import MeasurementFailed, measure
 from .progress import Display
-from .results import Outcome, Results
+from .report.results import Outcome, Results
+from .report.table import render_rate
 from .schedule import Turn, schedule
 from .studies import Study
 from .studies import run as run_study
-from .table import render_rate
 
 #: Reads each topic once before the rounds: for the first reader, the broker's JVM has not compiled its code yet.
 _WARM_UP: Final = "confluent"

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .reader import StreamReader
+    from .readers.reader import StreamReader
 
 
 class AiokcDataSource(DataSource):
@@ -25,7 +25,7 @@ class AiokcDataSource(DataSource):
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        from .options import parse_options
+        from .options.source_options import parse_options
 
         super().__init__(dict(options))
         self._parsed = parse_options(options)
@@ -40,13 +40,13 @@ class AiokcDataSource(DataSource):
         return kafka_schema(include_headers=self._parsed.include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from .options import for_batch
-        from .reader import AiokcBatchReader
+        from .options.source_options import for_batch
+        from .readers.reader import AiokcBatchReader
 
         return AiokcBatchReader(for_batch(self._parsed), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        from .options import for_stream
+        from .options.source_options import for_stream
 
         return stream_reader_of(pyspark.__version__)(for_stream(self._parsed), schema)
 
@@ -54,9 +54,9 @@ class AiokcDataSource(DataSource):
 def stream_reader_of(spark: str) -> type[StreamReader]:
     """Return the class that reads streams for this version of Spark."""
     if tuple(int(part) for part in spark.split(".")[:2]) < (4, 2):
-        from .older_spark import UnlimitedStreamReader
+        from .readers.older_spark import UnlimitedStreamReader
 
         return UnlimitedStreamReader
-    from .stream_reader import AiokcStreamReader
+    from .readers.stream_reader import AiokcStreamReader
 
     return AiokcStreamReader

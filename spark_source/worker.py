@@ -20,12 +20,12 @@ import pyarrow as pa
 from aiokc import Client, ClientConfig, KafkaError, RecordColumns, TopicPartition
 from aiokc.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
 
+from .cluster.driver import log_ranges, topics
 from .data_loss import DataLoss, report, within
-from .driver import log_ranges, topics
 from .handoff import Handoff
 from .loop_thread import LoopThread
-from .options import SourceOptions
-from .task_plan import Task
+from .options.source_options import SourceOptions
+from .planning.task_plan import Task
 
 _logger = logging.getLogger(__name__)
 _package_logger = logging.getLogger(__package__)

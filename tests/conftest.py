@@ -21,9 +21,9 @@ from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs
 from aiokc.testing.kafka.jars import KAFKA_VERSION, OLD_VERSIONS, home, release
 from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
-from . import examples, spark_releases, unused_faults
-from .hang_guard import HangGuard, insist
-from .peers import WithoutPeers
+from .suite import examples, spark_releases, unused_faults
+from .suite.hang_guard import HangGuard, insist
+from .suite.peers import WithoutPeers
 
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}

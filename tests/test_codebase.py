@@ -15,6 +15,17 @@ LIBRARIES = ("aiokc", "spark_source", "pyspark_aiokc")
 FILE_LINES = 500
 FUNCTION_LINES = 70
 FOLDER_FILES = 12
+# The folders of tests without a package of their name: about all of aiokc, or one subject of a package with many tests.
+OF_NO_PACKAGE = {
+    *("comparison", "mutants", "scenarios", "simulation", "suite"),
+    *(f"scenarios/{subject}" for subject in ("fetch", "group", "offsets", "positions")),
+    *("simulation/checking", "simulation/worlds"),
+    *("client/consumer/errors", "client/fetch/user_code", "client/group/listener"),
+    "client/group/classic/mixed_groups",
+    *("net/connection", "net/pool"),
+    *("records/columns", "records/compression", "records/old_formats"),
+    *("spark/crashes", "spark/installation", "spark/queries", "spark/tasks"),
+}
 # Names that say nothing about the one idea of a file.
 VAGUE = {"base", "common", "core_utils", "helper", "helpers", "manager", "misc", "shared", "util", "utils"}
 
@@ -110,7 +121,8 @@ def test_a_module_is_known_by_its_layer_its_folder_and_its_name() -> None:
 
 
 def test_a_folder_is_taken_in_at_a_glance() -> None:
-    folders = Counter(path.parent for path in _files("aiokc") if path.stem != "__init__")
+    everything = _files(*LIBRARIES, "tests", "benchmarks", "docs")
+    folders = Counter(path.parent for path in everything if path.stem != "__init__")
     assert [str(folder) for folder, count in folders.items() if count > FOLDER_FILES] == []
 
 
@@ -126,9 +138,9 @@ def test_every_folder_of_tests_is_a_package() -> None:
 
 
 def test_tests_lie_where_their_subject_does() -> None:
-    """tests/core/fetch tests aiokc/core/fetch: a folder of tests has a package's path, or is a top folder's."""
+    """tests/core/fetch tests aiokc/core/fetch, tests/spark/options tests spark_source/options."""
     packages = {path.parent.relative_to("aiokc") for path in _files("aiokc")}
-    known = packages | {Path(path.parts[0]) for path in _files("benchmarks", "docs", "spark_source")}
-    known |= {Path(name) for name in ("spark", "simulation", "scenarios", "comparison", "mutants")}
-    folders = {path.parent.relative_to("tests") for path in _files("tests")} - {Path()}
-    assert folders - known == set()
+    packages |= {Path("docs"), *(path.parent for path in _files("benchmarks"))}
+    packages |= {Path("spark", *path.parent.parts[1:]) for path in _files("spark_source")}
+    folders = {path.parent.relative_to("tests") for path in _files("tests")}
+    assert {str(folder) for folder in folders - packages} == OF_NO_PACKAGE

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from tests.child_process import run_to_end
+from tests.suite.child_process import run_to_end
 
 ROOT: Final = Path(__file__).parent.parent
 IN_CI: Final = os.environ.get("CI", "").lower() in {"1", "true"}

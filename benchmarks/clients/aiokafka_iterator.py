@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..job import Job
-from ..stopwatch import Stopwatch
-from ..tally import Tally
-from .aiokafka_options import assign_all, consumer
+from ..measuring.job import Job
+from ..measuring.stopwatch import Stopwatch
+from ..measuring.tally import Tally
+from .options.aiokafka import assign_all, consumer
 
 
 async def consume(job: Job, stopwatch: Stopwatch) -> Tally:

@@ -7,10 +7,10 @@ import pyarrow.compute
 
 from aiokc import TopicPartition
 
-from ..job import Job
-from ..stopwatch import Stopwatch
-from ..tally import Tally
-from .aiokc_options import client
+from ..measuring.job import Job
+from ..measuring.stopwatch import Stopwatch
+from ..measuring.tally import Tally
+from .options.aiokc import client
 
 
 async def consume(job: Job, stopwatch: Stopwatch) -> Tally:

@@ -10,9 +10,9 @@ from typing import Final
 from aiokc.wire import decode, encode_request, read_response_header
 from aiokc.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 
-from ..job import FETCH_MAX_BYTES, FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, MAX_PARTITION_FETCH_BYTES, Job
-from ..stopwatch import Stopwatch
-from ..tally import Tally
+from ..measuring.job import FETCH_MAX_BYTES, FETCH_MAX_WAIT_MS, FETCH_MIN_BYTES, MAX_PARTITION_FETCH_BYTES, Job
+from ..measuring.stopwatch import Stopwatch
+from ..measuring.tally import Tally
 
 _VERSION: Final = 11  # has topic names, and needs no session
 _LENGTH: Final = struct.Struct(">i")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, TopicPartition
 
-from ..job import Job
-from ..stopwatch import Stopwatch
-from ..tally import Tally
-from .librdkafka import settings
+from ..measuring.job import Job
+from ..measuring.stopwatch import Stopwatch
+from ..measuring.tally import Tally
+from .options.librdkafka import settings
 
 
 def consume(job: Job, stopwatch: Stopwatch) -> Tally:

@@ -14,7 +14,7 @@ from typing import Final
 
 from aiokc.testing.kafka.jars import java_command, last_lines
 
-from ..job import (
+from ..measuring.job import (
     CHECK_CRCS,
     FETCH_MAX_BYTES,
     FETCH_MAX_WAIT_MS,
@@ -22,8 +22,8 @@ from ..job import (
     MAX_PARTITION_FETCH_BYTES,
     Job,
 )
-from ..stopwatch import Stopwatch, cpu_seconds, max_rss
-from ..tally import Tally
+from ..measuring.stopwatch import Stopwatch, cpu_seconds, max_rss
+from ..measuring.tally import Tally
 
 _MEBIBYTE: Final = 1 << 20
 # data.consumed.in.MB has four decimals.

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from ..job import FETCH_SETTINGS, Job
-from ..stopwatch import Stopwatch
-from ..tally import Tally
+from ..measuring.job import FETCH_SETTINGS, Job
+from ..measuring.stopwatch import Stopwatch
+from ..measuring.tally import Tally
 
 _SOURCE: Final = Path(__file__).resolve().parent.parent / "go"
 _PROGRAM: Final = _SOURCE.parent / ".build" / "franz_go"

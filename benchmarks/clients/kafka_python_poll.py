@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kafka import KafkaConsumer, TopicPartition
 
-from ..job import FETCH_SETTINGS, Job
-from ..stopwatch import Stopwatch
-from ..tally import Tally
+from ..measuring.job import FETCH_SETTINGS, Job
+from ..measuring.stopwatch import Stopwatch
+from ..measuring.tally import Tally
 
 
 def consume(job: Job, stopwatch: Stopwatch) -> Tally:

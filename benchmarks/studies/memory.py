@@ -10,7 +10,7 @@ from typing import Any, Final
 from aiokc import Consumer, TopicPartition
 
 from ..load import LoadFailed, load_spread
-from ..stopwatch import peak_rss
+from ..measuring.stopwatch import peak_rss
 from . import StudyFailed, measured
 
 TITLE: Final = "Memory: 1,000 partitions of 250 records of 1 kB, and a user who takes 100 records each 10 ms"

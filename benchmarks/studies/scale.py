@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiokc import Consumer, TopicPartition
 
 from ..load import LoadFailed, load_spread
-from ..stopwatch import LoopStopwatch, cpu_seconds
+from ..measuring.stopwatch import LoopStopwatch, cpu_seconds
 from . import StudyFailed, measured
 
 TITLE: Final = "Cost of scale: 500,000 records of 100 B over so many partitions (aiokc getmany, its defaults)"

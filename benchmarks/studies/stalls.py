@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any, Final
 
 from ..load import LoadFailed, load_spread
-from ..stopwatch import LoopStopwatch
+from ..measuring.stopwatch import LoopStopwatch
 from . import StudyFailed, measured
 
 TITLE: Final = (

@@ -11,18 +11,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from tests.child_process import run_to_end
+from tests.suite.child_process import run_to_end
 
 ROOT: Final = Path(__file__).parent.parent.parent
 FILES: Final = (
     "pyproject.toml",
     "tests/__init__.py",
     "tests/conftest.py",
-    "tests/hang_guard.py",
-    "tests/peers.py",
-    "tests/spark_releases.py",
-    "tests/unused_faults.py",
-    "tests/examples.py",
+    "tests/suite/__init__.py",
+    "tests/suite/hang_guard.py",
+    "tests/suite/peers.py",
+    "tests/suite/spark_releases.py",
+    "tests/suite/unused_faults.py",
+    "tests/suite/examples.py",
     "tests/test_record_contract.py",
     "tests/wire/golden.txt",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import examples
+from tests.suite import examples
 
 from .sanitized import Sanitized, Unavailable
 
@@ -35,8 +35,8 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     copy.build()
     names = (
         "_native/test_native.py",
-        "records/test_columns.py",
-        "records/test_runs.py",
+        "records/columns/test_columns.py",
+        "records/columns/test_runs.py",
         "records/test_hostile_batch.py",
         "_native/test_async_steps.py",
         "test_record_contract.py",

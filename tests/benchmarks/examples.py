@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.cases import Case
-from benchmarks.job import FETCH_SETTINGS, Measurement, Stalls
-from benchmarks.results import Outcome, Results
+from benchmarks.measuring.job import FETCH_SETTINGS, Measurement, Stalls
+from benchmarks.report.results import Outcome, Results
 
 CASE = Case("100B-none", 100, "none", 1000)
 

@@ -8,8 +8,8 @@ import pytest
 
 from aiokc.testing.kafka import LocalKafka
 from benchmarks.__main__ import main
-from benchmarks.results import Results
-from tests.child_process import run_to_end
+from benchmarks.report.results import Results
+from tests.suite.child_process import run_to_end
 
 from .examples import measurement, results
 

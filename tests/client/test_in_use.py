@@ -19,8 +19,8 @@ from aiokc.client.in_use import InUse
 from aiokc.errors import NoBrokersAvailable
 from aiokc.net.pool import Pool
 from aiokc.testing import Cluster
-from tests.child_process import run_to_end
 from tests.net.scripted import dead_port
+from tests.suite.child_process import run_to_end
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.any_loop]
 

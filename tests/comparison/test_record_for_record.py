@@ -23,7 +23,7 @@ from crc32c import crc32c
 from aiokc import CREATE_TIME, LOG_APPEND_TIME
 from aiokc.records import NewRecord, encode_batch
 from aiokc.testing.kafka import LocalKafka
-from tests.child_process import run_bytes
+from tests.suite.child_process import run_bytes
 from tests.testing.questions import produce_to
 from tests.testing.wire_client import connected
 

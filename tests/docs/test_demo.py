@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.child_process import run_to_end
+from tests.suite.child_process import run_to_end
 
 from .examples import ROOT
 

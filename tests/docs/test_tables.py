@@ -13,9 +13,9 @@ import aiokc.errors
 from aiokc.config import ClientConfig, ConsumerConfig
 from aiokc.core.assignors.registry import ASSIGNORS
 from aiokc.errors import KafkaError
-from spark_source.options import SUPPORTED
+from spark_source.options.source_options import SUPPORTED
 
-from ..spark import built_in_cases
+from ..spark.options import built_in_cases
 from .examples import ROOT, tables
 
 DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]

@@ -11,8 +11,8 @@ import pytest
 
 from aiokc import Consumer
 from aiokc.testing import ApiKey, Cluster, ErrorCode, faults
-from tests.child_process import run_to_end
-from tests.unused_faults import forget
+from tests.suite.child_process import run_to_end
+from tests.suite.unused_faults import forget
 
 from .examples import ROOT, Example, examples, tables
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.child_process import run_to_end
+from tests.suite.child_process import run_to_end
 
 from .explained import EXPLAINED
 from .mutant import ROOT, Mutant, chosen, mutants, mutants_of

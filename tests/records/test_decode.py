@@ -25,7 +25,7 @@ from aiokc.records import (
 )
 from aiokc.records.batch import HEADER
 from aiokc.types import CREATE_TIME, LOG_APPEND_TIME
-from tests.child_process import run_to_end
+from tests.suite.child_process import run_to_end
 
 from .batches import ALL, CODECS, compacted_records, only_batch, open_only, read_all
 

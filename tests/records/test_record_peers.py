@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.records import Codec, NewRecord, encode_batch
-from tests.examples import examples
+from tests.suite.examples import examples
 
 from .batches import CODECS, as_new, compacted_records, new_records, only_batch, read_all
 

@@ -37,7 +37,7 @@ from aiokc.net.pool import Pool
 from aiokc.records import RecordReader
 from aiokc.types import OffsetAndMetadata, RecordColumns, TopicPartition
 
-from .history import replaced
+from .checking.history import replaced
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from tests.hang_guard import HangGuard
+from tests.suite.hang_guard import HangGuard
 
-from .history import CutShort, replaced_item
-from .plan import deserializing, draw, impatient, with_columns, with_recreations
+from .checking.history import CutShort, replaced_item
 from .planted_bugs import PLANTED_BUGS, planted
-from .world import run
+from .worlds.plan import deserializing, draw, impatient, with_columns, with_recreations
+from .worlds.world import run
 
 _CHUNK: Final = 4
 _SHOWN: Final = 5

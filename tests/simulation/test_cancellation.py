@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from .plan import READS, draw, impatient, with_columns
 from .runner import Twist, judge, judged
+from .worlds.plan import READS, draw, impatient, with_columns
 
 IMPATIENT = Twist(impatient=True)
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from .faults import _APPLY
-from .plan import FAULTS, GROUP_FAULTS, FaultPlan, draw
 from .runner import Twist, judge, judged
-from .world import run
+from .worlds.faults import _APPLY
+from .worlds.plan import FAULTS, GROUP_FAULTS, FaultPlan, draw
+from .worlds.world import run
 
 #: Seeds that showed a bug of the client that has been fixed since; at that time all groups were eager.
 ONCE_FAILED = (8, 10, 12, 15, 18, 21, 25, 33, 49, 51, 5410, 5502)

@@ -23,7 +23,7 @@ from aiokc.wire import (
 from aiokc.wire.messages.discovery import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 from aiokc.wire.messages.group import HeartbeatRequest, HeartbeatResponse
 from aiokc.wire.messages.sasl import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.examples import examples
+from tests.suite.examples import examples
 
 MIB = 1 << 20
 SHARED = 64 << 10  # frames up to here share a buffer

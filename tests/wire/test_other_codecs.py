@@ -27,7 +27,7 @@ from kio.static.constants import EntityType
 from aiokc.wire import decode, encode
 from aiokc.wire.primitives import NO_UUID, Primitive
 from aiokc.wire.schema import Field, Message, Struct, fields_of
-from tests.examples import examples
+from tests.suite.examples import examples
 
 from .messages import all_versions, structs
 

@@ -21,8 +21,8 @@ from aiokc.wire.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGr
 from aiokc.wire.messages.sasl import SaslAuthenticateRequest
 from aiokc.wire.primitives import write_uvarint
 from aiokc.wire.schema import Message
-from benchmarks.metadata_decode import metadata
-from tests.examples import examples
+from benchmarks.decoding.metadata import metadata
+from tests.suite.examples import examples
 
 from .messages import all_versions, structs
 

@@ -10,7 +10,7 @@ import pytest
 from aiokc import Client, ErrorCode
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 from ..listening import listening
 

@@ -16,7 +16,7 @@ from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.wire.messages.discovery import MetadataRequest, MetadataResponse
 from aiokc.wire.messages.group import JoinGroupRequest
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 from ..listening import Noting, Polling, listening, partitions
 from ..virtually import virtually

@@ -23,7 +23,7 @@ from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import HeartbeatRequest, LeaveGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 from tests.net.scripted import ticks
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 from ..virtually import virtually
 

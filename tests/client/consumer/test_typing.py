@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.child_process import run_to_end
+from tests.suite.child_process import run_to_end
 
 ROOT = Path(__file__).parent.parent.parent.parent
 EXAMPLES = "tests/client/consumer/typed_consumers.py"

@@ -16,7 +16,7 @@ from aiokc.testing import Cluster
 from aiokc.testing.faults import drop
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.group import JoinGroupRequest
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 from ..virtually import virtually
 

@@ -17,7 +17,7 @@ from aiokc.errors import ConfigError, CorruptRecord, OffsetOutOfRange, RequestTi
 from aiokc.records import COLUMNS, Codec, ControlType, NewRecord, encode_batch, encode_control_batch
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.brokers.exchange import Exchange
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -31,7 +31,7 @@ from aiokc.types import OffsetAndMetadata, TopicPartition
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest
 from tests.net.scripted import dead_port
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 from .group_member import GroupMember
 

@@ -26,7 +26,7 @@ from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataReques
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import JoinGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -20,7 +20,7 @@ from aiokc.testing.faults import Hold, drop
 from aiokc.types import BatchEnd
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -22,7 +22,7 @@ from aiokc.testing.kafka import LocalKafka
 from aiokc.types import EARLIEST, LATEST
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
 from tests.producing import Message, produce
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(60)
 

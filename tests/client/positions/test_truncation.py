@@ -21,7 +21,7 @@ from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import OffsetForLeaderEpochRequest
 from tests.producing import produce
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(60)
 

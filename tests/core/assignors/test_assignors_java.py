@@ -11,7 +11,7 @@ from aiokc.assignor import Group, MemberSubscription
 from aiokc.core.assignors.registry import ASSIGNORS
 from aiokc.testing.kafka.jars import java, libs
 from aiokc.types import TopicPartition
-from tests.child_process import run_to_end
+from tests.suite.child_process import run_to_end
 
 pytestmark = pytest.mark.kafka
 

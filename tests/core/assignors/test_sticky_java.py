@@ -21,7 +21,7 @@ from aiokc.core.assignors.sticky import assign_cooperative_sticky, assign_sticky
 from aiokc.core.assignors.sticky_claims import sticky_user_data
 from aiokc.testing.kafka.jars import java, libs
 from aiokc.types import TopicPartition
-from tests.child_process import run_to_end
+from tests.suite.child_process import run_to_end
 
 from .sticky_groups import member
 

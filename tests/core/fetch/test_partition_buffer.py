@@ -14,7 +14,7 @@ from aiokc.core.fetch.partition_buffer import PartitionBuffer
 from aiokc.errors import CorruptRecord
 from aiokc.records import Codec, ControlType, NewRecord, encode_batch, encode_control_batch, new_builder
 from aiokc.types import TopicPartition
-from tests.records.message_sets import Message, message_set
+from tests.records.old_formats.message_sets import Message, message_set
 
 TP: Final = TopicPartition("t", 0)
 END: Final = (1 << 63) - 1

@@ -22,7 +22,7 @@ from aiokc.wire.messages.discovery import (
     MetadataRequestTopic,
     MetadataResponseTopic,
 )
-from tests.child_process import run_to_end
+from tests.suite.child_process import run_to_end
 
 from ..wire_client import connected
 

@@ -32,7 +32,7 @@ from aiokc.wire.messages.discovery import FindCoordinatorRequest, FindCoordinato
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.net.scripted import ticks
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 from ..wire_client import WireClient, connected
 

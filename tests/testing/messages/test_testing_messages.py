@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aiokc.testing.messages import describing, producing, topic_admin, txn
 from aiokc.wire import Message, decode, encode
-from tests.examples import examples
+from tests.suite.examples import examples
 from tests.wire.messages import structs
 from tests.wire.test_upstream import compare, released
 

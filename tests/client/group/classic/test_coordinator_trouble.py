@@ -18,7 +18,7 @@ from aiokc.wire import Request
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from tests.unused_faults import may_be_unused
+from tests.suite.unused_faults import may_be_unused
 
 from ...virtually import Asked, virtually
 

@@ -57,7 +57,7 @@ from aiokc.core.group.events import (
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AssignmentFailed, BrokerError, broker_error
 from aiokc.types import TopicPartition
-from tests.examples import examples
+from tests.suite.examples import examples
 
 SESSION, INTERVAL, MAX_POLL = 10.0, 3.0, 30.0
 

@@ -1,0 +1,1 @@
+"""Decoding alone: bytes to objects, without a broker."""

@@ -1,0 +1,1 @@
+"""Groups that rebalance: ``python -m benchmarks.rebalance``."""

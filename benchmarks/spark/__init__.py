@@ -1,0 +1,1 @@
+"""Spark's own Kafka source and aiokc's: ``python -m benchmarks.spark``."""

@@ -1,0 +1,58 @@
+"""The option `commitOffsets`: commits the ends of finished batches for a group, so that lag tools see the stream.
+
+The commits are only for these tools: Spark's checkpoint decides where the query goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from aiokc import KafkaError
+
+from ..offsets import Offsets, positions
+from ..options.source_options import SourceOptions
+from .driver import Cluster
+
+_logger = logging.getLogger(__name__)
+
+# The pause after a failed commit: Spark asks an idle stream for its next batch many times a second.
+_RETRY_SECONDS: Final = 10.0
+
+
+class CommitBack:
+    """Hears which batches are finished, and commits each new end once. It only logs a commit that fails."""
+
+    def __init__(
+        self, options: SourceOptions, cluster: Cluster, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._group_id = options.group_id if options.commit_offsets else None
+        self._cluster = cluster
+        self._began: Mapping[str, Any] | None = None
+        self._committed: Offsets = {}
+        self._clock, self._not_before = clock, clock()
+
+    def began(self, start: Mapping[str, Any]) -> None:
+        """Remember where the query begins: no batch ended there, so it is not committed."""
+        self._began = start
+
+    def finished(self, end: Mapping[str, Any]) -> None:
+        """Commit the end of a finished batch, unless this is done already. Returns within some seconds.
+
+        Spark passes the end of the last finished batch when it asks for the next one, idle or not. It also calls
+        commit(), but one batch late. The reader forwards both; the first one commits.
+        """
+        if self._group_id is None or end == self._began:
+            return
+        changed = {tp: offset for tp, offset in positions(end).items() if self._committed.get(tp) != offset}
+        if not changed or self._clock() < self._not_before:
+            return
+        try:
+            self._cluster.commit(self._group_id, changed)
+        except KafkaError as error:
+            self._not_before = self._clock() + _RETRY_SECONDS
+            _logger.warning("commitOffsets: nothing committed for group %r: %s", self._group_id, error)
+        else:
+            self._committed |= changed

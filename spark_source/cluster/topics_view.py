@@ -1,0 +1,188 @@
+"""A query's topics as they are now: partitions, ends of the logs; asks again before it believes that one is gone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from aiokc import EARLIEST, LATEST, TopicInfo, TopicPartition
+from aiokc.errors import ConfigError, UnknownTopic
+
+from ..offsets import Offsets
+from ..options.source_options import SourceOptions
+from .driver import Cluster
+
+_logger = logging.getLogger(__name__)
+
+_MAX_AGE_SECONDS: Final = 2.0
+# While a topic is missing, a lookup takes seconds: the client waits in case the topic has only just been created.
+_INCOMPLETE_MAX_AGE_SECONDS: Final = 60.0
+# How long high watermarks are kept: an open transaction may stop an idle query for long.
+_MARKS_SECONDS: Final = 10.0
+
+
+class TopicsView:
+    """Asks the cluster for the topics of one query; remembers their partitions for two seconds, and their ids."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        cluster: Cluster,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options, self._cluster, self._clock, self._sleep = options, cluster, clock, sleep
+        self._topics: dict[str, TopicInfo] = {}
+        self._valid_until = clock()
+        self._ids: dict[str, UUID] = {}
+        self._left: set[UUID] = set()
+        self._high_watermarks: tuple[Offsets, float] = ({}, clock())
+
+    def partitions(self) -> list[TopicPartition]:
+        """Return the partitions that the query reads and that exist."""
+        if self._clock() >= self._valid_until:
+            choice = self._options.choice
+            found = self._cluster.topics(choice.topics)
+            if choice.topics is None:
+                # As in Spark's own source, a pattern never matches Kafka's internal topics.
+                found = {
+                    name: info for name, info in found.items() if choice.wants_topic(name) and not info.is_internal
+                }
+            self._topics = found
+            is_complete = choice.topics is None or len(found) == len(choice.topics)
+            self._valid_until = self._clock() + (_MAX_AGE_SECONDS if is_complete else _INCOMPLETE_MAX_AGE_SECONDS)
+        there = [TopicPartition(name, number) for name, info in self._topics.items() for number in info.partitions]
+        return [tp for tp in there if self._options.choice.wants(tp)]
+
+    def look_for(self, expected: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions that exist; ask again while an ``expected`` one seems to be gone.
+
+        A broker that has just started may not know it yet. This does not ask again for a missing topic that is named
+        in the options: the client itself has already waited for it.
+        """
+        wanted = [tp for tp in expected if self._options.choice.wants(tp)]
+        there = set(self.partitions())
+        for _ in range(self._options.offset_attempts):
+            missing = [tp for tp in wanted if tp not in there and self._may_be_news(tp.topic)]
+            if not missing:
+                break
+            _logger.warning("%s is missing from what a broker says; asking again", ", ".join(map(str, missing)))
+            self._sleep(self._options.offset_retry_ms / 1e3)
+            self._valid_until = self._clock()
+            there = set(self.partitions())
+        return there
+
+    def _may_be_news(self, topic: str) -> bool:
+        return self._options.choice.topics is None or topic in self._topics
+
+    def leaders(self) -> int:
+        """Return how many brokers lead the query's partitions: each of them gets a request for the ends of its logs."""
+        assigned = self._options.choice.partitions
+        return len(
+            {
+                part.leader
+                for name, info in self._topics.items()
+                for number, part in info.partitions.items()
+                if assigned is None or (name, number) in assigned
+            }
+        )
+
+    def check_all_exist(self, besides: Iterable[TopicPartition] = ()) -> None:
+        """Raise ConfigError if the options name a topic or partition that neither exists nor is in ``besides``."""
+        choice, there = self._options.choice, {*self.partitions(), *besides}
+        wanted = {tp.topic for tp in there}
+        missing = [f"topic {topic!r}" for topic in choice.topics or () if topic not in wanted]
+        missing += [
+            f"partition {tp}" for tp in sorted((choice.partitions or frozenset()) - there) if tp.topic in wanted
+        ]
+        if missing:
+            raise ConfigError(
+                f"option '{choice.option}': no {', no '.join(missing)} on the cluster at "
+                f"{self._options.client.bootstrap_servers}: create it, or correct its name"
+            )
+
+    def ends(self) -> Offsets:
+        """Return the end of each partition's log, as far as the isolation level allows to read it."""
+        try:
+            return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
+        except UnknownTopic:  # deleted since the partitions were listed
+            self._valid_until = self._clock()
+            return self._cluster.list_offsets(dict.fromkeys(self.partitions(), LATEST))
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """Return the first offset of each of these partitions."""
+        return self._cluster.list_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return the first offset at or after each of these times in ms; None if there is no such record."""
+        return self._cluster.offsets_at(times)
+
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """Return what this group has committed for each of these partitions; None if it has committed nothing."""
+        return self._cluster.committed(group_id, partitions)
+
+    def confirmed_ends(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
+        """Return ``ends``; ask again, some times, for those that lie before what the query has ``reached``."""
+        # A leader that has just been elected may not know yet where its log ends (KAFKA-7703).
+        for _ in range(self._options.offset_attempts):
+            ends = ends | self.held_back(ends, reached)
+            behind = [tp for tp, position in reached.items() if ends.get(tp, position) < position]
+            if not behind:
+                break
+            _logger.warning("the logs of %s end before what was read; asking again", ", ".join(map(str, behind)))
+            self._sleep(self._options.offset_retry_ms / 1e3)
+            ends = ends | self._cluster.list_offsets(dict.fromkeys(behind, LATEST))
+        return ends
+
+    def held_back(self, ends: Offsets, reached: Mapping[TopicPartition, int]) -> Offsets:
+        """Return those of ``reached`` that lie in their log behind an open transaction (read_committed).
+
+        With read_committed, a log seems to end at its first open transaction. Its high watermark shows whether the
+        log has what the query has reached.
+        """
+        if self._options.client.isolation_level != "read_committed":
+            return {}
+        behind = {tp: position for tp, position in reached.items() if ends.get(tp, position) < position}
+        marks, valid_until = self._high_watermarks
+        are_known = all(marks.get(tp, -1) >= position for tp, position in behind.items())
+        if behind and (not are_known or self._clock() >= valid_until):
+            marks = self._cluster.high_watermarks(behind)
+            self._high_watermarks = marks, self._clock() + _MARKS_SECONDS
+        return {tp: position for tp, position in behind.items() if marks.get(tp, -1) >= position}
+
+    def log_ranges(
+        self, partitions: Iterable[TopicPartition], ends: Mapping[TopicPartition, int] | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return (earliest, latest) of each of these partitions that exists; latest is that of ``ends``, if given."""
+
+        def ask(wanted: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+            if ends is None:
+                return self._cluster.log_ranges(wanted)
+            return {tp: (earliest, ends[tp]) for tp, earliest in self.earliest(wanted).items()}
+
+        wanted = list(partitions)
+        try:
+            return ask(wanted)
+        except UnknownTopic:
+            self._valid_until = self._clock()
+            there = self.look_for(wanted)
+            return ask([tp for tp in wanted if tp in there])
+
+    def recreated(self) -> dict[str, str]:
+        """Return the topics recreated (deleted and created again) since the last call, and their two ids (KIP-516)."""
+        changed: dict[str, str] = {}
+        for name, info in self._topics.items():
+            known, topic_id = self._ids.get(name), info.topic_id
+            # Brokers learn of the new topic one by one. A broker that still names the old id must not count as another
+            # recreation, nor the next one that names the new id. Ids are random, so an old id never comes back.
+            if topic_id is None or topic_id == known or topic_id in self._left:
+                continue
+            self._ids[name] = topic_id
+            if known is not None:
+                self._left.add(known)
+                changed[name] = f"its id was {known} and is {topic_id}"
+        return changed

@@ -1,0 +1,1 @@
+"""The options of a query: each is obeyed or refused, and none needs the cluster to be checked."""

@@ -1,0 +1,83 @@
+"""The ``kafka.*`` options: those of ``aiokc.ClientConfig``, under the names that Java's clients have for them. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from aiokc import ClientConfig
+from aiokc.errors import ConfigError
+
+from .values import boolean, integer
+
+_NO_TEXT: Final = re.compile(r"\b(Resolve|Callable|Awaitable|SSLContext)\b")
+#: The fields of ClientConfig whose value can be written as text, by Java's name.
+CLIENT_OPTIONS: Final = {
+    "kafka." + field.name.replace("_", "."): field
+    for field in fields(ClientConfig)
+    if not _NO_TEXT.search(str(field.type))
+}
+
+_NO_MEMBER: Final = "has no meaning here: the source joins no consumer group; leave it out"
+_NO_CLIENT: Final = "has no meaning here: there is no Java client; leave it out"
+#: Options of Java's consumer that are refused, and why.
+REFUSED: Final = {
+    "kafka.auto.offset.reset": "is decided by 'startingOffsets' and 'failOnDataLoss'",
+    "kafka.key.deserializer": "cannot be chosen: keys arrive as binary; cast them in the query",
+    "kafka.value.deserializer": "cannot be chosen: values arrive as binary; cast them in the query",
+    "kafka.enable.auto.commit": "cannot be set: Spark's checkpoint holds the offsets; 'commitOffsets' copies them",
+    "kafka.interceptor.classes": "cannot be used: there is no Java client to intercept",
+    "kafka.auto.commit.interval.ms": _NO_MEMBER,
+    "kafka.session.timeout.ms": _NO_MEMBER,
+    "kafka.heartbeat.interval.ms": _NO_MEMBER,
+    "kafka.max.poll.interval.ms": _NO_MEMBER,
+    "kafka.group.instance.id": _NO_MEMBER,
+    "kafka.group.protocol": _NO_MEMBER,
+    "kafka.partition.assignment.strategy": _NO_MEMBER,
+    "kafka.max.poll.records": "has no meaning here: records are handed over in Arrow batches; leave it out",
+    "kafka.receive.buffer.bytes": _NO_CLIENT,
+    "kafka.send.buffer.bytes": _NO_CLIENT,
+    "kafka.metric.reporters": _NO_CLIENT,
+    "kafka.exclude.internal.topics": "has no meaning here: 'subscribePattern' never matches internal topics",
+    "kafka.allow.auto.create.topics": "cannot be set: the source never creates topics",
+}
+
+
+def client_config(given: Mapping[str, str]) -> ClientConfig:
+    """Return the ClientConfig of these options (names in lower case). Raises ConfigError, with Java's names."""
+    if not given.get("kafka.bootstrap.servers", "").strip():
+        raise ConfigError("option 'kafka.bootstrap.servers' is missing; give 'host:port,host:port'")
+    values: dict[str, Any] = {}
+    for option, field in CLIENT_OPTIONS.items():
+        if option in given:
+            values[field.name] = _typed(option, str(field.type), given[option])
+    if "kafka.client.id" not in given and (prefix := given.get("groupidprefix", "").strip()):
+        values["client_id"] = prefix
+    try:
+        return ClientConfig(**values)
+    except ConfigError as error:
+        raise ConfigError(_in_java_names(str(error))) from error
+
+
+def suggestion(name: str) -> str:
+    """Return the end of the error message for an unknown ``kafka.`` option: what may have been meant."""
+    close = difflib.get_close_matches(name, CLIENT_OPTIONS, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'?"
+    return "; of a Kafka client's options there are: " + ", ".join(sorted(CLIENT_OPTIONS))
+
+
+def _typed(option: str, kind: str, text: str) -> int | bool | str:
+    if kind.startswith("int"):
+        return integer(option, text)
+    if kind.startswith("bool"):
+        return boolean(option, text)
+    return text.strip()
+
+
+def _in_java_names(message: str) -> str:
+    java_names = {field.name: option for option, field in CLIENT_OPTIONS.items()}
+    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda word: java_names.get(word[0], word[0]), message)

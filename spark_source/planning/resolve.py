@@ -1,0 +1,60 @@
+"""Turns the start and the end of a query (``bounds.py``) into offsets, by asking the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiokc import EARLIEST, LATEST, TopicPartition
+from aiokc.errors import ConfigError
+
+from ..cluster.topics_view import TopicsView
+from ..offsets import Offsets
+from ..options.bounds import AtCommitted, AtTime, Bound, spread
+
+
+def resolve(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
+    """Return ``bound`` as offsets of the partitions in ``ends``, where "latest" means these ends.
+
+    Raises ConfigError if the options leave a partition without an offset.
+    """
+    return as_offsets(looked_up(bound, view, ends), view, ends)
+
+
+def looked_up(bound: Bound, view: TopicsView, ends: Offsets) -> Offsets:
+    """Return ``bound`` for each partition in ``ends``; EARLIEST and LATEST stay as they are. Raises ConfigError."""
+    if isinstance(bound, AtCommitted):
+        return _committed(bound, view, ends)
+    if isinstance(bound, AtTime):
+        return _at_times(bound, view, spread(bound, ends))
+    return spread(bound, ends)
+
+
+def as_offsets(wanted: Offsets, view: TopicsView, ends: Offsets) -> Offsets:
+    """Return ``wanted`` with the first offset of the log for EARLIEST, and that of ``ends`` for LATEST."""
+    earliest = view.earliest(tp for tp, at in wanted.items() if at == EARLIEST)
+    return {tp: ends[tp] if at == LATEST else earliest.get(tp, at) for tp, at in wanted.items()}
+
+
+def _committed(bound: AtCommitted, view: TopicsView, ends: Mapping[TopicPartition, int]) -> Offsets:
+    committed = view.committed(bound.group_id, ends)
+    found = {tp: bound.otherwise if offset is None else offset for tp, offset in committed.items()}
+    missing = [str(tp) for tp, offset in sorted(found.items()) if offset is None]
+    if missing:
+        raise ConfigError(
+            f"startingOffsets=committed: group {bound.group_id!r} has committed nothing for {', '.join(missing)}; say "
+            "where these start in 'startingOffsetsDefault' (earliest, latest)"
+        )
+    return {tp: offset for tp, offset in found.items() if offset is not None}
+
+
+def _at_times(bound: AtTime, view: TopicsView, wanted: Offsets) -> Offsets:
+    named = {tp: at for tp, at in wanted.items() if at < 0}  # EARLIEST or LATEST, where the JSON has no time
+    found = view.at_times({tp: at for tp, at in wanted.items() if at >= 0})
+    offsets = {tp: bound.no_match if offset is None else offset for tp, offset in found.items()}
+    missing = [f"{tp} (asked for {wanted[tp]})" for tp, offset in sorted(offsets.items()) if offset is None]
+    if missing:
+        raise ConfigError(
+            f"{bound.option}: no record is that young in {', '.join(missing)}; give an earlier time, or start there at "
+            "the end with startingOffsetsByTimestampStrategy=latest"
+        )
+    return named | {tp: offset for tp, offset in offsets.items() if offset is not None}

@@ -1,0 +1,253 @@
+"""Streams: decides where one starts, which offsets each micro-batch has, and what counts as data loss.
+
+Spark calls initial(), then latest() and ranges() for each batch. After a restart it calls ranges() first, with offsets
+of the checkpoint, to repeat a batch that was not finished.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Final
+
+from aiokc import KafkaError, TopicPartition
+from aiokc.errors import ConfigError, fresh
+
+from .. import offsets
+from ..cluster.driver import Cluster
+from ..cluster.topics_view import TopicsView
+from ..data_loss import DataLoss, report, within
+from ..offsets import OffsetJson, Offsets
+from ..options.bounds import Bound, is_fixed, is_given
+from ..options.source_options import SourceOptions
+from .resolve import resolve
+
+_logger = logging.getLogger(__name__)
+
+# Spark asks an idle query every 10 ms. The plan answers once in this time, multiplied by the number of leaders: this
+# costs 4 ListOffsets requests and half a Metadata request a second.
+_IDLE_SECONDS: Final = 0.25
+_BUSY_SECONDS: Final = 0.05
+
+
+class StreamPlan:
+    """Plans the batches of one streaming query, from its start or restart on. Spark calls it from one thread."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        cluster: Cluster,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options, self._clock, self._sleep = options, clock, sleep
+        self._view = TopicsView(options, cluster, clock=clock, sleep=sleep)
+        self._initial: Offsets | None = None
+        self._unresolved: KafkaError | None = None
+        self._targets: Offsets | None = None
+        self._asked = self._not_before = clock()
+        self._ends: Offsets | None = None
+        self._last_batch = -math.inf  # the first batch after a start never waits for minOffsetsPerTrigger
+
+    def freeze(self) -> None:
+        """Fix the ends of the logs: later records belong to no batch. For trigger(availableNow=True)."""
+        self._targets = self._view.ends()
+
+    def initial(self) -> OffsetJson:
+        """Return where the query starts. Spark asks twice, and must get the same answer twice.
+
+        If the options no longer lead to a start (the group is gone, for instance), the answer is {}, and latest()
+        raises the reason. It is not raised here, because Spark also asks before it repeats batch 0, and that batch
+        begins where its anchor says.
+        """
+        if self._initial is None and self._unresolved is None:
+            try:
+                self._view.check_all_exist()
+                self._initial = self._resolved_start()
+            except KafkaError as error:
+                self._unresolved = error
+        return offsets.to_json(self._initial or {})
+
+    def latest(self, start: OffsetJson, max_offsets: int | None = None, min_offsets: int | None = None) -> OffsetJson:
+        """Return the end of a batch that begins at ``start``, or ``start`` itself if there are too few new offsets.
+
+        A batch waits for ``min_offsets`` no longer than maxTriggerDelay, and not at all once the ends are frozen. Calls
+        that follow each other closely sleep first. Raises DataLoss if the logs no longer reach ``start``, and the error
+        because of which initial() found no start.
+        """
+        self._keep_pace()
+        if not start and self._unresolved is not None:
+            raise fresh(self._unresolved)
+        self._unresolved = None  # not needed any more: ``start`` says where to go on
+        reached = offsets.positions(start)
+        due = reached | {tp: max(end, reached.get(tp, 0)) for tp, end in (self._targets or {}).items()}
+        ends = self._ends_behind(due)
+        if self._options.fail_on_data_loss:
+            self._view.check_all_exist(besides=reached)
+        begins = self._without_lost(reached, ends, due)
+        new = self._starts_of_new(ends.keys() - begins.keys(), begins, ends)
+        is_first = offsets.ANCHOR not in start and reached == self._initial
+        is_idle = not is_first and not new and ends == reached
+        # A recreated topic is reported only once. So the batch that records where the query goes on after a loss must
+        # not wait for minOffsetsPerTrigger.
+        is_whole = begins == reached and all(ends[tp] >= position for tp, position in reached.items())
+        if is_whole and not is_idle and not is_first and min_offsets is not None:
+            is_idle = self._are_too_few(begins | new, ends, min_offsets)
+        self._keep_pace_from_here(is_idle=is_idle)
+        if not is_idle:
+            self._last_batch = self._clock()
+        if max_offsets is not None:
+            ends = offsets.admit(begins | new, ends, max_offsets)
+        return start if is_idle else offsets.to_json(ends, begins | new if is_first else new)
+
+    def batch_begins(self) -> None:
+        """Note that the query has a new batch, perhaps only of another source: it must not wait as an idle one does."""
+        self._not_before = min(self._not_before, self._asked + _BUSY_SECONDS)
+
+    def known_ends(self) -> OffsetJson | None:
+        """Return the ends of the logs that were last listed, or frozen; None before that."""
+        ends = self._ends if self._targets is None else self._targets
+        return None if ends is None else offsets.to_json(ends)
+
+    def ranges(self, start: OffsetJson, end: OffsetJson) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the offsets to read for the batch from ``start`` to ``end``, without empty ranges.
+
+        Raises DataLoss if the logs do not hold them, ConfigError if it is not known where the batch began.
+        """
+        begins, ends = offsets.positions(start) | offsets.anchor(end), offsets.positions(end)
+        self._check_start_is_known(start, end)
+        if not start and self._unresolved is not None and not ends.keys() <= begins.keys():
+            raise fresh(self._unresolved)
+        # The checkpoint may be that of Spark's own source, which writes no anchor for new partitions.
+        begins |= self._view.earliest(ends.keys() - begins.keys())
+        wanted = {tp: (begins[tp], until) for tp, until in sorted(ends.items()) if begins[tp] != until}
+        return readable(wanted, self._view, fail=self._options.fail_on_data_loss, known=self._ends or {})
+
+    def _resolved_start(self) -> Offsets:
+        bound = self._options.starting
+        if bound is None:
+            raise ConfigError("startingOffsets was not decided; options.for_stream() does it")
+        return resolve(bound, self._view, self._view.ends() if self._targets is None else self._targets)
+
+    def _check_start_is_known(self, start: OffsetJson, end: OffsetJson) -> None:
+        """Raise ConfigError for a batch 0 that Spark's own source has planned, if it may have had another start."""
+        bound, ends = self._options.starting, offsets.positions(end)
+        if (self._initial is None and self._unresolved is None) or bound is None or not ends:
+            return
+        if offsets.ANCHOR in start or offsets.ANCHOR in end or offsets.positions(start) != (self._initial or {}):
+            return
+        unknown = (
+            "batch 0 of this checkpoint was planned by format('kafka') and is not finished. Where it began is in a "
+            f"file that only that source can look for, and {bound.option} may say something else now: let "
+            "format('kafka') finish that batch, or give the offsets in the checkpoint's file sources/0/0 as "
+            "startingOffsets"
+        )
+        if not is_fixed(bound) or isinstance(self._unresolved, ConfigError):
+            raise ConfigError(unknown) from self._unresolved
+        if trimmed := self._may_have_been_trimmed(bound, ends):
+            if self._options.fail_on_data_loss:
+                raise ConfigError(unknown)
+            where = ", ".join(f"{tp} offset {earliest}" for tp, earliest in sorted(trimmed.items()))
+            _logger.warning("failOnDataLoss=false: going on from %s, although %s", where, unknown)
+
+    def _may_have_been_trimmed(self, bound: Bound, ends: Offsets) -> Offsets:
+        """Return the earliest offsets of the logs that may have lost records since Spark's own source planned batch 0.
+
+        In these the query would start at the earliest record, or before it, and this is not offset 0.
+        """
+        doubtful = {tp: at for tp, at in (self._initial or {}).items() if at > 0 and tp in ends}
+        earliest = self._view.earliest(tp for tp in doubtful if not is_given(bound, tp))
+        return {tp: first for tp, first in earliest.items() if doubtful[tp] <= first}
+
+    def _are_too_few(self, begins: Offsets, ends: Offsets, min_offsets: int) -> bool:
+        waited = self._clock() - self._last_batch
+        if self._targets is not None or waited * 1e3 >= self._options.max_trigger_delay_ms:
+            return False
+        return sum(end - begins[tp] for tp, end in ends.items()) < min_offsets
+
+    def _keep_pace(self) -> None:
+        wait = self._not_before - self._clock()
+        if wait > 0 and self._targets is None:
+            self._sleep(wait)
+
+    def _keep_pace_from_here(self, *, is_idle: bool) -> None:
+        idle = _IDLE_SECONDS * max(1, self._view.leaders())
+        self._asked = self._clock()
+        self._not_before = self._asked + (idle if is_idle else _BUSY_SECONDS)
+
+    def _ends_behind(self, due: Offsets) -> Offsets:
+        """Return where the logs end now; if the ends are frozen, the frozen ones, or the end of a log that is shorter.
+
+        ``due`` are the ends that the query has read or frozen already.
+        """
+        self._view.look_for(due)
+        ends = self._ends = self._view.confirmed_ends(self._view.ends(), due)
+        if self._targets is not None:
+            ends = self._targets = {tp: min(until, ends[tp]) for tp, until in due.items() if tp in ends}
+        return ends
+
+    def _without_lost(self, reached: Offsets, ends: Mapping[TopicPartition, int], due: Offsets) -> Offsets:
+        """Return ``reached`` without partitions that are gone or recreated. Raise DataLoss for these and cut logs."""
+        recreated, kept = self._view.recreated(), dict(reached)
+        for tp, position in sorted(reached.items()):
+            until: int | None = None
+            if not self._options.choice.wants(tp):
+                what = f"'{self._options.choice.option}' no longer names it"
+            elif tp not in ends:
+                what = "it is gone"
+            elif tp.topic in recreated:
+                what = f"its topic was deleted and created again: {recreated[tp.topic]}"
+            elif ends[tp] < position:
+                what = "its log ends before what was read already"
+            elif ends[tp] < due[tp]:
+                what, until = "its log ends before where this query was to end", due[tp]
+            else:
+                continue
+            if tp not in ends or tp.topic in recreated:
+                del kept[tp]
+            available = self._view.log_ranges([tp]).get(tp) if tp in ends else None
+            loss = DataLoss(tp, what, wanted=(position, until), available=available)
+            report(loss, fail=self._options.fail_on_data_loss)
+        return kept
+
+    def _starts_of_new(self, new: Iterable[TopicPartition], begins: Offsets, ends: Offsets) -> Offsets:
+        """Return the starts of the partitions that the query did not have before: their earliest records."""
+        starts = self._view.earliest(new)
+        known = {tp.topic for tp in begins}
+        # A topic that was added to `subscribe` may be old: it may have lost its first records. One that
+        # `subscribePattern` finds is new.
+        is_new = self._options.choice.topics is None
+        for tp, start in sorted(starts.items()):
+            if start > 0 and (is_new or tp.topic in known):
+                what = "the first records of this new partition were deleted before they could be read"
+                loss = DataLoss(tp, what, wanted=(0, None), available=(start, ends[tp]))
+                report(loss, fail=self._options.fail_on_data_loss)
+        return starts
+
+
+def readable(
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    view: TopicsView,
+    *,
+    fail: bool,
+    known: Mapping[TopicPartition, int] | None = None,
+    from_earliest: Set[TopicPartition] = frozenset(),
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the parts of these ranges that the logs hold, without empty ones. Raises DataLoss if that is not all.
+
+    ``known`` are the ends of the logs as they were a moment ago: if they cover all ranges, the ends are not listed
+    again. A range that is ``from_earliest`` starts where its log starts now.
+    """
+    if known and all(known.get(tp, -1) >= until for tp, (_, until) in wanted.items()):
+        available = view.log_ranges(wanted, known)
+    else:
+        logs = view.log_ranges(wanted)
+        latest = view.confirmed_ends({tp: log[1] for tp, log in logs.items()}, {tp: wanted[tp][1] for tp in logs})
+        available = {tp: (log[0], latest[tp]) for tp, log in logs.items()}
+    kept = {
+        tp: within(tp, wanted[tp], available.get(tp), fail=fail, from_earliest=tp in from_earliest) for tp in wanted
+    }
+    return {tp: (start, until) for tp, (start, until) in kept.items() if start < until}

@@ -1,0 +1,86 @@
+"""The readers that Spark calls: the one for batch queries, and the base of those for streams.
+
+Spark makes two of each. One is pickled and sent to the executors, where Spark only calls read(). The other plans, in
+the driver's process. So a reader connects only when it has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ..cluster.commit_back import CommitBack
+from ..cluster.driver import DriverCluster
+from ..options.source_options import SourceOptions
+from ..planning.batch_plan import batch_ranges
+from ..planning.stream_plan import StreamPlan
+from ..planning.task_plan import Task, tasks
+from ..schema import columns_of
+from ..worker import read_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class AiokcBatchReader(DataSourceReader):
+    """Reads a range of offsets for each partition, fixed when Spark plans the query."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options, self._columns = options, columns_of(schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with _cluster(self._options) as cluster:
+            ranges, from_earliest = batch_ranges(self._options, cluster)
+        return _input_partitions(tasks(ranges, self._options, from_earliest=from_earliest))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, self._columns, partition)
+
+
+class StreamReader(DataSourceStreamReader):
+    """Reads topics in micro-batches that can be repeated: each is a range of offsets for each partition.
+
+    How Spark asks for the end of the next batch depends on its release: the derived classes do this.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options, self._columns = options, columns_of(schema)
+        self._cluster = _cluster(options)
+        self._plan = StreamPlan(options, self._cluster)
+        self._commit_back = CommitBack(options, self._cluster)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's names here and below)
+        start = self._plan.initial()
+        self._commit_back.began(start)
+        return start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return _input_partitions(tasks(self._plan.ranges(start, end), self._options))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        # Spark calls this for every source of the query, also when the batch has only records of another source.
+        self._plan.batch_begins()
+        self._commit_back.finished(end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, self._columns, partition)
+
+    def stop(self) -> None:
+        self._cluster.close()
+
+
+def _cluster(options: SourceOptions) -> DriverCluster:
+    return DriverCluster(options.client, attempts=options.offset_attempts, retry_ms=options.offset_retry_ms)
+
+
+def _input_partitions(planned: Sequence[Task]) -> list[InputPartition]:
+    return [InputPartition(task) for task in planned]
+
+
+def _read(options: SourceOptions, columns: Sequence[str], partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    if partition is None or partition.value is None:  # no partitions: None before Spark 4.2, value None since
+        return iter(())
+    return read_task(options, columns, partition.value)

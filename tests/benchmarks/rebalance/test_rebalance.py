@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+
+from aiokc.testing import Cluster
+from benchmarks.rebalance import __main__ as rebalance
+from benchmarks.rebalance.__main__ import README
+from benchmarks.rebalance.board import Board
+from benchmarks.rebalance.table import Settled, render, verdicts
+from benchmarks.report.bars import Verdict
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_group_is_steady_once_all_have_something_and_nothing_changes() -> None:
+    clock = Clock()
+    board = Board(3, clock)
+    board.took(0, [0, 1, 2])
+    clock.now = 110.0
+    assert board.is_steady(1, 4.0)
+    assert not board.is_steady(2, 4.0)
+    board.gave(0, [2])
+    board.took(1, [2])
+    clock.now = 113.0
+    assert not board.is_steady(2, 4.0)
+    clock.now = 114.0
+    assert board.is_steady(2, 4.0)
+    assert board.disputed == 0
+    board.took(0, [2])
+    assert board.disputed == 1
+
+
+def test_a_gap_is_the_longest_silence_the_one_that_lasts_included() -> None:
+    clock = Clock()
+    board = Board(2, clock)
+    assert not board.all_heard()
+    for now, partition in [(100.0, 0), (101.0, 0), (101.0, 1), (104.0, 0), (105.0, 0)]:
+        clock.now = now
+        board.heard([partition])
+    assert board.all_heard()
+    assert board.new_window() == [3.0, 4.0]
+    clock.now = 106.0
+    assert board.new_window() == [1.0, 5.0]
+
+
+@pytest.mark.parametrize("protocol", [pytest.param("eager", marks=pytest.mark.long), "cooperative"])
+def test_aiokc_is_measured(protocol: str) -> None:
+    with (
+        Cluster(topics={rebalance.TOPIC: rebalance.PARTITIONS}).in_thread() as cluster,
+        rebalance.writing(cluster.bootstrap, rebalance.TOPIC, rebalance.PARTITIONS),
+    ):
+        settled = rebalance.measure(cluster.bootstrap, "aiokc", protocol, 2, 0.0, quiet=0.5)
+    assert 0 < settled.formed < 20
+    assert 0 < settled.joined < 20
+    assert 0 < settled.calm < 10
+    assert settled.unaffected > 0
+    if protocol == "cooperative":
+        assert settled.unaffected == 134, "66 go to the third member, the others stay where they are"
+
+
+def test_the_table_has_medians() -> None:
+    found = {(10, "eager", "aiokc"): [Settled(3.0 + n, 1.0 + n, 0.1, 90 + n, 0.2) for n in range(3)]}
+    assert render(found).splitlines()[-1] == (
+        "| 10 | eager | aiokc | 4.00 (3.00 - 5.00) | 2.00 (1.00 - 3.00) | 91 | 200 (100) |"
+    )
+
+
+def times(*seconds: float) -> list[Settled]:
+    """Rounds that formed in so many seconds, with a member more in a second each."""
+    return [Settled(each, 1.0, 0.25, 90, 0.25) for each in seconds]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said", "outcome"),
+    [
+        pytest.param((3.0, 3.1, 3.2), (3.1, 3.1, 3.1), "3.10 s", "reached", id="as long"),
+        pytest.param((3.0, 3.2, 3.3), (3.1, 3.1, 3.1), "3.20 s, 0.100 s more; spread 0.300 s", "within the spread"),
+        pytest.param((3.2, 3.2, 3.3), (3.0, 3.1, 3.05), "3.20 s, 0.150 s more; spread 0.100 s", "**missed**"),
+        pytest.param((6.0,), (3.0,), "6.00 s, 3.000 s more; spread 0.000 s", "**missed**", id="one round"),
+    ],
+)
+def test_a_time_is_no_longer_than_a_peers(
+    mine: tuple[float, ...], theirs: tuple[float, ...], said: str, outcome: str
+) -> None:
+    found = {(10, "eager", "aiokc"): times(*mine), (10, "eager", "aiokafka"): times(*theirs)}
+    formed, joined = verdicts(found)
+    assert (formed.work, formed.found, formed.outcome) == (
+        "10 members, eager: all at once, beside aiokafka",
+        said,
+        outcome,
+    )
+    assert joined == Verdict("10 members, eager: one more, beside aiokafka", "at most 1.00 s", "1.00 s", True)
+
+
+def test_that_members_join_at_other_moments_is_no_spread() -> None:
+    """Each round is seconds from the others, and aiokc 0.2 s behind in every one."""
+    mine = [Settled(3.0, 0.7 + n, 0.25, 90, 0.25) for n in range(3)]
+    theirs = [Settled(3.0, 0.5 + n, 0.25, 90, 0.25) for n in range(3)]
+    _, joined = verdicts({(1, "eager", "aiokc"): mine, (1, "eager", "confluent"): theirs})
+    assert joined.work.startswith("1 member, eager: one more")
+    assert joined.outcome == "**missed**"
+
+
+@pytest.mark.parametrize(("gap", "outcome"), [(0.5, "reached"), (0.51, "**missed**")])
+def test_a_gap_is_no_longer_than_the_calm_one_and_what_that_varies_by(gap: float, outcome: str) -> None:
+    found = {
+        (50, "cooperative", "aiokc"): [Settled(3.0, 1.0, 0.4, 90, gap)],
+        (50, "cooperative", "confluent"): [Settled(3.0, 1.0, 0.3, 90, 1.25)],
+    }
+    last = list(verdicts(found))[-1]
+    assert last.work == "50 members, cooperative: longest gap of what did not move"
+    assert (last.aim, last.found) == ("at most 500 ms", f"{gap * 1e3:.0f} ms (calm: 400 ms; confluent: 1250 ms)")
+    assert last.outcome == outcome
+
+
+def test_what_is_aimed_at_stands_below_the_table_where_peers_ran() -> None:
+    mine = {(10, "eager", "aiokc"): times(3.0)}
+    assert list(verdicts(mine)) == []
+    text = render({**mine, (10, "eager", "confluent"): times(3.5), (10, "cooperative", "confluent"): times(3.5)})
+    assert text.index("| members |") < text.index("What is aimed at")
+    assert "| 10 members, eager: all at once, beside confluent | at most 3.50 s | 3.00 s | reached |" in text
+    assert "cooperative:" not in text
+
+
+def test_the_clients_warm_the_broker_up_with_the_largest_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[tuple[object, ...]]()
+    monkeypatch.setattr(rebalance, "measure", lambda *given, quiet: done.append((*given, quiet)))
+    rebalance.warm_up("here:9092", ["aiokc", "confluent"], 50)
+    assert done == [("here:9092", client, "eager", 50, 0.0, 0.5) for client in ("aiokc", "confluent")]
+
+
+def test_the_readme_has_its_markers() -> None:
+    text = README.read_text()
+    assert text.index(rebalance.BEGIN) < text.index(rebalance.END)

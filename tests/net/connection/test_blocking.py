@@ -1,0 +1,240 @@
+"""A connection over a blocking socket: a thread asks, the scripted server answers in the test's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from aiokc.core.connection.handshake import Dialogue, Question
+from aiokc.core.connection.in_flight import VersionRange
+from aiokc.errors import ConnectionFailed, MalformedResponse, RequestTimedOut, UnsupportedVersion
+from aiokc.net.blocking import BlockingConnection
+from aiokc.net.connection import Route
+from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.fetch import FetchRequest
+
+from ..scripted import (
+    Peer,
+    about,
+    dead_port,
+    frame_of,
+    metadata,
+    never_answer,
+    options,
+    running_pool,
+    serve_plainly,
+    serving,
+)
+
+
+def ask(route: Route, *, count: int = 1, timeout: float = 10.0) -> list[str | None]:
+    """Connect, ask so often, close."""
+    with closing(BlockingConnection.open(route, options(client_id="me"), timeout=timeout)) as connection:
+        return [
+            connection.request(MetadataRequest, lambda version: about("t"), timeout=timeout).cluster_id
+            for _ in range(count)
+        ]
+
+
+def route_to(port: int) -> Route:
+    return Route("broker 1", ("127.0.0.1", port), "localhost")
+
+
+async def test_it_greets_and_asks_in_the_highest_version_that_both_speak() -> None:
+    versions = []
+
+    async def script(peer: Peer) -> None:
+        await peer.greet((3, 0, 10), (18, 0, 4))
+        while True:
+            asked = await peer.request()
+            versions.append(asked.api_version)
+            assert asked.client_id == "me"
+            peer.reply(asked, metadata())
+
+    async with serving(script) as server:
+        assert await asyncio.to_thread(ask, route_to(server.port), count=2) == ["cluster", "cluster"]
+    assert versions == [10, 10]
+
+
+async def test_an_answer_may_come_in_pieces() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        asked = await peer.request()
+        for byte in frame_of(asked, metadata()):
+            peer.send(bytes([byte]))
+            await peer.drain()
+        await peer.until_closed()
+
+    async with serving(script) as server:
+        assert await asyncio.to_thread(ask, route_to(server.port)) == ["cluster"]
+
+
+async def test_nobody_listens() -> None:
+    with pytest.raises(ConnectionFailed, match=r"broker 1: cannot connect \(Connection refused\)"):
+        await asyncio.to_thread(ask, route_to(dead_port()))
+
+
+@pytest.mark.parametrize("greets", [False, True], ids=["handshake", "request"])
+async def test_a_silent_broker_is_given_up_in_time(greets: bool) -> None:
+    async def script(peer: Peer) -> None:
+        if greets:
+            await peer.greet()
+        await never_answer(peer)
+
+    async with serving(script) as server:
+        begin = time.monotonic()
+        with pytest.raises(RequestTimedOut, match=r"no answer to Metadata v\d+ within" if greets else "no handshake"):
+            await asyncio.to_thread(ask, route_to(server.port), timeout=0.3)
+        assert 0.25 < time.monotonic() - begin < 5.0
+
+
+async def test_a_broker_that_trickles_gets_no_more_time() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        asked = await peer.request()
+        frame = frame_of(asked, metadata())
+        while True:  # a byte in time each time, and never all of them
+            peer.send(frame[:1] if len(frame) > 5 else b"")
+            frame = frame[1:] if len(frame) > 5 else frame
+            await asyncio.sleep(0.05)
+
+    async with serving(script) as server:
+        with pytest.raises(RequestTimedOut):
+            await asyncio.to_thread(ask, route_to(server.port), timeout=0.3)
+
+
+@pytest.mark.parametrize("greets", [False, True], ids=["handshake", "request"])
+async def test_a_connection_that_breaks(greets: bool) -> None:
+    async def script(peer: Peer) -> None:
+        if greets:
+            await peer.greet()
+        await peer.request()
+        peer.close()
+
+    async with serving(script) as server:
+        with pytest.raises(ConnectionFailed, match="broker 1 closed the connection"):
+            await asyncio.to_thread(ask, route_to(server.port))
+
+
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff"])
+async def test_no_length_is_believed(length: bytes) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await peer.request()
+        peer.send(length)
+        await peer.until_closed()
+
+    async with serving(script) as server:
+        with pytest.raises(MalformedResponse, match="max_response_bytes"):
+            await asyncio.to_thread(ask, route_to(server.port))
+
+
+async def test_an_answer_to_another_request_is_not_believed() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        asked = await peer.request()
+        frame = bytearray(frame_of(asked, metadata()))
+        frame[7] ^= 1
+        peer.send(bytes(frame))
+        await peer.until_closed()
+
+    async with serving(script) as server:
+        with pytest.raises(MalformedResponse, match="was due"):
+            await asyncio.to_thread(ask, route_to(server.port))
+
+
+async def test_an_api_that_the_broker_does_not_have() -> None:
+    def build(version: int) -> FetchRequest:
+        raise AssertionError(f"a request was made for v{version}")
+
+    def fetch(route: Route) -> None:
+        with closing(BlockingConnection.open(route, options(), timeout=10.0)) as connection:
+            connection.request(FetchRequest, build, timeout=10.0)
+
+    async def script(peer: Peer) -> None:
+        await peer.greet((18, 0, 4))
+        await peer.until_closed()
+
+    async with serving(script) as server:
+        with pytest.raises(UnsupportedVersion, match="does not offer Fetch"):
+            await asyncio.to_thread(fetch, route_to(server.port))
+
+
+async def test_over_tls_and_with_sasl(tmp_path: Path) -> None:
+    """The same generators that the event loop drives: here they are driven by a thread."""
+    asked: list[int] = []
+
+    def sasl(versions: Mapping[int, VersionRange]) -> Dialogue[None]:
+        assert versions[3] == (0, 12)
+        body = yield Question(about("who I am"), 9)
+        asked.append(len(body))
+
+    (tmp_path / "server.pem").write_text(_KEY_AND_CERTIFICATE)
+    server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_side.load_cert_chain(tmp_path / "server.pem")
+    ours = ssl.create_default_context(cafile=str(tmp_path / "server.pem"))
+
+    def ask_safely(route: Route) -> str | None:
+        with closing(BlockingConnection.open(route, options(ssl=ours, sasl=sasl), timeout=10.0)) as connection:
+            return connection.request(MetadataRequest, lambda version: about("t"), timeout=10.0).cluster_id
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.get_running_loop().create_task(serve(reader, writer)))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = Peer(reader, writer, 0)
+        with contextlib.suppress(EOFError):
+            await serve_plainly(peer)
+        await peer.aclose()
+
+    tasks: set[asyncio.Task[None]] = set()
+    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=server_side)
+    address = server.sockets[0].getsockname()[:2]
+    try:
+        assert await asyncio.to_thread(ask_safely, Route("broker 1", address, "localhost")) == "t"
+        assert len(asked) == 1
+        with pytest.raises(ConnectionFailed, match="certificate"):
+            await asyncio.to_thread(ask_safely, Route("broker 1", address, "another-name"))
+    finally:
+        server.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_it_goes_the_way_that_the_pool_went() -> None:
+    async with serving(serve_plainly) as server, running_pool(server) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        assert pool.route(1) is None
+        await pool.connection(1, timeout=10.0)
+        route = pool.route(1)
+        assert route is not None
+        assert route.address == ("127.0.0.1", server.port)
+        assert await asyncio.to_thread(ask, route) == ["t"]
+        assert pool.route(2) is None
+
+
+# Of nobody: CN=localhost, signed by itself, for these tests.
+_KEY_AND_CERTIFICATE = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgwxvTrDsGsnu6uZ8W
+w2xoGadrLTL9bsAkMk0zZnN1NxehRANCAARVvtZDQNjeg832cmCEI+YV0VidmQ30
+k2/0UrfvbXxh8f5cJks83etP2aN8YZ74qVyCA0l9lSZMsPcgc5B481oU
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBnDCCAUGgAwIBAgIUBVS9lsGFTpYpWecVdCtlsJMf8g4wCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyMTEyMTY1MVoYDzIxMjYxMDI4
+MTIxNjUxWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAARVvtZDQNjeg832cmCEI+YV0VidmQ30k2/0UrfvbXxh8f5cJks83etP
+2aN8YZ74qVyCA0l9lSZMsPcgc5B481oUo28wbTAdBgNVHQ4EFgQUrKZL4wMclaPS
+cVstQo0VMGK7lqQwHwYDVR0jBBgwFoAUrKZL4wMclaPScVstQo0VMGK7lqQwDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDSQAwRgIhAMZfgUADoX7g745UWGZ2dcjDO13mrDq2LaSlGPv9JsVaAiEA
+qkFiSsLusbqnghpix9CgcpzBMxkYcAYNyhxTV716SOE=
+-----END CERTIFICATE-----
+"""

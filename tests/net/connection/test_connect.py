@@ -1,0 +1,188 @@
+"""Connecting: every address of a name, every kind of stranger behind a port, and always an end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Sequence
+
+import pytest
+
+from aiokc.config import Resolve
+from aiokc.core.connection.handshake import Dialogue, Question
+from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
+from aiokc.net.connect import connect
+from aiokc.net.connection import Connection
+from aiokc.wire.messages.discovery import MetadataRequest
+
+from ..scripted import Peer, cancelled, dead_port, metadata, never_answer, options, serve_plainly, serving
+
+pytestmark = pytest.mark.any_loop
+
+
+def to(*addresses: tuple[str, int]) -> Resolve:
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        return addresses
+
+    return resolve
+
+
+async def reach(port: int = 9092, timeout: float = 10.0, **given: object) -> Connection:
+    return await connect(f"broker 1 (127.0.0.1:{port})", ("127.0.0.1", port), options(**given), timeout=timeout)
+
+
+async def finish(connection: Connection) -> None:
+    connection.close()
+    await connection.wait_closed()
+
+
+async def test_all_addresses_of_a_name_are_tried() -> None:
+    async with serving(serve_plainly) as server:
+        resolve = to(("127.0.0.1", dead_port()), ("127.0.0.1", server.port))
+        connection = await connect("broker 1 (kafka:9092)", ("kafka", 9092), options(resolve=resolve), timeout=10)
+        assert connection.name == f"broker 1 (kafka:9092) at 127.0.0.1:{server.port}"
+        await finish(connection)
+
+
+async def test_an_address_that_hangs_leaves_time_for_the_next_one() -> None:
+    async with serving(never_answer) as hanging, serving(serve_plainly) as server:
+        resolve = to(("127.0.0.1", hanging.port), ("127.0.0.1", server.port))
+        connection = await reach(resolve=resolve, timeout=0.4)
+        assert connection.name.endswith(f" at 127.0.0.1:{server.port}")
+        await finish(connection)
+        async with asyncio.timeout(10):
+            await hanging.all_closed()
+
+
+async def test_all_failures_are_told() -> None:
+    first, second = dead_port(), dead_port()
+    resolve = to(("127.0.0.1", first), ("127.0.0.1", second))
+    with pytest.raises(ConnectionFailed) as got:
+        await connect("broker 1 (kafka:9092)", ("kafka", 9092), options(resolve=resolve), timeout=10)
+    assert re.fullmatch(
+        rf"broker 1 \(kafka:9092\) at 127.0.0.1:{first}: cannot connect \(.*\); "
+        rf"broker 1 \(kafka:9092\) at 127.0.0.1:{second}: cannot connect \(.*\)",
+        str(got.value),
+    )
+
+
+async def test_a_refused_connection_has_its_cause() -> None:
+    port = dead_port()
+    with pytest.raises(ConnectionFailed, match=rf"broker 1 \(127.0.0.1:{port}\): cannot connect \(") as got:
+        await reach(port)
+    assert isinstance(got.value.__cause__, OSError)
+
+
+async def test_a_name_that_is_never_resolved_ends_at_the_deadline() -> None:
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        await asyncio.Event().wait()
+        return []
+
+    with pytest.raises(ConnectionFailed, match=r"the name was not resolved within 0\.0\d+ s"):
+        await reach(resolve=resolve, timeout=0.02)
+
+
+async def test_a_connection_that_is_never_made_ends_at_the_deadline() -> None:
+    with socket.socket() as listening, socket.socket() as first, socket.socket() as second:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        for occupant in (first, second):  # fill the backlog: the kernel answers no further SYN then
+            occupant.setblocking(False)
+            occupant.connect_ex(listening.getsockname())
+        with pytest.raises(ConnectionFailed, match=r"no connection within 0\.0\d+ s"):
+            await reach(listening.getsockname()[1], timeout=0.05)
+
+
+async def test_a_handshake_that_is_never_answered_ends_at_the_deadline() -> None:
+    async with serving(never_answer) as server:
+        with pytest.raises(ConnectionFailed, match=r"no answer to the handshake \(is it a Kafka listener\?\) within"):
+            await reach(server.port, timeout=0.05)
+        await server.all_closed()
+
+
+async def test_a_server_that_closes_at_the_handshake() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.request()
+
+    async with serving(script) as server:
+        with pytest.raises(
+            ConnectionFailed, match=r"closed the connection, .* is it a Kafka listener, and a plaintext"
+        ):
+            await reach(server.port)
+
+
+async def test_an_http_server_is_recognised() -> None:
+    async def script(peer: Peer) -> None:
+        peer.send(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+        await peer.until_closed()
+
+    async with serving(script) as server:
+        with pytest.raises(MalformedResponse, match=rf"broker 1 \(127.0.0.1:{server.port}\): .*an HTTP server"):
+            await reach(server.port)
+        await server.all_closed()
+
+
+async def test_a_tls_listener_is_recognised() -> None:
+    async def script(peer: Peer) -> None:
+        peer.send(bytes.fromhex("15030300020250"))  # fatal alert: internal error
+        await peer.until_closed()
+
+    async with serving(script) as server:
+        with pytest.raises(MalformedResponse, match=r"a TLS listener"):
+            await reach(server.port)
+
+
+async def test_garbage_in_the_handshake() -> None:
+    async def script(peer: Peer) -> None:
+        asked = await peer.request()
+        peer.send(b"\0\0\0\x09" + asked.correlation_id.to_bytes(4, "big") + b"\0\0\xff\xff\xff")
+        await peer.until_closed()
+
+    async with serving(script) as server:
+        with pytest.raises(MalformedResponse, match=r"ApiVersions v3: "):
+            await reach(server.port)
+
+
+@pytest.mark.parametrize("rounds", range(12))
+async def test_connecting_may_be_cancelled_at_any_moment(rounds: int) -> None:
+    """No socket stays behind; a connection that was made before the cancellation is the caller's."""
+    async with serving(never_answer) as server:
+        assert await cancelled(reach(server.port), rounds)
+        await server.all_closed()
+
+
+# The place for SASL
+
+
+async def test_sasl_is_asked_between_the_handshake_and_the_first_request() -> None:
+    topics = []
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        while True:
+            asked = await peer.request()
+            topics.append(asked.api_version)
+            peer.reply(asked, metadata("ready"))
+
+    def sasl(versions: object) -> Dialogue[None]:
+        yield Question(MetadataRequest(topics=[]), 1)  # stands for SaslAuthenticate
+
+    async with serving(script) as server:
+        connection = await reach(server.port, sasl=sasl)
+        assert (await connection.request(MetadataRequest(topics=[]), timeout=10)).cluster_id == "ready"
+        await finish(connection)
+    assert topics == [1, 12]
+
+
+async def test_a_refusal_of_the_credentials_is_not_tried_on_another_address() -> None:
+    def sasl(versions: object) -> Dialogue[None]:
+        yield Question(MetadataRequest(topics=[]), 1)  # stands for SaslAuthenticate
+        raise AuthenticationFailed("wrong password")
+
+    async with serving(serve_plainly) as server, serving(serve_plainly) as other:
+        resolve = to(("127.0.0.1", server.port), ("127.0.0.1", other.port))
+        with pytest.raises(AuthenticationFailed, match="wrong password"):
+            await reach(resolve=resolve, sasl=sasl)
+        assert (server.accepted, other.accepted) == (1, 0)
+        await server.all_closed()

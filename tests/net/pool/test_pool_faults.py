@@ -1,0 +1,316 @@
+"""The pool when brokers are gone, hang, answer nonsense or come back somewhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from aiokc.errors import (
+    ConnectionFailed,
+    MalformedResponse,
+    NoBrokersAvailable,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from aiokc.net.pool import Purpose
+from aiokc.types import Broker
+from aiokc.wire.messages.fetch import FetchRequest
+
+from ..scripted import Peer, ask, dead_port, named, never_answer, running_pool, serve_plainly, serving, ticks
+
+pytestmark = pytest.mark.any_loop
+
+
+class NoJitter(Random):
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+async def closes_at_once(peer: Peer) -> None:
+    """The script of a port behind which nothing works."""
+    await peer.request()
+
+
+async def accepts_and_hangs(peer: Peer) -> None:
+    """The script of a broker that hangs after the handshake."""
+    await peer.greet()
+    await peer.until_closed()
+
+
+# Addressed requests
+
+
+async def test_an_addressed_request_fails_with_the_one_attempt() -> None:
+    async with serving(closes_at_once) as server, running_pool(server) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        outcomes = await asyncio.gather(*(ask(pool, 1) for _ in range(3)), return_exceptions=True)
+        assert [type(error) for error in outcomes] == [ConnectionFailed] * 3
+        assert server.accepted == 1
+        assert len({id(error) for error in outcomes}) == 3  # nobody's traceback grows by the others'
+        assert str(outcomes[0]).startswith(f"broker 1 (127.0.0.1:{server.port}) closed the connection")
+
+
+async def test_attempts_keep_the_growing_pause() -> None:
+    attempts: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def script(peer: Peer) -> None:
+        attempts.append(loop.time())
+
+    async with (
+        serving(script) as server,
+        running_pool(server, random=NoJitter(), reconnect_backoff_ms=10, reconnect_backoff_max_ms=40) as pool,
+    ):
+        pool.set_brokers({1: server.broker(1)})
+        for _ in range(5):
+            with pytest.raises(ConnectionFailed):
+                await ask(pool, 1)
+    gaps = [later - earlier for earlier, later in pairwise(attempts)]
+    clock = 0.002  # uvloop's counts whole milliseconds
+    assert [gap > pause - clock for gap, pause in zip(gaps, (0.01, 0.02, 0.04, 0.04), strict=True)] == [True] * 4
+
+
+async def test_a_pause_longer_than_the_deadline_ends_with_the_last_error() -> None:
+    async with (
+        serving(closes_at_once) as server,
+        running_pool(server, reconnect_backoff_ms=60_000, reconnect_backoff_max_ms=60_000) as pool,
+    ):
+        pool.set_brokers({1: server.broker(1)})
+        with pytest.raises(ConnectionFailed):
+            await ask(pool, 1)
+        with pytest.raises(ConnectionFailed, match=r"still no connection at the deadline .*; before that: broker 1"):
+            await ask(pool, 1, timeout=0.02)
+        assert server.accepted == 1
+
+
+async def test_connecting_ends_at_the_setup_timeout() -> None:
+    async with (
+        serving(never_answer) as server,
+        running_pool(server, socket_connection_setup_timeout_ms=30) as pool,
+    ):
+        pool.set_brokers({1: server.broker(1)})
+        with pytest.raises(
+            ConnectionFailed, match=r"no answer to the handshake \(is it a Kafka listener\?\) within 0\.0"
+        ):
+            await ask(pool, 1)
+        await server.all_closed()
+
+
+async def test_a_request_does_not_wait_for_a_slow_attempt_beyond_its_deadline() -> None:
+    async with serving(never_answer) as server, running_pool(server) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        with pytest.raises(ConnectionFailed, match="still no connection at the deadline of the request"):
+            await ask(pool, 1, timeout=0.02)
+
+
+async def test_a_broker_that_comes_back_is_connected_to_again() -> None:
+    async with running_pool("127.0.0.1:1") as pool:
+        async with serving(serve_plainly) as server:
+            port = server.port
+            pool.set_brokers({1: server.broker(1)})
+            assert await ask(pool, 1) == "t"
+        with pytest.raises(ConnectionFailed):
+            await ask(pool, 1)
+        async with serving(serve_plainly, port=port):
+            assert await ask(pool, 1) == "t"
+
+
+async def test_whether_a_broker_is_back_is_tried_once_and_not_for_each_purpose() -> None:
+    async with serving(closes_at_once) as server, running_pool(server) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        with pytest.raises(ConnectionFailed):
+            await ask(pool, 1)
+        asked = [asyncio.ensure_future(ask(pool, 1, purpose=purpose)) for purpose in Purpose]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ConnectionFailed] * len(Purpose)
+        assert server.accepted == 2
+
+
+async def test_a_request_that_times_out_is_the_end_of_that_connection_only() -> None:
+    async def script(peer: Peer) -> None:
+        await (accepts_and_hangs(peer) if peer.number == 0 else peer.serve())
+
+    async with serving(script) as server, running_pool(server) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        await pool.connection(1, timeout=20)
+        with pytest.raises(RequestTimedOut, match=rf"broker 1 \(127.0.0.1:{server.port}\): no answer to Metadata v12"):
+            await ask(pool, 1, timeout=0.05)
+        assert await ask(pool, 1, purpose=Purpose.COORDINATOR) == "t"
+        assert await ask(pool, 1) == "t"
+
+
+async def test_versions_are_each_brokers_own() -> None:
+    async def old(peer: Peer) -> None:
+        await peer.greet((1, 0, 3), (3, 0, 5))
+        await peer.serve_on()
+
+    async with serving(old) as first, serving(serve_plainly) as second, running_pool(first) as pool:
+        pool.set_brokers({1: first.broker(1), 2: second.broker(2)})
+        with pytest.raises(UnsupportedVersion, match=rf"broker 1 \(127.0.0.1:{first.port}\) offers Fetch v0-3"):
+            await pool.request(1, FetchRequest(max_wait_ms=1, min_bytes=1, topics=[]), timeout=10)
+        assert (await pool.connection(2, timeout=10)).usable_version(FetchRequest) == 17
+
+
+# Any broker
+
+
+async def test_the_next_server_is_asked_when_one_fails() -> None:
+    for seed in range(4):  # in whatever order they are tried
+        async with (
+            serving(closes_at_once) as bad,
+            serving(serve_plainly) as good,
+            running_pool(f"127.0.0.1:{dead_port()}", bad, good, random=Random(seed)) as pool,
+        ):
+            assert await ask(pool, None) == "t"
+
+
+async def test_no_server_answers_lists_every_address_with_its_last_error() -> None:
+    dead = dead_port()
+    async with serving(closes_at_once) as server, running_pool(f"127.0.0.1:{dead}", server) as pool:
+        with pytest.raises(NoBrokersAvailable) as got:
+            await ask(pool, None, timeout=0.2)
+    text = str(got.value)
+    assert text.startswith("no broker answered Metadata within 0.2 s: ")
+    assert re.search(rf"bootstrap server 127.0.0.1:{dead}: cannot connect \(", text)
+    assert re.search(rf"bootstrap server 127.0.0.1:{server.port} closed the connection", text)
+    assert isinstance(got.value.__cause__, ConnectionFailed)
+    assert server.accepted > 1  # again and again until the deadline
+
+
+async def test_a_stranger_at_every_address_is_told_at_once() -> None:
+    async def script(peer: Peer) -> None:
+        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await peer.until_closed()
+
+    async with serving(script) as one, serving(script) as two, running_pool(one, two) as pool:
+        with pytest.raises(NoBrokersAvailable, match=r"an HTTP server.*; .*an HTTP server"):
+            await ask(pool, None, timeout=600)
+
+
+async def test_a_stranger_among_the_bootstrap_servers_does_no_harm() -> None:
+    async def script(peer: Peer) -> None:
+        peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await peer.until_closed()
+
+    for seed in range(4):
+        async with (
+            serving(script) as stranger,
+            serving(serve_plainly) as good,
+            running_pool(stranger, good, random=Random(seed)) as pool,
+        ):
+            assert await ask(pool, None) == "t"
+
+
+async def test_a_broker_that_hangs_is_followed_by_another_one() -> None:
+    async with (
+        serving(accepts_and_hangs) as first,
+        serving(named("good")) as second,
+        running_pool(first, request_timeout_ms=50, fetch_max_wait_ms=10) as pool,
+    ):
+        pool.set_brokers({1: first.broker(1), 2: second.broker(2)})
+        await pool.connection(1, timeout=10)  # so that it is the preferred one
+        assert await ask(pool, None) == "good"
+
+
+async def test_a_garbled_answer_is_followed_by_another_broker_and_no_busy_loop() -> None:
+    asked = 0
+
+    async def script(peer: Peer) -> None:
+        nonlocal asked
+        await peer.greet()
+        while True:
+            request = await peer.request()
+            asked += 1
+            peer.send(b"\0\0\0\x07" + request.correlation_id.to_bytes(4, "big") + b"\0\xff\xff")
+
+    async with serving(script) as first, serving(named("good")) as second, running_pool(first) as pool:
+        pool.set_brokers({1: first.broker(1), 2: second.broker(2)})
+        await pool.connection(1, timeout=10)
+        assert await ask(pool, None) == "good"
+        pool.set_brokers({1: first.broker(1)})
+        with pytest.raises(MalformedResponse):
+            await ask(pool, 1)
+        asked = 0
+        with pytest.raises(NoBrokersAvailable, match="Metadata v12"):
+            await ask(pool, None, timeout=600)
+        assert asked == 2  # as broker 1, and then as the bootstrap server that it is too
+
+
+async def test_no_brokers_answer_while_the_pause_lasts() -> None:
+    async with running_pool("127.0.0.1:1", reconnect_backoff_ms=60_000, reconnect_backoff_max_ms=60_000) as pool:
+        for _ in range(2):
+            with pytest.raises(NoBrokersAvailable, match=r"bootstrap server 127.0.0.1:1: cannot connect"):
+                await ask(pool, None, timeout=0.02)
+
+
+# Back to the bootstrap servers
+
+
+async def test_kip_899_the_whole_cluster_moved_and_the_bootstrap_servers_lead_to_it() -> None:
+    async with running_pool(f"127.0.0.1:{(front := dead_port())}") as pool:
+        async with serving(named("old")) as old:
+            pool.set_brokers({1: old.broker(1)})
+            assert await ask(pool, None) == "old"
+        async with serving(named("new"), port=front):
+            assert await ask(pool, None) == "new"
+
+
+async def test_while_one_broker_answers_the_bootstrap_servers_are_left_alone() -> None:
+    async with serving(serve_plainly) as bootstrap, serving(named("good")) as good, running_pool(bootstrap) as pool:
+        pool.set_brokers({1: Broker(1, "127.0.0.1", dead_port()), 2: good.broker(2)})
+        for _ in range(5):
+            assert await ask(pool, None) == "good"
+        assert bootstrap.accepted == 0
+
+
+async def test_kip_1102_no_answer_for_too_long_leads_back_too() -> None:
+    """A broker whose connections are fine and that answers no such request: only the clock tells."""
+    async with (
+        serving(accepts_and_hangs) as broker,
+        serving(named("bootstrap")) as bootstrap,
+        running_pool(bootstrap, metadata_recovery_rebootstrap_trigger_ms=0) as pool,
+    ):
+        pool.set_brokers({1: broker.broker(1)})
+        with pytest.raises(NoBrokersAvailable):
+            await ask(pool, None, timeout=0.02)
+        await pool.connection(1, timeout=10)  # it looks healthy again
+        assert await ask(pool, None, timeout=10) == "bootstrap"
+
+
+# What is logged
+
+
+async def test_warnings_about_a_dead_broker_are_few(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(closes_at_once) as server, running_pool(server) as pool:
+        with caplog.at_level(logging.WARNING, "aiokc.net"), pytest.raises(NoBrokersAvailable):
+            await ask(pool, None, timeout=0.2)
+        assert server.accepted > 2
+    warnings = [record.getMessage() for record in caplog.records if record.name == "aiokc.net"]
+    assert len(warnings) == 1
+    assert f"bootstrap server 127.0.0.1:{server.port} closed the connection" in warnings[0]
+
+
+async def test_a_lost_connection_is_logged_and_a_closed_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    lose = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.greet()
+        await lose.wait()
+
+    with caplog.at_level(logging.INFO, "aiokc.net"):
+        async with serving(script) as server, running_pool(server) as pool:
+            pool.set_brokers({1: server.broker(1)})
+            connection = await pool.connection(1, timeout=10)
+            lose.set()
+            await connection.wait_closed()
+            assert f"broker 1 (127.0.0.1:{server.port}) closed the connection" in caplog.text
+            caplog.clear()
+        async with serving(serve_plainly) as server, running_pool(server) as pool:
+            await ask(pool, None)
+        await ticks(1)
+    assert [record.getMessage() for record in caplog.records if record.name == "aiokc.net"] == []

@@ -1,0 +1,112 @@
+"""Records what members own (from the client's `Subscription`), and what coordinators accept and assign."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from aiokc.core.subscription.state import Subscription
+from aiokc.error_codes import ErrorCode
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.virtual.hosts import LOCALHOST, current_host
+from aiokc.types import TopicPartition
+from aiokc.wire import Response, decode
+from aiokc.wire.messages.embedded import ConsumerProtocolAssignment
+from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest
+
+from ..checking.history import Assigned, Claimed, CommitStored, Disowned, History, Joining, Unclaimed, replaced
+
+
+@contextmanager
+def observed(history: History) -> Iterator[None]:
+    """Record claims, joins, assignments and stored commits within the block."""
+    with _claims_observed(history), _answers_observed(history):
+        yield
+
+
+@contextmanager
+def _claims_observed(history: History) -> Iterator[None]:
+    original = Subscription.replace
+
+    def replace(self: Subscription, partitions: Iterable[TopicPartition]) -> bool:
+        before = set(self.assigned)
+        changed = original(self, partitions)
+        member = current_host()
+        if member != LOCALHOST:
+            for tp in sorted(before - self.assigned.keys()):
+                history.add(Unclaimed(member, tp))
+            for tp in sorted(self.assigned.keys() - before):
+                history.add(Claimed(member, tp))
+        return changed
+
+    with replaced(Subscription, "replace", replace):
+        yield
+
+
+@contextmanager
+def _answers_observed(history: History) -> Iterator[None]:
+    original = Exchange.handle
+
+    async def handle(self: Exchange) -> Response | None:
+        if isinstance(self.request, JoinGroupRequest):
+            history.add(Joining(self.call.client_id))
+        response = await original(self)
+        observe = _OBSERVERS.get(type(self.request))
+        if observe is not None and response is not None:
+            observe(history, self, response)
+        return response
+
+    with replaced(Exchange, "handle", handle):
+        yield
+
+
+def _assigned(history: History, exchange: Exchange, response: Any) -> None:
+    if response.error_code != ErrorCode.NONE:
+        return
+    raw = memoryview(response.assignment)
+    partitions: frozenset[TopicPartition] = frozenset()
+    if raw:
+        assignment = decode(ConsumerProtocolAssignment, raw[2:], int.from_bytes(raw[:2], "big"))
+        partitions = frozenset(
+            TopicPartition(topic.topic, index) for topic in assignment.assigned_partitions for index in topic.partitions
+        )
+    history.add(Assigned(exchange.call.client_id, exchange.request.generation_id, partitions))
+
+
+def _beaten(history: History, exchange: Exchange, response: Any) -> None:
+    if response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+        history.add(Disowned(exchange.call.client_id))
+
+
+def _committed(history: History, exchange: Exchange, response: Any) -> None:
+    call, request = exchange.call, exchange.request
+    codes = {
+        (topic.name or topic.topic_id, partition.partition_index): partition.error_code
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+    generation = request.generation_id_or_member_epoch
+    for topic in request.topics:
+        name = topic.name or call.cluster.topics.name_of(topic.topic_id)
+        if name is None:
+            continue  # deleted, and its committed offsets too
+        for partition in topic.partitions:
+            if codes[topic.name or topic.topic_id, partition.partition_index] == ErrorCode.NONE:
+                tp = TopicPartition(name, partition.partition_index)
+                offset, late = partition.committed_offset, _given_up(exchange)
+                history.add(CommitStored(call.client_id, generation, tp, offset, late=late))
+
+
+def _given_up(exchange: Exchange) -> bool:
+    """Return whether the client had closed the request's connection before the broker handled the request."""
+    line: Any = exchange._line
+    return bool(line._transport.peer.is_closing())
+
+
+_OBSERVERS: Final[dict[type[Any], Callable[[History, Exchange, Any], None]]] = {
+    SyncGroupRequest: _assigned,
+    HeartbeatRequest: _beaten,
+    OffsetCommitRequest: _committed,
+}

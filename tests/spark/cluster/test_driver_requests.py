@@ -1,0 +1,203 @@
+"""How much the driver asks of the brokers, counted at the brokers; its clock runs only while it sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from aiokc import EARLIEST, Client, ClientConfig, ErrorCode, TopicPartition
+from aiokc.client.cluster import cluster_client
+from aiokc.errors import BrokerError, RequestTimedOut, UnknownTopic
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.api_keys import ApiKey
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import drop
+from spark_source.cluster import driver
+from spark_source.cluster.commit_back import CommitBack
+from spark_source.cluster.driver import DriverCluster
+from spark_source.options.bounds import AtOffset
+from spark_source.options.source_options import SourceOptions
+from spark_source.options.topic_choice import subscribe
+from spark_source.planning.stream_plan import StreamPlan
+from tests.suite.unused_faults import may_be_unused
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Driver:
+    """A stream's driver over a cluster that counts the requests of its clients, by the name of the API."""
+
+    def __init__(self, cluster: Cluster, **options: object) -> None:
+        self.seen: Counter[str] = Counter()
+        for api in ApiKey:
+            may_be_unused(cluster.intercept(api, ErrorCode.NONE, where=self._count))
+        config = ClientConfig(bootstrap_servers=cluster.bootstrap)
+        self.options = SourceOptions(
+            config,
+            subscribe("events"),
+            AtOffset("startingOffsets", EARLIEST),
+            **options,  # type: ignore[arg-type]
+        )
+        self.clock = Clock()
+        self.cluster = DriverCluster(config, attempts=3, retry_ms=1, sleep=self.clock.sleep)
+        self.plan = StreamPlan(self.options, self.cluster, clock=self.clock, sleep=self.clock.sleep)
+
+    def _count(self, exchange: Exchange) -> bool:
+        self.seen[type(exchange.request).__name__.removesuffix("Request")] += 1
+        return False
+
+
+@pytest.fixture(params=[1, 3, 10])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with Cluster(brokers=request.param, topics={"events": 10}).in_thread() as running:
+        yield running
+
+
+def test_an_idle_stream_sends_at_most_five_requests_a_second(cluster: Cluster) -> None:
+    driver = Driver(cluster)
+    with driver.cluster:
+        end = driver.plan.latest(driver.plan.initial())
+        driver.plan.latest(end)  # its metadata may be due
+        driver.seen.clear()
+        began = driver.clock.now
+
+        while driver.clock.now < began + 60:
+            assert driver.plan.latest(end) is end
+            driver.plan.known_ends()
+            driver.clock.sleep(0.01)
+
+    assert set(driver.seen) == {"ListOffsets", "Metadata"}
+    assert 60 < driver.seen.total() <= 60 * 5
+
+
+def test_a_topic_that_was_deleted_costs_an_idle_stream_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In real time, for seconds: what its client does by itself counts, too."""
+    monkeypatch.setattr(driver, "_PATIENCE_MS", 300)
+    monkeypatch.setattr(cluster_client, "_NEW_TOPIC_SECONDS", 0.3)
+    with Cluster(topics={"events": 1, "other": 1}).in_thread() as cluster:
+        stream = Driver(cluster, fail_on_data_loss=False, offset_retry_ms=1)
+        plan = StreamPlan(replace(stream.options, choice=subscribe("events", "other")), stream.cluster)
+        with stream.cluster:
+            end = plan.latest(plan.initial())
+            cluster.delete_topic("events")
+            while "events" in end:  # the partitions are remembered for two seconds
+                end = plan.latest(end)
+            time.sleep(1)  # a refresh may be due
+            stream.seen.clear()
+            began = time.monotonic()
+
+            while time.monotonic() < began + 3:
+                assert plan.latest(end) is end
+
+            assert stream.seen["Metadata"] <= 1
+            assert stream.seen.total() <= 5 * (time.monotonic() - began), stream.seen
+
+
+def test_a_batch_costs_the_driver_two_rounds_of_requests(cluster: Cluster) -> None:
+    driver = Driver(cluster)
+    with driver.cluster:
+        start = driver.plan.initial()
+        end = driver.plan.latest(start)
+        cluster.append("events", b"x")
+        driver.seen.clear()
+
+        after = driver.plan.latest(end)
+        assert list(driver.plan.ranges(end, after).values()) == [(0, 1)]
+
+    # The ends of all logs, then the beginning of the one to read.
+    leaders = len({cluster.leader("events", part) for part in range(10)})
+    assert driver.seen["ListOffsets"] == leaders + 1
+
+
+def test_a_planning_call_is_repeated_as_the_options_say() -> None:
+    with Cluster(topics={"events": 1}).in_thread() as cluster:
+        driver = Driver(cluster)
+        with driver.cluster:
+            driver.plan.initial()
+            refused = cluster.intercept(ApiKey.LIST_OFFSETS, ErrorCode.INVALID_REQUEST)
+            with pytest.raises(BrokerError, match="INVALID_REQUEST"):
+                driver.plan.latest({"events": {"0": 0}})
+            assert refused.hits == 1  # what can't pass is not tried again
+            refused.cancel()
+        impatient = ClientConfig(bootstrap_servers=cluster.bootstrap, default_api_timeout_ms=300)
+        with DriverCluster(impatient, attempts=3, retry_ms=1000, sleep=driver.clock.sleep) as calls:
+            calls.topics(["events"])
+            silent = cluster.intercept(ApiKey.LIST_OFFSETS, drop(), times=2)
+            slept = driver.clock.now
+
+            assert calls.list_offsets({TopicPartition("events", 0): EARLIEST}) == {TopicPartition("events", 0): 0}
+
+            assert silent.hits == 2
+            assert driver.clock.now - slept == 2.0
+
+
+def test_a_commit_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where the client does not keep its deadline."""
+    monkeypatch.setattr(driver, "_GRACE", 0.2)
+    monkeypatch.setattr(driver, "_COMMIT_MS", 100)
+
+    async def hang(*_: object, **__: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(Client, "commit", hang)
+    with (
+        Cluster(topics={"events": 1}).in_thread() as cluster,
+        DriverCluster(ClientConfig(bootstrap_servers=cluster.bootstrap)) as calls,
+        pytest.raises(RequestTimedOut, match=r"committing offsets took longer than 0\.3 s"),
+    ):
+        calls.commit("g", {TopicPartition("events", 0): 1})
+
+
+def test_a_topic_that_was_deleted_holds_nobody_up_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_PATIENCE_MS", 300)
+    with (
+        Cluster(topics={"events": 1, "other": 1}).in_thread() as cluster,
+        DriverCluster(ClientConfig(bootstrap_servers=cluster.bootstrap)) as calls,
+    ):
+        both = dict.fromkeys([TopicPartition("events", 0), TopicPartition("other", 0)], EARLIEST)
+        assert calls.list_offsets(both) == dict.fromkeys(both, 0)
+        cluster.delete_topic("events")
+        began = time.monotonic()
+
+        with pytest.raises(UnknownTopic, match="'events'"):
+            calls.list_offsets(both)
+
+        assert time.monotonic() - began < 30
+        slow = cluster.intercept(ApiKey.LIST_OFFSETS, drop(), times=1)
+        assert calls.list_offsets({TopicPartition("other", 0): EARLIEST}) == {TopicPartition("other", 0): 0}
+        assert slow.hits == 1
+
+
+def test_offsets_are_committed_once_and_failures_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    with Cluster(topics={"events": 1}).in_thread() as cluster:
+        driver = Driver(cluster, group_id="g", commit_offsets=True)
+        with driver.cluster:
+            back = CommitBack(driver.options, driver.cluster, clock=driver.clock)
+            start = driver.plan.initial()
+            back.began(start)
+            back.finished(start)
+            assert driver.cluster.committed("g", [TopicPartition("events", 0)]) == {TopicPartition("events", 0): None}
+            commits = cluster.intercept(ApiKey.OFFSET_COMMIT, ErrorCode.GROUP_AUTHORIZATION_FAILED, times=1)
+            for _ in range(3):
+                back.finished({"events": {"0": 5}})
+            assert commits.hits == 1
+            assert caplog.text.count("nothing committed for group 'g'") == 1
+            driver.seen.clear()
+            driver.clock.sleep(10)
+            for _ in range(3):
+                back.finished({"events": {"0": 5}, "__aiokc_from__": {"events": {"0": 0}}})
+            assert driver.seen["OffsetCommit"] == 1
+            assert driver.cluster.committed("g", [TopicPartition("events", 0)]) == {TopicPartition("events", 0): 5}

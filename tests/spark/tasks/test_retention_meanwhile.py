@@ -1,0 +1,85 @@
+"""Retention deletes the oldest records after a batch query was planned: one from the earliest begins later."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from aiokc import ClientConfig, TopicPartition
+from aiokc.testing import ApiKey, Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from spark_source import worker
+from spark_source.data_loss import DataLoss
+from spark_source.options.source_options import SourceOptions
+from spark_source.options.topic_choice import subscribe
+from spark_source.planning.task_plan import OffsetRange
+
+TP, RECORDS = TopicPartition("events", 0), 10
+LOSS = "its oldest records were deleted"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(topics={"events": 1}).in_thread() as running:
+        for _ in range(RECORDS):  # each a batch of its own
+            running.append("events", b"x" * 1000)
+        yield running
+    for config in list(worker._runtimes):
+        worker._runtimes.pop(config).close()
+
+
+def trim_at(cluster: Cluster, starts: dict[int, int]) -> None:
+    """Let the log start at ``starts[n]`` once the nth Fetch comes."""
+    fetches: list[Exchange] = []
+
+    def trim(exchange: Exchange) -> None:
+        fetches.append(exchange)
+        if (start := starts.get(len(fetches))) is not None:
+            exchange.call.cluster.topics.partition(*TP).log.trim(start)
+
+    cluster.intercept(ApiKey.FETCH, trim)
+
+
+def read(cluster: Cluster, *task: OffsetRange) -> list[int]:
+    options = SourceOptions(
+        ClientConfig(bootstrap_servers=cluster.bootstrap, max_partition_fetch_bytes=1), subscribe("events")
+    )
+    return [n for batch in worker.read_task(options, ("offset",), task) for n in batch.column(0).to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("starts", "left"), [({1: 4}, [4, 5, 6, 7]), ({1: 4, 2: 6}, [6, 7]), ({1: 8}, []), ({1: 10}, [])]
+)
+def test_a_range_from_the_earliest_begins_where_the_log_does(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture, starts: dict[int, int], left: list[int]
+) -> None:
+    trim_at(cluster, starts)
+
+    with caplog.at_level(logging.WARNING, logger="spark_source"):
+        assert read(cluster, OffsetRange(TP, 0, 8, from_earliest=True)) == left
+
+    assert caplog.text == ""
+
+
+def test_a_range_from_a_given_offset_and_one_of_a_stream_do_not(cluster: Cluster) -> None:
+    trim_at(cluster, {1: 4})
+
+    with pytest.raises(DataLoss, match=f"{LOSS}. Wanted: offsets 0 to 8"):
+        read(cluster, OffsetRange(TP, 0, 8))
+
+
+def test_what_is_missing_behind_a_record_of_the_same_range_is_a_loss(cluster: Cluster) -> None:
+    trim_at(cluster, {3: 6})
+
+    with pytest.raises(DataLoss, match=f"{LOSS}. Wanted: offsets 2 to 8"):
+        read(cluster, OffsetRange(TP, 0, 8, from_earliest=True))
+
+
+def test_what_is_missing_behind_a_record_that_was_read_is_a_loss(cluster: Cluster) -> None:
+    """One task reads both pieces, the second when the first is done: the log is trimmed within the second."""
+    trim_at(cluster, {3: 6})
+
+    with pytest.raises(DataLoss, match=f"{LOSS}. Wanted: offsets 2 to 8"):
+        read(cluster, OffsetRange(TP, 0, 2, from_earliest=True), OffsetRange(TP, 2, 8))
