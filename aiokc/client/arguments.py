@@ -24,6 +24,11 @@ def checked_seconds(timeout_ms: Any) -> float:
     raise ConfigError(f"timeout_ms={shown(timeout_ms)}: give milliseconds, as a number that is finite and not negative")
 
 
+def checked_wait(timeout_ms: Any) -> float | None:
+    """Return ``timeout_ms`` in seconds, as checked_seconds(); None means to wait for as long as it takes."""
+    return None if timeout_ms is None else checked_seconds(timeout_ms)
+
+
 def checked_count(name: str, given: Any, least: int = 1, most: int = _MOST_64) -> int:
     """Return ``given``, a whole number, as an int. Raises ConfigError, which names the parameter ``name``."""
     is_whole = not isinstance(given, bool) and isinstance(given, Integral)

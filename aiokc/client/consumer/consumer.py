@@ -38,6 +38,7 @@ from ..arguments import (
     checked_seconds,
     checked_timestamps,
     checked_topics,
+    checked_wait,
     is_text,
     is_topic_name,
 )
@@ -257,7 +258,7 @@ class Consumer(Generic[K, V]):
         not any more, and DeserializationFailed once the records before the failing one are returned.
         """
         most = self.config.max_poll_records if max_records is None else checked_count("max_records", max_records)
-        return await self._poll.records(partitions, _seconds_or_none(timeout_ms), most, most)
+        return await self._poll.records(partitions, checked_wait(timeout_ms), most, most)
 
     async def getmany_columns(
         self,
@@ -282,7 +283,7 @@ class Consumer(Generic[K, V]):
         most_bytes = checked_count("max_bytes", max_bytes, most=_GIB)
         new = partial(new_builder, checked_columns(columns), timestamp_unit)
         wanted = ColumnPoll(self._runtime.collector, new, rows=most, size=most_bytes)
-        return await self._poll.columns(partitions, _seconds_or_none(timeout_ms), wanted)
+        return await self._poll.columns(partitions, checked_wait(timeout_ms), wanted)
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord[K | None, V | None]:
         """Wait for the next record (of ``partitions``, else of any assigned), and return it.
@@ -496,7 +497,3 @@ class Consumer(Generic[K, V]):
 
     def _seconds(self, timeout_ms: int | None) -> float:
         return checked_seconds(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
-
-
-def _seconds_or_none(timeout_ms: int | None) -> float | None:
-    return None if timeout_ms is None else checked_seconds(timeout_ms)
