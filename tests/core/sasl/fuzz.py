@@ -119,8 +119,7 @@ def _scram() -> tuple[list[bytes], Callable[[bytes], None]]:
         try:
             ScriptedBroker([server.first, message]).accept(mechanism())
         except AuthenticationFailed as error:
-            assert _SECRET not in str(error)
-            assert str(error).isprintable()
+            _shown(error)
         else:
             assert message.startswith(b"v=")
             assert message[2:].split(b",")[0] == signature
@@ -133,10 +132,7 @@ def _challenge(message: bytes) -> None:
     try:
         ScriptedBroker([message, b""]).accept(mechanism)
     except AuthenticationFailed as error:
-        assert message
-        assert _SECRET not in str(error)
-        assert str(error).isprintable()
-        assert len(str(error)) < 1_000
+        _shown(error)
     else:
         assert not message
 
@@ -148,9 +144,16 @@ def _bodies(body: bytes) -> None:
         try:
             session = broker.accept(Plain("user", Secret(_SECRET)))
         except (AuthenticationFailed, MalformedResponse) as error:
-            assert _SECRET not in str(error)
+            _shown(error)
         else:
             _session(session)
+
+
+def _shown(error: Exception) -> None:
+    text = str(error)
+    assert _SECRET not in text
+    assert text.isprintable()
+    assert len(text) < 1_000
 
 
 def _session(session: Session) -> None:

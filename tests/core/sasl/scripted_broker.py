@@ -28,7 +28,8 @@ class ScriptedBroker:
     """Answers SaslHandshake with ``refusal``, and the client's messages by ``answers``, one after the other.
 
     An answer is what the mechanism's server says (bytes), a function that makes it of the client's message, or a whole
-    response. With ``bodies`` these bytes are the responses to all requests, in their order. ``asked`` has the client's messages, ``steps`` what it did: the name of an API with its version, or work.
+    response. With ``bodies`` these bytes are the responses to all requests, in their order. ``asked`` has the client's
+    messages, ``steps`` what it did: the name of an API with its version, or work.
     """
 
     answers: Sequence[bytes | Callable[[bytes], bytes] | SaslAuthenticateResponse] = (b"",)
