@@ -1,4 +1,4 @@
-"""The few things to know of DER without a parser of certificates: where an element ends, and until when one is valid."""
+"""What is read of DER without a parser of certificates: where an element ends, and until when one is valid."""
 
 from __future__ import annotations
 

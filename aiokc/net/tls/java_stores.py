@@ -60,7 +60,9 @@ def read_jks(data: bytes, password: Secret | None, key_password: Secret | None, 
     Without a password the file's integrity is not checked, and its keys stay closed, as in Java. Raises ConfigError.
     """
     if password is not None and not _is_intact(data, password):
-        raise ConfigError(f"{where}: {option} is wrong, or the file was changed: its digest is not the one of its content")
+        raise ConfigError(
+            f"{where}: {option} is wrong, or the file was changed: its digest is not the one of its content"
+        )
     try:
         return _entries(data, key_password or password, where)
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:

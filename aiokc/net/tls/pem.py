@@ -1,4 +1,4 @@
-"""PEM (RFC 7468): certificates and private keys in one text, in any order, also on one line as Kafka's options have it."""
+"""PEM (RFC 7468): certificates and private keys in one text, in any order, also on one line as Kafka's options."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...errors import ConnectionFailed, shown
 
-# As resolvers take it: underscores are no letters of host names by RFC 952, but networks of containers are full of them.
+# RFC 952 has no underscore in host names; networks of containers are full of them, and resolvers take them.
 _LABEL: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _LONGEST_NAME: Final = 253
 

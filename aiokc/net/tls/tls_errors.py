@@ -1,4 +1,4 @@
-"""What a failure of TLS means, and what to do: by OpenSSL's verify_code and reason, whichever loop or socket raised it."""
+"""What a failure of TLS means, and what to do: by OpenSSL's verify_code and reason, on both loops and on sockets."""
 
 from __future__ import annotations
 
