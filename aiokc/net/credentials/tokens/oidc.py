@@ -11,14 +11,14 @@ from math import isfinite
 from typing import Any, Final
 from urllib.parse import quote, quote_plus, urlencode
 
-from ...config import SecurityConfig
-from ...core.sasl.broker_text import broker_text
-from ...core.sasl.jwt_claims import json_object
-from ...errors import AuthenticationFailed, ConfigError
-from ...secret import Secret
-from ...token_provider import OAuthToken
-from ..own_thread import OwnThread
-from .application_code import called
+from ....config import SecurityConfig
+from ....core.sasl.broker_text import broker_text
+from ....core.sasl.jwt_claims import json_object
+from ....errors import AuthenticationFailed, ConfigError
+from ....secret import Secret
+from ....token_provider import OAuthToken
+from ...own_thread import OwnThread
+from ..application_code import called
 from .checked_token import checked
 from .https_post import Answer, HttpFailure, check_url, post
 from .token_file import read_token

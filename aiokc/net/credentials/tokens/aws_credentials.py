@@ -1,4 +1,4 @@
-"""AwsAsker: tokens for Amazon MSK, signed with the credentials that botocore finds, or with those of the environment."""
+"""AwsAsker: tokens for Amazon MSK, signed with credentials that botocore finds, or with those of the environment."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from ...config import SecurityConfig
-from ...core.sasl.aws_msk_iam import LIFETIME, AwsCredentials, msk_token
-from ...errors import AuthenticationFailed
-from ...secret import Secret
-from ...token_provider import OAuthToken
-from ..own_thread import OwnThread
-from .application_code import called
+from ....config import SecurityConfig
+from ....core.sasl.aws_msk_iam import LIFETIME, AwsCredentials, msk_token
+from ....errors import AuthenticationFailed
+from ....secret import Secret
+from ....token_provider import OAuthToken
+from ...own_thread import OwnThread
+from ..application_code import called
 
 _MECHANISM: Final = "AWS_MSK_IAM"
 _SESSION_NAME: Final = "aiokc"

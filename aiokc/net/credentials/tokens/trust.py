@@ -6,10 +6,10 @@ import os
 import ssl
 from typing import NamedTuple
 
-from ...config import SecurityConfig
-from ...errors import ConfigError
-from ...secret import Secret
-from ..tls.stores import read_trust
+from ....config import SecurityConfig
+from ....errors import ConfigError
+from ....secret import Secret
+from ...tls.stores import read_trust
 
 
 class Trusted(NamedTuple):

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Final, Protocol
 
-from ...core.backoff import Backoff, Chance
-from ...core.rate_limit import RateLimit, and_more
-from ...errors import AuthenticationFailed, fresh
-from ...token_provider import OAuthToken
+from ....core.backoff import Backoff, Chance
+from ....core.rate_limit import RateLimit, and_more
+from ....errors import AuthenticationFailed, fresh
+from ....token_provider import OAuthToken
 from .refresh_window import RefreshWindow
 
 logger = logging.getLogger("aiokc.net")
@@ -28,7 +28,7 @@ _LONGEST_SLEEP: Final = 60.0
 _FRESH_SECONDS: Final = 10.0
 # The pauses after a refusal by the provider itself, such as a wrong client secret.
 _REFUSED_PAUSES: Final = (1.0, 30.0)
-_WARNING_INTERVAL: Final = 10.0
+_WARNING_INTERVAL: Final = 60.0
 _KEPT: Final = "kept"  # the one kind of warning
 
 
@@ -212,9 +212,7 @@ class TokenSource:
         self._backoff.reset()
         self._after_refusal.reset()
         expires_at = token.expires_at
-        self._due_at = (
-            None if expires_at is None else self._window.due_at(self._asked_at, expires_at, self._random)
-        )
+        self._due_at = None if expires_at is None else self._window.due_at(self._asked_at, expires_at, self._random)
         self._warnings.forget(_KEPT)
         self._end_attempt()
 

@@ -12,13 +12,13 @@ from ...core.backoff import Chance
 from ...core.sasl.mechanism import Mechanism
 from ...core.sasl.oauthbearer import OAuthBearer
 from ...token_provider import OAuthToken
-from .aws_credentials import AwsAsker, AwsOptions
-from .oidc import OidcAsker, OidcOptions
-from .provider import ProviderAsker
-from .refresh_window import RefreshWindow
-from .shared_sources import shared_source
-from .token_file import TokenFileAsker, token_file_path
-from .token_source import CALL_SECONDS, Asker, TokenSource
+from .tokens.aws_credentials import AwsAsker, AwsOptions
+from .tokens.oidc import OidcAsker, OidcOptions
+from .tokens.provider import ProviderAsker
+from .tokens.refresh_window import RefreshWindow
+from .tokens.shared_sources import shared_source
+from .tokens.token_file import TokenFileAsker, token_file_path
+from .tokens.token_source import CALL_SECONDS, Asker, TokenSource
 
 # A file that another program replaces is read before each authentication, though not once for each of many together.
 _FILE_SECONDS = 1.0

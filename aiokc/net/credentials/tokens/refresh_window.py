@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...config import SecurityConfig
-from ...core.backoff import Chance
+from ....config import SecurityConfig
+from ....core.backoff import Chance
 
 # A provider that keeps tokens for itself may answer with the present token, whose life gets shorter and shorter.
 _LEAST_PAUSE: Final = 1.0

@@ -6,12 +6,12 @@ from typing import Final
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ...config import SecurityConfig
-from ...errors import AuthenticationFailed, ConfigError
-from ...secret import Secret
-from ...token_provider import OAuthToken
-from ..own_thread import OwnThread
-from .application_code import called
+from ....config import SecurityConfig
+from ....errors import AuthenticationFailed, ConfigError
+from ....secret import Secret
+from ....token_provider import OAuthToken
+from ...own_thread import OwnThread
+from ..application_code import called
 from .checked_token import checked
 
 _MECHANISM: Final = "OAUTHBEARER"

@@ -58,7 +58,7 @@ def test_the_only_caller_is_cancelled_and_the_next_one_gets_the_token() -> None:
 
 @pytest.mark.parametrize(
     ("life", "after"),
-    [(HOUR, 0.8 * HOUR), (1000.0, 700.0), (400.0, 100.0), (380.0, 80.0), (300.0, 240.0), (10.0, 8.0), (1.2, 1.0)],
+    [(HOUR, 0.8 * HOUR), (1000.0, 700.0), (400.0, 100.0), (380.0, 80.0), (300.0, 240.0), (10.0, 8.0)],
 )
 def test_the_next_token_is_asked_for_ahead(life: float, after: float) -> None:
     """At 80 % of the life, 300 s before its end at the latest; and at 80 % whatever comes, if the life is too short."""
@@ -113,7 +113,7 @@ def test_the_old_token_serves_while_it_lasts_and_calls_are_repeated(caplog: pyte
     with caplog.at_level(logging.WARNING, "aiokc.net"):
         run_virtually(story)
     assert "the token provider Scripted is down; the present token serves, for 720 s more" in caplog.text
-    assert 60 <= len(caplog.records) <= 75
+    assert 10 <= len(caplog.records) <= 13
 
 
 def test_callers_wait_out_the_pause_after_a_failure() -> None:

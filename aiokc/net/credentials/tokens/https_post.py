@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
-from ...errors import ConfigError
+from ....errors import ConfigError
 
 #: The longest body of an answer, in bytes.
 MOST_ANSWER_BYTES: Final = 1 << 20

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from ...core.sasl.oauthbearer import OAuthBearer
-from ...errors import AuthenticationFailed
-from ...token_provider import OAuthToken
+from ....core.sasl.oauthbearer import OAuthBearer
+from ....errors import AuthenticationFailed
+from ....token_provider import OAuthToken
 
 
 def checked(token: OAuthToken, name: str) -> OAuthToken:

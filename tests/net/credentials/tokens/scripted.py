@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 from aiokc.errors import AuthenticationFailed
-from aiokc.net.credentials.refresh_window import RefreshWindow
-from aiokc.net.credentials.token_source import TokenSource
+from aiokc.net.credentials.tokens.refresh_window import RefreshWindow
+from aiokc.net.credentials.tokens.token_source import TokenSource
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.token_provider import OAuthToken
 
@@ -40,7 +40,7 @@ class ScriptedAsker:
 
     name = "the token provider Scripted"
 
-    def __init__(self, *script: float | None | Exception, seconds: float = 0.0, in_thread: bool = False) -> None:
+    def __init__(self, *script: float | Exception | None, seconds: float = 0.0, in_thread: bool = False) -> None:
         self.in_thread = in_thread
         self.calls: list[float] = []
         self.running = self.most_running = self.cancelled = self.closed = 0

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ...errors import AuthenticationFailed
-from ...secret import Secret
-from ...token_provider import OAuthToken
-from ..own_thread import OwnThread
-from .application_code import call, called
+from ....errors import AuthenticationFailed
+from ....secret import Secret
+from ....token_provider import OAuthToken
+from ...own_thread import OwnThread
+from ..application_code import call, called
 from .checked_token import checked
 
 _MECHANISM: Final = "OAUTHBEARER"
