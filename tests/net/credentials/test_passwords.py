@@ -1,4 +1,4 @@
-"""Users and passwords: from the options, or from the application's provider, which is called for each authentication."""
+"""Users and passwords: from the options, or from a provider, which is called for each authentication."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_what_is_no_user_with_a_password_is_told_without_a_value(returned:
     async def provider() -> Any:
         return returned
 
-    with pytest.raises(AuthenticationFailed, match="the credentials provider must return a user name and") as raised:
+    with pytest.raises(AuthenticationFailed, match=r"the credentials provider must return a user name and") as raised:
         await credentials(sasl_credentials_provider=provider).login()
     assert "canary" not in f"{raised.value!r} {raised.value.__cause__!r}"
     assert not raised.value.retriable
@@ -136,7 +136,7 @@ async def test_the_provider_can_say_that_its_failure_is_final() -> None:
     async def provider() -> tuple[str, str]:
         raise AuthenticationFailed("the account is closed")
 
-    with pytest.raises(AuthenticationFailed, match="^the account is closed$") as raised:
+    with pytest.raises(AuthenticationFailed, match=r"^the account is closed$") as raised:
         await credentials(sasl_credentials_provider=provider).login()
     assert not raised.value.retriable
 
@@ -148,7 +148,7 @@ async def test_a_provider_that_hangs_ends_after_its_time(monkeypatch: pytest.Mon
         await asyncio.Event().wait()
         raise AssertionError
 
-    with pytest.raises(AuthenticationFailed, match="has not returned within 0.05 s") as raised:
+    with pytest.raises(AuthenticationFailed, match=r"has not returned within 0.05 s") as raised:
         await credentials(sasl_credentials_provider=provider).login()
     assert raised.value.retriable
 
