@@ -71,9 +71,7 @@ class CountingProxy:
         others = None
         try:
             their_reader, others = await asyncio.open_connection(*self._target)
-            ways = [
-                self._loop.create_task(_copy(*way)) for way in ((reader, others), (their_reader, writer))
-            ]
+            ways = [self._loop.create_task(_copy(*way)) for way in ((reader, others), (their_reader, writer))]
             try:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -171,11 +171,15 @@ async def test_a_member_whose_group_is_forbidden_later_commits_nothing_and_comes
         rights.revoke(right)
         produce(secure_kafka.bootstrap, topic_name, [Message(b"2")])
         with pytest.raises(AuthorizationFailed) as raised:
-            async with asyncio.timeout(SECONDS):
-                while True:
-                    await consumer.getmany(timeout_ms=100)
-                    await consumer.commit()
+            await _commit_again_and_again(consumer)
         assert raised.value.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     rights.grant("GROUP", topic_name)
     async with Consumer(topic_name, group_id=topic_name, **options(secure_kafka)) as consumer:
         assert await read(consumer, 1) == [b"2"]
+
+
+async def _commit_again_and_again(consumer: Consumer[Any, Any]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            await consumer.getmany(timeout_ms=100)
+            await consumer.commit()

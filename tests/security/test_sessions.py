@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+import json
+import signal
+import sys
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from aiokc.testing.kafka import SecureKafka
 from tests.producing import produce
 
 from .counting_proxy import CountingProxy
-from .ways import Way, parameters
+from .ways import Way
 
 pytestmark = pytest.mark.every_kafka
 
@@ -31,9 +33,11 @@ class Rebalances(RebalanceListener):
     def __init__(self) -> None:
         self.assigned = 0
         self.revoked = 0
+        self.settled = asyncio.Event()
 
     async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self.assigned += 1
+        self.settled.set()
 
     async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         self.revoked += bool(partitions)
@@ -86,3 +90,106 @@ async def read_over(kafka: SecureKafka, topic: str, way: Way, sessions: int) -> 
 async def test_a_member_reads_over_some_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
     secure_kafka.create_topic(topic_name)
     await read_over(secure_kafka, topic_name, Way("SHORT", "SCRAM-SHA-512"), 3)
+
+
+@pytest.mark.long
+@pytest.mark.any_loop
+@pytest.mark.every_kafka
+@pytest.mark.timeout(900)
+async def test_members_read_over_a_hundred_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
+    """One for each mechanism, at the same time."""
+    async with asyncio.TaskGroup() as group:
+        for way in MECHANISMS:
+            topic = f"{topic_name}-{way}"
+            secure_kafka.create_topic(topic)
+            group.create_task(read_over(secure_kafka, topic, way, 100))
+
+
+class Slow(Rebalances):
+    """Gives up its partitions when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.asked.set()
+        await self.may_go_on.wait()
+
+
+@pytest.mark.timeout(90)
+async def test_a_join_that_is_parked_for_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
+    """The second member waits in JoinGroup until the first gives way, for two sessions; its connections stay."""
+    secure_kafka.create_topic(topic_name, 2)
+    way = Way("SHORT", "PLAIN")
+    slow, second = Slow(), Rebalances()
+    with CountingProxy(secure_kafka.bootstrap_of("SHORT")) as proxy:
+        options = {"group_id": topic_name, "partition_assignment_strategy": ["range"], **way.options(secure_kafka)}
+        async with (
+            Consumer(**options) as first,
+            Consumer(**options, resolve=proxy.resolve) as other,
+        ):
+            first.subscribe([topic_name], listener=slow)
+            assert len(await first.wait_assigned(timeout_ms=20_000)) == 2
+            other.subscribe([topic_name], listener=second)
+            polling = [asyncio.ensure_future(_poll(member)) for member in (first, other)]
+            try:
+                async with asyncio.timeout(20):
+                    await slow.asked.wait()
+                opened = proxy.opened
+                await asyncio.sleep(2.2 * secure_kafka.session_seconds)
+                assert other.assignment() == frozenset()
+                slow.may_go_on.set()
+                async with asyncio.timeout(20):
+                    await second.settled.wait()
+                assert (len(other.assignment()), second.assigned) == (1, 1)
+                # A Fetch comes with the first assignment: that connection may be new.
+                assert proxy.opened <= opened + 1
+                assert other.metrics().failed_joins == 0
+            finally:
+                for task in polling:
+                    task.cancel()
+                await asyncio.wait(polling)
+
+
+async def _poll(member: Consumer[Any, Any]) -> None:
+    while True:
+        await member.getmany(timeout_ms=200)
+
+
+READER = """
+import asyncio, json, sys
+from aiokc import Consumer
+
+async def main() -> None:
+    options = json.loads(sys.argv[1])
+    async with Consumer(options.pop("topic"), auto_offset_reset="earliest", **options) as consumer:
+        async for record in consumer:
+            print(record.offset, consumer.metrics().rebalances.count, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(90)
+async def test_a_process_that_is_suspended_over_the_end_of_its_session(
+    secure_kafka: SecureKafka, topic_name: str
+) -> None:
+    """It reads on where it was, and keeps its place in the group."""
+    secure_kafka.create_topic(topic_name)
+    options = {"topic": topic_name, "group_id": topic_name, **Way("SHORT", "SCRAM-SHA-256").options(secure_kafka)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", READER, json.dumps(options), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            for offset in range(3):
+                await asyncio.to_thread(produce, secure_kafka.bootstrap, topic_name, [b""])
+                assert (await process.stdout.readline()).split() == [b"%d" % offset, b"1"]
+                process.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(1.5 * secure_kafka.session_seconds)
+                process.send_signal(signal.SIGCONT)
+    finally:
+        process.kill()
+        await process.communicate()

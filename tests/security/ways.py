@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,18 @@ import pytest
 from aiokc.testing.kafka import SecureKafka
 from aiokc.testing.kafka.security import tokens
 from aiokc.testing.kafka.security.broker_config import LOGIN_LISTENERS, MECHANISMS
+
+
+class TokenProvider:
+    """Makes a token at each call, and counts the calls."""
+
+    def __init__(self, make: Callable[[], str]) -> None:
+        self._make = make
+        self.calls = 0
+
+    async def token(self) -> str:
+        self.calls += 1
+        return self._make()
 
 
 @dataclass(frozen=True)
@@ -35,11 +48,10 @@ class Way:
         """Return the options of an aiokc client."""
         options = kafka.options_of(self.listener)
         if self.mechanism == "OAUTHBEARER":
-
-            async def token() -> str:
-                return self.token(kafka, user)
-
-            options |= {"sasl_mechanism": self.mechanism, "sasl_oauth_token_provider": token}
+            options |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_oauth_token_provider": TokenProvider(lambda: self.token(kafka, user)),
+            }
         elif self.mechanism:
             options |= {
                 "sasl_mechanism": self.mechanism,
