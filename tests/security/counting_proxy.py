@@ -26,7 +26,6 @@ class CountingProxy:
         self._loop = asyncio.new_event_loop()
         self._port = 0
         self.opened = 0
-        self.open_now = 0
 
     def __enter__(self) -> CountingProxy:
         self._thread.start()
@@ -44,6 +43,14 @@ class CountingProxy:
         """Return where to connect for any host: here."""
         return [("127.0.0.1", self._port)]
 
+    def drop(self) -> None:
+        """Close all connections; soon none is open."""
+        self._loop.call_soon_threadsafe(self._drop)
+
+    def _drop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
     def _run(self) -> None:
         with contextlib.closing(self._loop):
             self._loop.run_until_complete(self._serve())
@@ -56,8 +63,7 @@ class CountingProxy:
         self._ready.set()
         await self._end.wait()
         server.close()
-        for task in self._tasks:
-            task.cancel()
+        self._drop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -67,7 +73,6 @@ class CountingProxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.open_now += 1
         others = None
         try:
             their_reader, others = await asyncio.open_connection(*self._target)
@@ -79,7 +84,6 @@ class CountingProxy:
                     way.cancel()
                 await asyncio.gather(*ways, return_exceptions=True)
         finally:
-            self.open_now -= 1
             for end in filter(None, (writer, others)):
                 end.close()
                 with contextlib.suppress(OSError):  # the other side has reset the connection
