@@ -96,7 +96,7 @@ def _text_of(option: str, path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"option '{option}': can't read {str(path)!r}: {error.strerror}") from error
     if len(data) > _LONGEST_JAAS:
-        raise ConfigError(f"option '{option}': {str(path)!r} has more than {_LONGEST_JAAS} bytes: is it the right file?")
+        raise ConfigError(f"option '{option}': {str(path)!r} has more than {_LONGEST_JAAS} bytes: is it the one?")
     try:
         return data.decode()
     except UnicodeDecodeError:  # without it as a cause: it shows the bytes

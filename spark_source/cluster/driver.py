@@ -14,7 +14,7 @@ from aiokc import EARLIEST, LATEST, Client, ClientConfig, KafkaError, TopicInfo,
 from aiokc.errors import RequestTimedOut, UnknownTopic
 
 from ..loop_thread import LoopThread
-from ..options.security_options import SecurityTexts
+from ..options.security_options import NO_SECURITY, SecurityTexts
 from ..secured import connected
 
 _logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class DriverCluster:
         self,
         config: ClientConfig,
         *,
-        security: SecurityTexts = SecurityTexts(),
+        security: SecurityTexts = NO_SECURITY,
         attempts: int = 1,
         retry_ms: int = 0,
         sleep: Callable[[float], None] = time.sleep,

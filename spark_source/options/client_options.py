@@ -8,20 +8,22 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Final
 
-from aiokc import ClientConfig, SecurityConfig
+from aiokc import ClientConfig
+from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError
 
 from .refused_security import is_about_security, spelled_here
 from .security_options import FIELDS, SECURITY_OPTIONS, SecurityTexts
 from .values import boolean, integer
 
+# A word with underscores that is no part of a path.
+_FIELD: Final = re.compile(r"(?<![\w/.-])[a-z]+(?:_[a-z]+)+(?![\w/-]|\.\w)")
 _NO_TEXT: Final = re.compile(r"\b(Resolve|Callable|Awaitable)\b")
-_OF_SECURITY: Final = {field.name for field in fields(SecurityConfig)}
 #: The fields of ClientConfig that are not about security and can be written as text, by Java's name.
 CLIENT_OPTIONS: Final = {
     "kafka." + field.name.replace("_", "."): field
     for field in fields(ClientConfig)
-    if field.name not in _OF_SECURITY and not _NO_TEXT.search(str(field.type))
+    if not _NO_TEXT.search(str(field.type)) and field.name not in SecurityConfig.__dataclass_fields__
 }
 
 _NO_MEMBER: Final = "has no meaning here: the source joins no consumer group; leave it out"
@@ -97,5 +99,4 @@ def in_java_names() -> Iterator[None]:
 
 def _in_java_names(message: str) -> str:
     java_names = {field.name: option for option, field in (CLIENT_OPTIONS | FIELDS).items()}
-    # Not where such a word is a part of a path.
-    return re.sub(r"(?<![\w/.-])[a-z]+(?:_[a-z]+)+(?![\w/-]|\.\w)", lambda word: java_names.get(word[0], word[0]), message)
+    return _FIELD.sub(lambda word: java_names.get(word[0], word[0]), message)

@@ -47,8 +47,8 @@ _MODULES: Final = {
 _EXTENSION: Final = "extension_"
 
 _OTHER_MODULES: Final = {
-    "IAMLoginModule": "set kafka.sasl.mechanism=AWS_MSK_IAM and kafka.sasl.aws.region, and leave kafka.sasl.jaas.config "
-    "and the callback handler out; for its options there are kafka.sasl.aws.profile and kafka.sasl.aws.role.arn",
+    "IAMLoginModule": "set kafka.sasl.mechanism=AWS_MSK_IAM and kafka.sasl.aws.region, and leave the callback handler "
+    "and kafka.sasl.jaas.config out; for its options there are kafka.sasl.aws.profile and kafka.sasl.aws.role.arn",
     "UnboundIDScramLoginModule": "use ScramLoginModule",
 }
 
@@ -109,7 +109,7 @@ def login_fields(option: str, entry: JaasEntry, mechanism: str | None) -> dict[s
         elif not (name == "Krb5LoginModule" and _is_obeyed(option, entry, key)):
             raise ConfigError(f"option '{option}', {entry.places[key]}: {_unknown_option(name, module, key)}")
     if missing := [key for key in module.required if not entry.options.get(key)]:
-        raise ConfigError(f'option \'{option}\': {name} needs {" and ".join(missing)}: {missing[0]}="..."')
+        raise ConfigError(f"option '{option}': {name} needs {' and '.join(missing)}: {missing[0]}=\"...\"")
     if "sasl_tokenauth" in found:
         found["sasl_tokenauth"] = _boolean(option, entry, "tokenauth")
     if extensions:
@@ -124,7 +124,7 @@ def _is_obeyed(option: str, entry: JaasEntry, key: str) -> bool:
     value, done = _boolean(option, entry, key), _KERBEROS_FLAGS[key]
     at = f"option '{option}', {entry.places[key]}"
     if key == "useKeyTab" and value and "keyTab" not in entry.options:
-        raise ConfigError(f"{at}: useKeyTab=true needs the file: keyTab=\"/path/on/each/executor\"")
+        raise ConfigError(f'{at}: useKeyTab=true needs the file: keyTab="/path/on/each/executor"')
     if key == "useKeyTab" and not value and "keyTab" in entry.options:
         raise ConfigError(f"{at}: useKeyTab=false contradicts keyTab: leave one of them out")
     if key in ("useKeyTab", "useTicketCache") or not done or value == (done == "true"):

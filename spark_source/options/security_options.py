@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from aiokc import SecurityConfig
+from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError
 
 from .jaas import parse_jaas
@@ -99,6 +99,10 @@ class SecurityTexts:
         return found
 
 
+#: The security of a query that has no option about it.
+NO_SECURITY: Final = SecurityTexts()
+
+
 def security_texts(given: Mapping[str, str]) -> SecurityTexts:
     """Return the options of security among ``given`` (names in lower case)."""
     return SecurityTexts(tuple(sorted((name, text) for name, text in given.items() if name in SECURITY_OPTIONS)))
@@ -173,7 +177,7 @@ def _check_types_of_stores(given: Mapping[str, str]) -> None:
         kind = given.get(f"kafka.ssl.{store}.type", "PEM").strip().upper()
         inline = [option for option in texts if option in given]
         if inline and kind != "PEM":
-            raise ConfigError(f"option 'kafka.ssl.{store}.type': '{inline[0]}' is PEM; leave the type out, or write PEM")
+            raise ConfigError(f"option 'kafka.ssl.{store}.type' must be PEM, or left out: '{inline[0]}' is PEM")
 
 
 def _joined(found: dict[str, Any], given: Mapping[str, str], option: str, text: str | None) -> dict[str, Any]:
@@ -195,7 +199,7 @@ def _check_has_credentials(found: Mapping[str, Any]) -> None:
     if mechanism.startswith(("PLAIN", "SCRAM-SHA-")) and not is_given:
         raise ConfigError(
             f"{_MECHANISM}={mechanism} needs a user and a password: '{JAAS}' with '{module} required username=\"...\" "
-            "password=\"...\";', or file:/path of a file with this text"
+            'password="...";\', or file:/path of a file with this text'
         )
 
 

@@ -14,7 +14,7 @@ from aiokc.errors import ConfigError
 from . import client_options
 from .bounds import SIDES, AtOffset, Bound, Side, overruled, parse_bound
 from .refused_security import is_about_security, refusal
-from .security_options import SECURITY_OPTIONS, SecurityTexts, security_texts
+from .security_options import NO_SECURITY, SECURITY_OPTIONS, SecurityTexts, security_texts
 from .topic_choice import TopicChoice, parse_choice
 from .values import at_least, boolean, milliseconds
 
@@ -63,7 +63,7 @@ class SourceOptions:
 
     client: ClientConfig
     choice: TopicChoice
-    security: SecurityTexts = SecurityTexts()
+    security: SecurityTexts = NO_SECURITY
     starting: Bound | None = None
     ending: Bound | None = None
     max_offsets_per_trigger: int | None = None

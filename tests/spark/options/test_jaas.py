@@ -84,7 +84,7 @@ TABLE: Sequence[tuple[str, Read | None]] = [
     ('m required a="a\\\nb";', ("m", {"a": "a\nb"})),
     ('m required a="b\\";', REFUSED),
     ('m required a="b\\', REFUSED),
-    ('m required a="//b" c=\'/*d*/\';', ("m", {"a": "//b", "c": "/*d*/"})),
+    ("m required a=\"//b\" c='/*d*/';", ("m", {"a": "//b", "c": "/*d*/"})),
     ("m required a=b */;", REFUSED),
     ("m required [a=b];", REFUSED),
 ]
@@ -102,7 +102,7 @@ STRICTER: Sequence[tuple[str, Read, str]] = [
 BARE = st.from_regex(r"\A[A-Za-z_$\xa0-\u2fff][A-Za-z0-9._$\xa0-\u2fff-]*\Z")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 FLAGS = st.sampled_from(["required", "Requisite", "SUFFICIENT", "optional"])
-GAPS = st.sampled_from([" ", "\n", "\t ", " // a comment; 'x'\n", "/* ; \" = \n */", "/**/", "\r\n"])
+GAPS = st.sampled_from([" ", "\n", "\t ", " // a comment; 'x'\n", '/* ; " = \n */', "/**/", "\r\n"])
 NO_GAPS = st.just("") | GAPS
 
 
