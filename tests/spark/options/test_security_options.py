@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError
 from aiokc.testing.kafka.jars import java, libs
 from spark_source.options.client_options import CLIENT_OPTIONS, REFUSED
+from spark_source.options.jaas import parse_jaas
+from spark_source.options.login_modules import login_fields
 from spark_source.options.refused_security import REFUSED_SECURITY
 from spark_source.options.security_options import SECURITY_OPTIONS, file_of
 from spark_source.options.source_options import SourceOptions, parse_options
@@ -340,3 +344,23 @@ def test_options_travel_without_a_secret_in_the_repr() -> None:
 )
 def test_files(text: str, path: str | None) -> None:
     assert file_of(text) == path
+
+
+def recipes() -> list[dict[str, str]]:
+    page = (Path(__file__).parents[3] / "docs/spark.md").read_text()
+    return [ast.literal_eval(block) for block in re.findall(r"^```py\noptions = (.*?)^```$", page, re.M | re.S)]
+
+
+@pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe["kafka.bootstrap.servers"])
+def test_the_recipes_of_the_page(recipe: dict[str, str]) -> None:
+    assert parse_options(recipe | {"subscribe": "rides"}).security.check()["security_protocol"] == "SASL_SSL"
+
+
+def test_the_jaas_texts_of_the_page() -> None:
+    page = (Path(__file__).parents[3] / "docs/spark.md").read_text()
+    texts = re.findall(r"^    (org\.apache\.kafka.*?;)$", page, re.M | re.S)
+    modules = [parse_jaas("o", text).module.rpartition(".")[2] for text in texts]
+    assert modules == ["ScramLoginModule", "PlainLoginModule", "OAuthBearerLoginModule", "PlainLoginModule"]
+    mechanisms = ("SCRAM-SHA-512", "PLAIN", "OAUTHBEARER", "PLAIN")
+    assert all(login_fields("o", parse_jaas("o", text), name) for text, name in zip(texts, mechanisms, strict=True))
+    assert len(recipes()) == 7
