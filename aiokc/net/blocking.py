@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from ..core.connection.handshake import handshake
 from ..core.connection.in_flight import InFlightRequests, api_name
+from ..core.sasl.mechanism import Work
 from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ..wire import Request, Response, decode
 from .connection import SOFTWARE, ConnectionOptions, Route
@@ -91,12 +92,19 @@ class BlockingConnection:
     def _greet(self, deadline: float) -> None:
         software, version = SOFTWARE
         dialogue = handshake(
-            broker=self.name, software_name=software, software_version=version, sasl=self._options.sasl
+            broker=self.name,
+            software_name=software,
+            software_version=version,
+            mechanism=self._options.sasl,
+            clock=time.monotonic,
         )
         try:
-            question = next(dialogue)
+            step = next(dialogue)
             while True:
-                question = dialogue.send(self._exchange(question.request, question.version, deadline))
+                if isinstance(step, Work):
+                    step = dialogue.send(step.function())
+                else:
+                    step = dialogue.send(self._exchange(step.request, step.version, deadline))
         except StopIteration as end:
             self._pipeline.versions = end.value.versions
 

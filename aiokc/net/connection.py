@@ -11,8 +11,9 @@ from math import inf
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ..config import Resolve
-from ..core.connection.handshake import Greeting, SaslStep, handshake
+from ..core.connection.handshake import Greeting, handshake
 from ..core.connection.in_flight import Exchange, InFlightRequests, VersionRange, api_name
+from ..core.sasl.mechanism import Mechanism, Work
 from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
 from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
 from .addresses import Address
@@ -53,7 +54,7 @@ class ConnectionOptions:
     max_response_bytes: int
     resolve: Resolve | None = None
     ssl: ssl.SSLContext | None = None
-    sasl: SaslStep | None = None
+    sasl: Mechanism | None = None
     buffers: FrameBuffers | None = None
 
 
@@ -153,11 +154,20 @@ class Connection:
 
     async def _greet(self, options: ConnectionOptions) -> None:
         software, version = SOFTWARE
-        dialogue = handshake(broker=self.name, software_name=software, software_version=version, sasl=options.sasl)
+        dialogue = handshake(
+            broker=self.name,
+            software_name=software,
+            software_version=version,
+            mechanism=options.sasl,
+            clock=self._loop.time,
+        )
         try:
-            question = next(dialogue)
+            step = next(dialogue)
             while True:
-                question = dialogue.send(await self._exchange(question.request, question.version, inf))
+                if isinstance(step, Work):
+                    step = dialogue.send(await asyncio.to_thread(step.function))
+                else:
+                    step = dialogue.send(await self._exchange(step.request, step.version, inf))
         except StopIteration as end:
             self.greeting = end.value
         except ConnectionFailed as error:
