@@ -227,7 +227,7 @@ class Watchdog:
         self._call(self._back)
 
     def _connect(self, route: Route, timeout: float) -> BlockingConnection:
-        if self._connection is None or self._connected_by != route:
+        if self._connection is None or self._connected_by != route or self._connection.is_over:
             self._disconnect()
             self._connection = BlockingConnection.open(route, self._options, timeout=timeout)
             self._connected_by = route
