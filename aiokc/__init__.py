@@ -12,6 +12,7 @@ from .error_codes import ErrorCode
 from .errors import KafkaError
 from .interceptor import ConsumerInterceptor
 from .observation import Health, Latency, Metrics, ReadMetrics
+from .secret import Secret
 from .types import (
     CREATE_TIME,
     EARLIEST,
@@ -72,6 +73,7 @@ __all__ = [
     "RebalanceListener",
     "RebalanceProtocol",
     "RecordColumns",
+    "Secret",
     "TopicInfo",
     "TopicPartition",
 ]

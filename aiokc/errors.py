@@ -9,7 +9,8 @@
     │   └── NoBrokersAvailable              none of the addresses answered before the deadline
     ├── RequestTimedOut (TimeoutError)      no answer before the deadline; retriable
     ├── ListenerTimedOut (TimeoutError)     a callback of the rebalance listener took too long, and was cancelled
-    ├── AuthenticationFailed                the broker refused the credentials
+    ├── AuthenticationFailed                the broker refused the credentials; .mechanism, .code
+    │   └── CertificateRefused              one side of TLS refused the certificate of the other
     ├── UnsupportedVersion                  client and broker share no version of an API
     ├── MalformedResponse                   bytes from the network that are not Kafka's protocol
     ├── RecordError                         something is wrong with the bytes stored in one partition
@@ -103,7 +104,22 @@ class ListenerTimedOut(KafkaError, TimeoutError):
 
 
 class AuthenticationFailed(KafkaError):
-    """The broker refused the credentials, or the SASL mechanism."""
+    """The broker refused the credentials or the SASL mechanism, or there are no credentials to offer it.
+
+    ``mechanism`` is the SASL mechanism ("": none was tried), ``code`` the broker's error code (0: the broker named
+    none). ``retriable`` where the source of the credentials failed, a token provider say, which may pass.
+    """
+
+    def __init__(self, message: str, *, mechanism: str = "", code: int = 0, retriable: bool = False) -> None:
+        super().__init__(message)
+        self.mechanism, self.code, self.retriable = mechanism, code, retriable
+
+
+class CertificateRefused(AuthenticationFailed):
+    """TLS ended before any request: this client refused the broker's certificate, or the broker refused this client's.
+
+    Java calls it SslAuthenticationException.
+    """
 
 
 class UnsupportedVersion(KafkaError):

@@ -19,7 +19,9 @@ from aiokc import RawRecord, TopicPartition
 from aiokc.core.group.events import IllegalTransition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
+    AuthenticationFailed,
     BrokerError,
+    CertificateRefused,
     CommitFailed,
     ConnectionFailed,
     CorruptRecord,
@@ -58,6 +60,11 @@ def _sent(error: RecordError) -> RecordError:
 
 #: Instances of the classes that are not made from a message alone.
 MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
+    AuthenticationFailed: lambda: [
+        AuthenticationFailed("refused"),
+        AuthenticationFailed("no token", mechanism="OAUTHBEARER", retriable=True),
+        CertificateRefused("expired", code=58),
+    ],
     RecordError: lambda: [RecordError("odd"), _sent(RecordError("odd", topic="t", partition=0, offset=3))],
     DeserializationFailed: lambda: [_sent(DeserializationFailed(RECORD, "value", "raised ValueError"))],
     NoOffsetForPartition: lambda: [NoOffsetForPartition([T1, T0])],

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from aiokc import ClientConfig
+from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError
 
 from .values import boolean, integer
@@ -18,7 +19,7 @@ _NO_TEXT: Final = re.compile(r"\b(Resolve|Callable|Awaitable|SSLContext)\b")
 CLIENT_OPTIONS: Final = {
     "kafka." + field.name.replace("_", "."): field
     for field in fields(ClientConfig)
-    if not _NO_TEXT.search(str(field.type))
+    if not _NO_TEXT.search(str(field.type)) and field.name not in SecurityConfig.__dataclass_fields__
 }
 
 _NO_MEMBER: Final = "has no meaning here: the source joins no consumer group; leave it out"

@@ -26,8 +26,8 @@ def test_a_page_mentions_something(page: str) -> None:
     [
         ("`core/fetch/planer.py` plans", ["path core/fetch/planer.py"]),
         ("`core/fetch/planner.py` plans, in `core/fetch/` and `tests/core/fetch`", []),
-        ("`tests/test_config.py::test_nothing`", ["path tests/test_config.py::test_nothing"]),
-        ("`tests/test_config.py::test_bootstrap_servers`", []),
+        ("`tests/config/test_config.py::test_nothing`", ["path tests/config/test_config.py::test_nothing"]),
+        ("`tests/config/test_config.py::test_bootstrap_servers`", []),
         ("`make test`, `make tests`, `make\ntset ARGS=1`", ["make tests", "make tset"]),
         ("`python -m tests.simulation`, `python -m tests.simulations`", ["module tests.simulations"]),
         ("`--first`, `make simulate ARGS='--last 3'`", ["flag --last"]),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import aiokc.errors
-from aiokc.config import ClientConfig, ConsumerConfig
+from aiokc.config import ClientConfig, ConsumerConfig, SecurityConfig
 from aiokc.core.assignors.registry import ASSIGNORS
 from aiokc.errors import KafkaError
 from spark_source.options.source_options import SUPPORTED
@@ -23,10 +23,12 @@ DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT
 
 def test_options_are_those_of_the_configuration() -> None:
     client, consumer = tables("docs/guide.md", "Options")
-    of_client = [(field.name, repr(field.default).replace("'", '"')) for field in fields(ClientConfig)]
+    (security,) = tables("docs/security.md", "Options")
     of_consumer = [(field.name, repr(field.default).replace("'", '"')) for field in fields(ConsumerConfig)]
-    assert [(row[0], row[1]) for row in client] == of_client
-    assert [(row[0], row[1]) for row in consumer] == of_consumer[len(of_client) :]
+    documented = [(row[0], row[1]) for row in (*security, *client, *consumer)]
+    assert documented == of_consumer
+    assert [name for name, _ in documented[: len(security) + len(client)]] == [one.name for one in fields(ClientConfig)]
+    assert [name for name, _ in documented[: len(security)]] == [one.name for one in fields(SecurityConfig)]
 
 
 def test_errors_are_those_that_there_are() -> None:

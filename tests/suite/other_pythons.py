@@ -31,7 +31,7 @@ WHERE_BUILT: Final = ("lz4", "pyarrow", "python-snappy", "uvloop", "zstandard")
 TESTS: Final = (
     *("tests/core", "tests/wire", "tests/records", "tests/_native", "tests/net", "tests/client"),
     *("tests/scenarios", "tests/testing", "tests/simulation"),
-    *("tests/test_codebase.py", "tests/test_config.py", "tests/test_error_codes.py"),
+    *("tests/test_codebase.py", "tests/config", "tests/test_error_codes.py"),
 )
 MARKED: Final = "not kafka and not spark and not long"
 #: The slowest by far, and about C that is the same for all of them; and what only mypy has to say.

@@ -1,0 +1,130 @@
+"""What holds for the options of all configs: the types of their values, and their ranges."""
+
+from __future__ import annotations
+
+import inspect
+import ssl
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Final, cast
+
+from ..assignor import Assignor
+from ..errors import ConfigError, shown
+from ..interceptor import ConsumerInterceptor
+from ..secret import Secret
+
+_MOST_32: Final = (1 << 31) - 1
+_MOST_64: Final = (1 << 63) - 1
+_LONGEST_TEXT: Final = (1 << 15) - 1  # bytes
+
+# For the annotation of a field, as text: the types that a value of it may have.
+_ALLOWED: Final[dict[str, tuple[type, ...]]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "str | Sequence[str]": (str, list, tuple),
+    "Sequence[str | Assignor]": (list, tuple),
+    "Sequence[ConsumerInterceptor]": (list, tuple),
+    "OffsetResetPolicy": (str,),
+    "OffsetResetPolicy | None": (str, type(None)),
+    "IsolationLevel": (str,),
+    "SecurityProtocol | None": (str, type(None)),
+    "Secret | str | None": (Secret, str, type(None)),
+    "Secret | FilePath | None": (Secret, str, PathLike, type(None)),
+    "FilePath | None": (str, PathLike, type(None)),
+    "Mapping[str, str] | None": (Mapping, type(None)),
+    "ssl.SSLContext | None": (ssl.SSLContext, type(None)),
+    "object | None": (object,),
+}
+
+# For an annotation: its name in error messages, where that differs from the annotation.
+_CALLED: Final[dict[str, str]] = {
+    "str | Sequence[str]": "a string, or a list of strings",
+    "Sequence[str | Assignor]": "a list of names and aiokc.Assignor objects",
+    "Sequence[ConsumerInterceptor]": "a list of aiokc.ConsumerInterceptor objects",
+    "OffsetResetPolicy": "str",
+    "OffsetResetPolicy | None": "str | None",
+    "IsolationLevel": "str",
+    "SecurityProtocol | None": "str | None",
+    "Secret | FilePath | None": "PEM text, an aiokc.Secret, or a pathlib.Path",
+    "FilePath | None": "a path",
+    "Mapping[str, str] | None": "a mapping of names to texts",
+    "ssl.SSLContext | None": "an ssl.SSLContext",
+}
+# The functions among the options, and what each must be.
+_FUNCTIONS: Final = {"resolve": "an async function", "sasl_credentials_provider": "an async function"}
+
+# For the annotation of a list: the types that an item may have, and their name in error messages.
+_ITEMS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "Sequence[str | Assignor]": ((str, Assignor), "names and aiokc.Assignor objects"),
+    "Sequence[ConsumerInterceptor]": ((ConsumerInterceptor,), "aiokc.ConsumerInterceptor objects"),
+}
+
+
+def check_types(config: Any) -> None:
+    """Raise ConfigError for the first field of a config whose value has a wrong type. It never shows a secret."""
+    for name, field in config.__dataclass_fields__.items():
+        value, annotation = getattr(config, name), cast(str, field.type)
+        if name in _FUNCTIONS:
+            if value is not None and not callable(value):
+                raise ConfigError(f"{name} must be {_FUNCTIONS[name]}, not {type(value).__name__}")
+            continue
+        allowed = _ALLOWED[annotation]
+        is_bool_for_number = isinstance(value, bool) and int in allowed
+        if not isinstance(value, allowed) or is_bool_for_number:
+            called = _CALLED.get(annotation, annotation)
+            given = "" if "Secret" in annotation else f" ({shown(value)})"
+            raise ConfigError(f"{name} must be {called}, not {type(value).__name__}{given}")
+        if isinstance(value, int) and value > _MOST_64:
+            raise ConfigError(f"{name}={shown(value)} must be at most {_MOST_64} (64 bits)")
+        if isinstance(value, list | tuple):
+            _check_items(name, value, *_ITEMS.get(annotation, ((str,), "strings")))
+
+
+def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], what: str) -> None:
+    for item in items:
+        if isinstance(item, type):
+            raise ConfigError(f"{name} holds the class {item.__name__}: give an instance of it")
+        if not isinstance(item, types):
+            raise ConfigError(f"{name} must hold {what} only, not {shown(item)}")
+        if isinstance(item, ConsumerInterceptor):
+            for method in (item.on_consume, item.on_commit, item.close):
+                if inspect.iscoroutinefunction(method):
+                    raise ConfigError(
+                        f"{method.__qualname__} must be a plain function: the consumer does not await what it returns"
+                    )
+
+
+def at_least(config: Any, least: int, *names: str) -> None:
+    """Raise ConfigError for the first of these options that is below ``least``."""
+    for name in names:
+        if getattr(config, name) < least:
+            raise ConfigError(f"{name}={shown(getattr(config, name))} must be at least {least}")
+
+
+def in_32_bits(config: Any, *names: str) -> None:
+    """Raise ConfigError for the first of these options that a request cannot carry as an int32."""
+    for name in names:
+        if getattr(config, name) > _MOST_32:
+            raise ConfigError(f"{name}={shown(getattr(config, name))} must be at most {_MOST_32} (32 bits)")
+
+
+def can_be_sent(config: Any, *names: str) -> None:
+    """Raise ConfigError for the first of these texts that a request cannot carry."""
+    for name in names:
+        text: str = getattr(config, name) or ""
+        try:
+            length = len(text.encode())
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"{name}={text!r} is not Unicode text: {error.reason}") from error
+        if length > _LONGEST_TEXT:
+            raise ConfigError(f"{name} has {length} bytes, and must have at most {_LONGEST_TEXT}")
+
+
+def one_of(config: Any, name: str, values: tuple[str, ...]) -> None:
+    """Raise ConfigError unless the option has one of these values."""
+    value = getattr(config, name)
+    if value not in values:
+        raise ConfigError(f"{name}={value!r} must be one of {', '.join(map(repr, values))}")
