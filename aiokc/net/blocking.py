@@ -15,7 +15,6 @@ from ..core.versions import api_name
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ..wire import Request, Response, decode
 from .connection import SOFTWARE, ConnectionOptions, Route
-from .tls import tls_failure
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -54,6 +53,7 @@ class BlockingConnection:
         except OSError as error:
             raise ConnectionFailed(f"{route.name}: cannot connect ({error.strerror or error})") from error
         sock = plain
+        connection: BlockingConnection | None = None
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if options.tls is not None:
@@ -64,12 +64,17 @@ class BlockingConnection:
         except TimeoutError as error:
             sock.close()
             raise RequestTimedOut(f"{route.name}: no handshake within {timeout:.3g} s") from error
+        except AuthenticationFailed as error:
+            sock.close()
+            if options.logins is not None and not error.retriable:
+                options.logins.refused_to_thread(error)
+            raise
         except OSError as error:
             sock.close()
             if isinstance(error, KafkaError):
                 raise
-            if options.tls is not None:
-                raise tls_failure(error) from error
+            if failure := _tls_failure(error, route, options, connection):
+                raise failure from error
             raise ConnectionFailed(f"{route.name}: the handshake broke off ({error.strerror or error})") from error
         except BaseException:
             sock.close()
@@ -177,9 +182,18 @@ def _credentials(route: Route, options: ConnectionOptions) -> Mechanism | None:
     """Return the credentials to log in with; None without SASL. Raises AuthenticationFailed if there are none now."""
     if options.credentials is None:
         return None
-    if options.logins is not None and options.logins.refusal is not None:
-        raise AuthenticationFailed(f"{route.name}: not connecting, a broker has refused the credentials")
+    if options.logins is not None and (refusal := options.logins.refusal or options.logins.refusal_to_thread):
+        raise AuthenticationFailed(f"{route.name}: not connecting, since a broker has refused the credentials: {refusal}")
     mechanism = options.credentials.current(route.server_hostname)
     if mechanism is None:
         raise AuthenticationFailed(f"{route.name}: not connecting, the event loop has fetched no valid credentials")
     return mechanism
+
+
+def _tls_failure(
+    error: OSError, route: Route, options: ConnectionOptions, connection: BlockingConnection | None
+) -> KafkaError | None:
+    """Return what a failure of the handshake means by TLS. ``connection``: None until the TLS handshake was over."""
+    if options.tls is None:
+        return None
+    return options.tls.failure(error, route.name, route.server_hostname, established=connection is not None)

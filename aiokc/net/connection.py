@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -21,11 +20,11 @@ from ..core.versions import AnyRequest, VersionRange, api_name
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
 from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
 from .addresses import Address
-from .credentials import Credentials
+from .credentials.credentials import Credentials
 from .own_thread import OwnThread
 from .reauthentication import SaslSession, SessionEnded, Start, carry_out, no_owner
 from .reply import Reply
-from .tls import TlsContexts, tls_failure
+from .tls.contexts import TlsContexts
 from .transport import FrameTransport
 from .user_errors import cancellation_is_ours
 
@@ -121,6 +120,7 @@ class Connection:
         self._patience = 0.0  # seconds for that one
         self._options = options
         self._has_token = False
+        self._host = ""  # the name that the broker's certificate is for
         self._first_after_greeting = -1  # the correlation id
 
     @classmethod
@@ -144,6 +144,7 @@ class Connection:
         lasts for one session.
         """
         self = cls(name, options)
+        self._host = server_hostname
         credentials = options.credentials
         try:
             await self._open(address, options, timeout, server_hostname, mechanism)
@@ -190,10 +191,12 @@ class Connection:
         except KafkaError:  # first: some of them are OSErrors too
             raise
         except TimeoutError as error:
+            if options.tls is not None and missing == "connection":
+                missing = "TLS connection"
             raise ConnectionFailed(f"{self.name}: no {missing} within {timeout:.3g} s") from error
         except OSError as error:
-            if options.tls is not None:
-                raise self._tls_failure(error) from error
+            if options.tls is not None and (failure := options.tls.failure(error, self.name, server_hostname)):
+                raise failure from error
             raise ConnectionFailed(f"{self.name}: cannot connect ({error.strerror or error})") from error
         except (asyncio.CancelledError, RuntimeError) as error:
             # If resolve() returned a name, asyncio looks it up in the application's executor: see addresses.py.
@@ -483,13 +486,20 @@ class Connection:
             failure = SessionEnded(f"{self.name} closed the connection at the end of its SASL session")
         elif error is None:
             failure = ConnectionFailed(f"{self.name} closed the connection{self._at_first_request()}")
-        elif isinstance(error, ssl.SSLError):
-            failure = self._tls_failure(error)
+        elif (refused := self._tls_failure(error)) is not None:
+            failure = refused
         else:
             why = (error.strerror if isinstance(error, OSError) else None) or repr(error)
             failure = ConnectionFailed(f"{self.name}: the connection broke ({why}){self._at_first_request()}")
         failure.__cause__ = error
         self._end(failure)
+
+    def _tls_failure(self, error: Exception) -> KafkaError | None:
+        """Return what an end of the transport means by TLS 1.3, where brokers refuse certificates after the handshake."""
+        tls = self._options.tls
+        if tls is None or self.greeting.versions:
+            return None
+        return tls.failure(error, self.name, self._host, established=True)
 
     def _at_first_request(self) -> str:
         """Return what to add where a close answers the very first request after the handshake."""

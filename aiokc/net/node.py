@@ -10,7 +10,7 @@ import anyio
 
 from ..core.backoff import Backoff
 from ..core.connection.least_loaded import NodeView
-from ..errors import KafkaError
+from ..errors import CertificateRefused, KafkaError
 from ..types import Broker
 from .addresses import Address, address_text
 from .connection import Connection, Route
@@ -61,7 +61,8 @@ class Node:
     ``retry_at``, on the loop's clock. ``route``: how the newest connection, open or not, reached the broker.
     """
 
-    def __init__(self, broker: Broker, backoff: Backoff) -> None:
+    def __init__(self, broker: Broker, backoff: Backoff, slow_backoff: Backoff) -> None:
+        """``slow_backoff``: the pauses after a failure that no retry can cure, such as a certificate that is refused."""
         self.broker = broker
         self.attempts: dict[Purpose, Attempt] = {}
         self.connections: dict[Purpose, Connection] = {}
@@ -69,6 +70,7 @@ class Node:
         self.error: KafkaError | None = None
         self.route: Route | None = None
         self._backoff = backoff
+        self._slow_backoff = slow_backoff
 
     @property
     def address(self) -> Address:
@@ -116,12 +118,14 @@ class Node:
         """A request was answered: the pauses between attempts start again from the shortest."""
         self.error = None
         self._backoff.reset()
+        self._slow_backoff.reset()
 
     def failure(self, error: KafkaError, now: float) -> None:
         """An attempt or a request failed. Two failures within one pause, for two purposes, lengthen it only once."""
         self.error = error
         if now >= self.retry_at:
-            self.retry_at = now + self._backoff.next()
+            backoff = self._slow_backoff if isinstance(error, CertificateRefused) else self._backoff
+            self.retry_at = now + backoff.next()
 
     def retire(self) -> None:
         """Cancel attempts to connect, and close each connection as soon as nothing is in flight on it."""

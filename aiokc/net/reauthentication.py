@@ -22,7 +22,7 @@ from ..core.versions import AnyRequest, VersionRange
 from ..error_codes import ErrorCode
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError
 from ..wire.messages.sasl import SaslHandshakeRequest
-from .credentials import Credentials
+from .credentials.credentials import Credentials
 from .own_thread import OwnThread
 
 T = TypeVar("T")

@@ -23,11 +23,13 @@ class LoginPolicy:
     All brokers of a cluster know the same users. So after a refusal no connection is made until ``retry_at``, and then
     one; a login that succeeds ends this. What is connected already goes on.
 
-    ``refusal`` may be read by any thread: while it is not None, the watchdog makes no connection.
+    ``refusal`` may be read by any thread: while it is not None, the watchdog makes no connection. Nor after a refusal
+    that it got itself (``refusal_to_thread``), until a login of the loop succeeds.
     """
 
     def __init__(self, random: Chance) -> None:
         self.refusal: AuthenticationFailed | None = None
+        self.refusal_to_thread: AuthenticationFailed | None = None
         self.retry_at = -math.inf
         self._backoff = login_backoff(random)
         self._untold: AuthenticationFailed | None = None
@@ -38,8 +40,13 @@ class LoginPolicy:
         if now >= self.retry_at:
             self.retry_at = now + self._backoff.next()
 
+    def refused_to_thread(self, error: AuthenticationFailed) -> None:
+        """A broker has refused the credentials that a thread offered, while the event loop was blocked."""
+        self.refusal_to_thread = error
+
     def succeeded(self) -> None:
         """A broker has accepted the credentials."""
+        self.refusal_to_thread = None
         if self.refusal is None:
             return
         self.refusal = self._untold = None
