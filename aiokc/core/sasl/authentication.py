@@ -81,7 +81,7 @@ class _Dialogue:
         usable = usable_version(versions, SaslHandshakeRequest, broker=self._broker)
         if usable < _HANDSHAKE_VERSION:
             raise UnsupportedVersion(
-                f"{self._broker} offers SaslHandshake v{usable}, and v{_HANDSHAKE_VERSION} is needed: it is older than 1.0"
+                f"{self._broker} offers SaslHandshake v{usable}, and v{_HANDSHAKE_VERSION}: a broker of 0.11?"
             )
         return usable_version(versions, SaslAuthenticateRequest, broker=self._broker)
 
@@ -113,9 +113,12 @@ class _Dialogue:
             raise self.failure(f"{self._broker} {_NO_SASL}", code=answer.error_code)
         enabled = broker_text(", ".join(sorted(answer.mechanisms)), self._mechanism.secrets) or "none"
         if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            raise self.failure(f"{self._broker} does not offer {name}; enabled here: {enabled}", code=answer.error_code)
+            raise self.failure(
+                f"{self._broker} does not offer {name} on this listener; enabled here: {enabled}",
+                code=answer.error_code,
+            )
         raise self.failure(
-            f"{self._broker} refused SaslHandshake for {name}: {error_name(answer.error_code)}; enabled here: {enabled}",
+            f"{self._broker} refused SaslHandshake for {name}: {error_name(answer.error_code)}; enabled: {enabled}",
             code=answer.error_code,
         )
 
@@ -135,7 +138,9 @@ class _Dialogue:
             f"{self._broker} refused {mechanism.identity} ({mechanism.name}): {said}{advice}", code=answer.error_code
         )
 
-    def failure(self, message: str, error: AuthenticationFailed | None = None, *, code: int = 0) -> AuthenticationFailed:
+    def failure(
+        self, message: str, error: AuthenticationFailed | None = None, *, code: int = 0
+    ) -> AuthenticationFailed:
         """Return the exception to raise. ``error``: what the mechanism raised."""
         retriable = error.retriable if error is not None else is_retriable(code)
         return AuthenticationFailed(message, mechanism=self._mechanism.name, code=code, retriable=retriable)

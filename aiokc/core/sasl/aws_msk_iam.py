@@ -1,4 +1,4 @@
-"""AWS_MSK_IAM: the token for Amazon MSK, a URL signed with AWS credentials (Signature Version 4). OAUTHBEARER sends it."""
+"""AWS_MSK_IAM: the token for Amazon MSK, a URL signed with AWS credentials (Signature Version 4)."""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ class Gssapi:
     name: Final = "GSSAPI"
     expires_at: Final = None
 
-    def __init__(self, open_context: Callable[[], SecurityContext], *, identity: str = "the Kerberos principal") -> None:
+    def __init__(
+        self, open_context: Callable[[], SecurityContext], *, identity: str = "the Kerberos principal"
+    ) -> None:
         self.identity = identity
         self.secrets: Sequence[Secret] = ()
         self._open_context = open_context

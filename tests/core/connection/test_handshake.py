@@ -131,9 +131,7 @@ def test_sasl_comes_after_the_versions_and_may_refuse() -> None:
         named = dialogue.send(answer((17, 0, 1), (36, 0, 2)))
         assert named == Question(SaslHandshakeRequest(mechanism="PLAIN"), 1)
         dialogue.send(memoryview(encode(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]), 1)))
-        said = SaslAuthenticateResponse(
-            error_code=code, error_message=None, auth_bytes=b"", session_lifetime_ms=60_000
-        )
+        said = SaslAuthenticateResponse(error_code=code, error_message=None, auth_bytes=b"", session_lifetime_ms=60_000)
         return result(dialogue, memoryview(encode(said, 2)))
 
     assert log_in(0).session == Session(60_000, 7.0)

@@ -42,9 +42,7 @@ class ScriptedBroker:
 
     def accept(self, mechanism: Mechanism) -> Session:
         """Run the authentication to its end."""
-        dialogue = authenticate(
-            mechanism, broker=BROKER, versions=self.versions, clock=lambda: float(next(self.clock))
-        )
+        dialogue = authenticate(mechanism, broker=BROKER, versions=self.versions, clock=lambda: float(next(self.clock)))
         result: Any = None
         try:
             while True:

@@ -52,8 +52,7 @@ def test_the_example_of_rfc_7677() -> None:
     )
     assert said == [
         b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
-        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
-        b"p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
     ]
 
 
@@ -102,7 +101,11 @@ def test_a_server_of_its_own_accepts_every_user(hash_name: ScramHash, user: str)
     ]
 
 
-@given(user=st.text(min_size=1).filter(lambda text: "\0" not in text), password=st.text(min_size=1), salt=st.binary(min_size=1))
+@given(
+    user=st.text(min_size=1).filter(lambda text: "\0" not in text),
+    password=st.text(min_size=1),
+    salt=st.binary(min_size=1),
+)
 def test_any_name_and_password(user: str, password: str, salt: bytes) -> None:
     server = server_of(users={user: password}, salt=salt)
     mechanism = scram_of(user=user, password=password)
@@ -126,7 +129,9 @@ def test_a_delegation_token() -> None:
     mechanism = scram_of("SHA-512", "tok-en", "aG1hYw==", token_auth=True)
     ScriptedBroker([server.first, server.final]).accept(mechanism)
     assert mechanism.identity == "delegation token 'tok-en'"
-    with pytest.raises(AuthenticationFailed, match=r"refused delegation token 'tok-en' .*no such; the delegation token"):
+    with pytest.raises(
+        AuthenticationFailed, match=r"refused delegation token 'tok-en' .*no such; the delegation token"
+    ):
         ScriptedBroker([server.first, refused("no such")]).accept(mechanism)
 
 
@@ -258,7 +263,7 @@ def test_a_server_that_does_not_know_the_password_is_no_broker() -> None:
 
 def test_an_endless_salt_takes_no_time() -> None:
     begin = time.perf_counter()
-    with pytest.raises(AuthenticationFailed, match="answered SaslAuthenticate with 13.* bytes, more than the 65536"):
+    with pytest.raises(AuthenticationFailed, match=r"answered SaslAuthenticate with 13\d+ bytes, more than the 65536"):
         ScriptedBroker([challenge(salt=b64encode(bytes(1_000_000)).decode())]).accept(scram_of())
     assert time.perf_counter() - begin < 5
 
