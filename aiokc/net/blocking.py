@@ -14,7 +14,7 @@ from ..core.sasl.mechanism import Mechanism, Work
 from ..core.versions import api_name
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ..wire import Request, Response, decode
-from .connection import SOFTWARE, ConnectionOptions, Route
+from .options import SOFTWARE, ConnectionOptions, Route
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -183,7 +183,9 @@ def _credentials(route: Route, options: ConnectionOptions) -> Mechanism | None:
     if options.credentials is None:
         return None
     if options.logins is not None and (refusal := options.logins.refusal or options.logins.refusal_to_thread):
-        raise AuthenticationFailed(f"{route.name}: not connecting, since a broker has refused the credentials: {refusal}")
+        raise AuthenticationFailed(
+            f"{route.name}: not connecting, since a broker has refused the credentials: {refusal}"
+        )
     mechanism = options.credentials.current(route.server_hostname)
     if mechanism is None:
         raise AuthenticationFailed(f"{route.name}: not connecting, the event loop has fetched no valid credentials")

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from ..errors import AuthenticationFailed, CertificateRefused, ConnectionFailed, KafkaError, UnsupportedVersion
 from .addresses import Address, address_text, resolved
-from .connection import Connection, ConnectionOptions
-from .reauthentication import Start, no_owner
+from .connection import Connection
+from .login.reauthentication import Start, no_owner
+from .options import ConnectionOptions
 
 
 async def connect(

@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from math import inf
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from ..config import Resolve
-from ..core.backoff import Chance
 from ..core.connection.denials import denies
 from ..core.connection.handshake import Greeting, handshake
 from ..core.connection.in_flight import Exchange, InFlightRequests
-from ..core.connection.login_policy import LoginPolicy
 from ..core.sasl.mechanism import Mechanism
 from ..core.versions import AnyRequest, VersionRange, api_name
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
-from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
+from ..wire import Request, Response, decode, decode_in_slices
 from .addresses import Address
-from .credentials.credentials import Credentials
-from .own_thread import OwnThread
-from .reauthentication import SaslSession, SessionEnded, Start, carry_out, no_owner
+from .login.dialogue import carry_out
+from .login.endings import SessionEnded, why_it_ended
+from .login.reauthentication import SaslSession, Start, no_owner
+from .options import SOFTWARE, ConnectionOptions, Route
 from .reply import Reply
-from .tls.contexts import TlsContexts
 from .transport import FrameTransport
 from .user_errors import cancellation_is_ours
 
@@ -37,45 +33,6 @@ _DECODE_AT_ONCE_BYTES: Final = 32 * 1024
 # If a timer fires this many seconds late, something held the loop: the delay says nothing about the broker.
 _LOOP_IS_LATE_SECONDS: Final = 0.1
 _LATE_READING_SECONDS: Final = 1.0
-
-
-def _software_version() -> str:
-    try:
-        return metadata.version("aiokc").replace("+", "-")  # KIP-511 allows letters, digits, dots and dashes
-    except metadata.PackageNotFoundError:
-        return "source"  # imported from a checkout that was never installed
-
-
-#: Name and version of this client, as it tells them to brokers (KIP-511).
-SOFTWARE: Final = ("aiokc", _software_version())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOptions:
-    """What all connections of a client have in common.
-
-    ``tls`` is None for plaintext. ``credentials`` is None without SASL, and comes with the ``thread`` for what must not
-    hold the event loop, the ``random`` that spreads re-authentications, and ``logins``, the clock of all logins. Long
-    frames are received into ``buffers``.
-    """
-
-    client_id: str
-    max_response_bytes: int
-    resolve: Resolve | None = None
-    tls: TlsContexts | None = None
-    credentials: Credentials | None = None
-    thread: OwnThread | None = None
-    random: Chance | None = None
-    logins: LoginPolicy | None = None
-    buffers: FrameBuffers | None = None
-
-
-class Route(NamedTuple):
-    """How a broker was reached: its name in messages, the address that answered, the name its certificate must have."""
-
-    name: str
-    address: Address
-    server_hostname: str
 
 
 @dataclass(slots=True)
@@ -119,7 +76,6 @@ class Connection:
         self._in_turn: _Waiter | None = None  # of a request whose time begins when it is the first in flight
         self._patience = 0.0  # seconds for that one
         self._options = options
-        self._has_token = False
         self._host = ""  # the name that the broker's certificate is for
         self._first_after_greeting = -1  # the correlation id
 
@@ -148,13 +104,14 @@ class Connection:
         credentials = options.credentials
         try:
             await self._open(address, options, timeout, server_hostname, mechanism)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, AuthenticationFailed) and credentials is not None and mechanism is not None:
+                credentials.refused(mechanism)
             raise
         if credentials is not None and mechanism is not None and self.greeting.session is not None:
             assert options.random is not None, "credentials come with a Random"
             self._patience = timeout
-            self._has_token = mechanism.expires_at is not None
             self._session = SaslSession(
                 self,
                 self.greeting.session,
@@ -259,13 +216,17 @@ class Connection:
         except MalformedResponse as error:
             raise MalformedResponse(f"{self.name}: {api_name(request_type)} v{version}: {error}") from error
         self._throttle(response)
-        if self.last_used >= self.doubts_from and self._session is not None and denies(response):
-            # Some authorizers look at the token that the session began with: near its end they deny what it allows.
-            # So before the denial is believed, the request is sent again in a new session: it may be sent twice, as all
-            # requests of this client.
-            if await self._session.renew(deadline):
-                return await self.ask(request, version, deadline, at_once=at_once)
+        if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(deadline):
+            return await self.ask(request, version, deadline, at_once=at_once)
         return response
+
+    async def _may_be_too_old(self, deadline: float) -> bool:
+        """Return whether a denial may have been due to the age of the session, which is then a new one.
+
+        Some authorizers look at the token that the session began with, and deny near its end what it allows. So before
+        a denial is believed, the request is sent once more: each request of this client may be sent twice.
+        """
+        return self._session is not None and await self._session.renew(deadline)
 
     def usable_version(self, request_type: type[Request[Any]], max_version: int | None = None) -> int:
         """Return the highest version of an API that both sides speak. Raises UnsupportedVersion."""
@@ -479,38 +440,19 @@ class Connection:
         """The transport ended: the peer or the network closed it, or the bytes received were not Kafka's protocol."""
         if self._pipeline.error is not None:
             return self._end(self._pipeline.error)  # its message begins with the broker's name already
-        failure: KafkaError
-        if isinstance(error, KafkaError):
-            failure = MalformedResponse(f"{self.name}: {error}")
-        elif self._session is not None and self._session.is_due(self._loop.time()):
-            failure = SessionEnded(f"{self.name} closed the connection at the end of its SASL session")
-        elif error is None:
-            failure = ConnectionFailed(f"{self.name} closed the connection{self._at_first_request()}")
-        elif (refused := self._tls_failure(error)) is not None:
-            failure = refused
-        else:
-            why = (error.strerror if isinstance(error, OSError) else None) or repr(error)
-            failure = ConnectionFailed(f"{self.name}: the connection broke ({why}){self._at_first_request()}")
-        failure.__cause__ = error
-        self._end(failure)
-
-    def _tls_failure(self, error: Exception) -> KafkaError | None:
-        """Return what an end of the transport means by TLS 1.3, where brokers refuse certificates after the handshake."""
-        tls = self._options.tls
-        if tls is None or self.greeting.versions:
-            return None
-        return tls.failure(error, self.name, self._host, established=True)
-
-    def _at_first_request(self) -> str:
-        """Return what to add where a close answers the very first request after the handshake."""
-        first = next(iter(self._pipeline), None)
-        if first is None or first.correlation_id != self._first_after_greeting:
-            return ""
-        if self._options.credentials is None:
-            return " at the first request: this listener probably wants SASL (security_protocol, sasl_mechanism)"
-        if self._has_token:  # a broker accepts a token that is over by less than its allowed clock skew
-            return " at the first request after the login: is the token over by the broker's clock?"
-        return ""
+        session, first = self._session, next(iter(self._pipeline), None)
+        self._end(
+            why_it_ended(
+                error,
+                self.name,
+                self._host,
+                self._options,
+                is_greeted=bool(self.greeting.versions),
+                is_due=session is not None and session.is_due(self._loop.time()),
+                is_by_token=session is not None and session.is_by_token,
+                at_first_request=first is not None and first.correlation_id == self._first_after_greeting,
+            )
+        )
 
     def _end(self, error: KafkaError | None) -> None:
         if self.closed:

@@ -13,7 +13,8 @@ from ..core.connection.least_loaded import NodeView
 from ..errors import CertificateRefused, KafkaError
 from ..types import Broker
 from .addresses import Address, address_text
-from .connection import Connection, Route
+from .connection import Connection
+from .options import Route
 
 
 class Purpose(Enum):
@@ -62,7 +63,7 @@ class Node:
     """
 
     def __init__(self, broker: Broker, backoff: Backoff, slow_backoff: Backoff) -> None:
-        """``slow_backoff``: the pauses after a failure that no retry can cure, such as a certificate that is refused."""
+        """``slow_backoff``: the pauses after a certificate was refused, which someone has to replace."""
         self.broker = broker
         self.attempts: dict[Purpose, Attempt] = {}
         self.connections: dict[Purpose, Connection] = {}
@@ -105,6 +106,7 @@ class Node:
         self.connections[purpose] = connection
         self.route = connection.route
         self.error = None
+        self._slow_backoff.reset()
 
     def adopt(self, bootstrap: Node) -> None:
         """Take over the connections of a bootstrap server at this broker's address: they lead to this broker."""
@@ -118,7 +120,6 @@ class Node:
         """A request was answered: the pauses between attempts start again from the shortest."""
         self.error = None
         self._backoff.reset()
-        self._slow_backoff.reset()
 
     def failure(self, error: KafkaError, now: float) -> None:
         """An attempt or a request failed. Two failures within one pause, for two purposes, lengthen it only once."""

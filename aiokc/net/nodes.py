@@ -7,8 +7,8 @@ from random import Random
 
 from ..config import ClientConfig
 from ..core.backoff import Backoff
-from ..core.connection.login_policy import login_backoff
 from ..core.connection.least_loaded import candidates, least_loaded
+from ..core.connection.login_policy import login_backoff
 from ..errors import ConnectionFailed, KafkaError
 from ..types import Broker
 from .node import Node

@@ -28,12 +28,13 @@ from ..errors import (
 from ..types import Broker
 from ..wire import FrameBuffers, Request, Response
 from .connect import connect
-from .connection import Connection, ConnectionOptions, Route
+from .connection import Connection
 from .credentials.credentials import Credentials
+from .login.endings import SessionEnded
 from .node import Attempt, Node, Purpose
 from .nodes import Nodes
+from .options import ConnectionOptions, Route
 from .own_thread import OwnThread
-from .reauthentication import SessionEnded
 from .tls.contexts import TlsContexts
 
 __all__ = ["Pool", "Purpose"]
@@ -251,7 +252,7 @@ class Pool:
             if node is None:  # all were asked: ask again, unless no error is retriable
                 if not self._has_connected and (refused := _certificate_refused(errors)) is not None:
                     raise fresh(refused)
-                if not any(error.retriable or isinstance(error, CertificateRefused) for error in errors.values()):
+                if not any(error.retriable for error in errors.values()):
                     break
                 tried.clear()
                 continue
@@ -316,7 +317,6 @@ class Pool:
             if not self._nodes.is_current(node):
                 return ConnectionFailed(f"{node.name} has moved, or is gone, according to the metadata")
             if (refusal := self.logins.in_pause(self._now())) is not None:
-                self.logins.told()
                 return refusal
             if self._now() >= deadline:
                 if isinstance(node.error, AuthenticationFailed) and node.error.retriable:
@@ -374,6 +374,9 @@ class Pool:
             else:
                 node.failure(error, self._now())
                 self._warn(node, error)
+            if isinstance(error, CertificateRefused) and self._has_connected:
+                outcome = ConnectionFailed(str(error))  # while the client runs, the broker is one that can't be reached
+                outcome.__cause__ = error
         finally:
             self._settle(attempt, outcome)
 
@@ -462,9 +465,7 @@ class Pool:
 
 def _is_refusal(error: KafkaError) -> TypeGuard[AuthenticationFailed]:
     """Whether the broker has refused the credentials: then so will all other brokers of the cluster."""
-    return (
-        isinstance(error, AuthenticationFailed) and not error.retriable and not isinstance(error, CertificateRefused)
-    )
+    return isinstance(error, AuthenticationFailed) and not error.retriable and not isinstance(error, CertificateRefused)
 
 
 def _certificate_refused(errors: Mapping[Node, KafkaError]) -> CertificateRefused | None:

@@ -53,12 +53,11 @@ class LoginPolicy:
         self.retry_at = -math.inf
         self._backoff.reset()
 
-    def told(self) -> None:
-        """A call of the application raises the refusal: ``take`` need not raise it again."""
-        self._untold = None
-
     def take(self) -> AuthenticationFailed | None:
-        """Return the refusal that no call of the application has raised yet; None if there is none."""
+        """Return the refusal that ``take`` has not returned yet, for the application's next call; None: there is none.
+
+        So each attempt raises once, and what is connected already can be used meanwhile.
+        """
         untold, self._untold = self._untold, None
         return untold
 

@@ -9,23 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from math import inf
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias
 
-from ..core.backoff import Backoff, Chance
-from ..core.connection.handshake import Dialogue
-from ..core.sasl.authentication import authenticate
-from ..core.sasl.mechanism import Mechanism, Work
-from ..core.sasl.session import Session, due_at, retire_at
-from ..core.versions import AnyRequest, VersionRange
-from ..error_codes import ErrorCode
-from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError
-from ..wire.messages.sasl import SaslHandshakeRequest
-from .credentials.credentials import Credentials
-from .own_thread import OwnThread
-
-T = TypeVar("T")
+from ...core.backoff import Backoff, Chance
+from ...core.sasl.authentication import authenticate
+from ...core.sasl.mechanism import Mechanism
+from ...core.sasl.session import Session, due_at, retire_at
+from ...core.versions import AnyRequest, VersionRange
+from ...error_codes import ErrorCode
+from ...errors import AuthenticationFailed, KafkaError
+from ...wire.messages.sasl import SaslHandshakeRequest
+from ..credentials.credentials import Credentials
+from ..own_thread import OwnThread
+from .dialogue import carry_out
+from .endings import SessionEnded
 
 logger = logging.getLogger("aiokc.net")
 
@@ -38,40 +37,8 @@ def no_owner(run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
     return False
 
 
-
 # The pauses between attempts to renew a session that goes on meanwhile.
 _LATER_SECONDS: Final = (1.0, 60.0)
-
-
-class SessionEnded(ConnectionFailed):
-    """The SASL session of a connection is over, so the connection is, too; a new one may be made at once."""
-
-
-async def carry_out(
-    dialogue: Dialogue[T], ask: Callable[[AnyRequest, int], Awaitable[memoryview]], thread: OwnThread | None
-) -> T:
-    """Return what ``dialogue`` agrees on with the broker. ``ask`` sends a request and returns the body of the answer.
-
-    What the dialogue wants computed is computed in ``thread``, off the loop.
-    """
-    try:
-        step = next(dialogue)
-        while True:
-            if not isinstance(step, Work):
-                step = dialogue.send(await ask(step.request, step.version))
-                continue
-            assert thread is not None, "credentials come with a thread"
-            try:
-                result = await thread.run(step.function)
-            except Exception as error:
-                step = dialogue.throw(error)
-            else:
-                step = dialogue.send(result)
-    except StopIteration as end:
-        agreed: T = end.value
-        return agreed
-    finally:
-        dialogue.close()
 
 
 class Line(Protocol):
@@ -146,6 +113,11 @@ class SaslSession:
         """Whether the session should have been renewed by now: then a close by the broker is no failure."""
         return now >= self._was_due_at
 
+    @property
+    def is_by_token(self) -> bool:
+        """Whether the session began with credentials that expire."""
+        return self._mechanism.expires_at is not None
+
     async def admission(self) -> bool:
         """Return True if a request may be written now; False after a wait: ask again. Begins the renewal that is due.
 
@@ -162,7 +134,7 @@ class SaslSession:
         return True
 
     async def renew(self, deadline: float) -> bool:
-        """Renew the session now. Return whether it is a new one: False if that can't be, or takes until ``deadline``."""
+        """Renew the session now. Return whether that is done: not if it takes until ``deadline``, or can't be."""
         before = self._number
         self._line.doubts_from = inf  # one denial is doubted in each session
         if not (self._is_running or self._retires or self._line.closed):
