@@ -23,9 +23,9 @@ def why_it_ended(
 ) -> KafkaError:
     """Return the error for an established connection that the peer or the network has ended; ``error``: in which way.
 
-    ``host`` is the name that the broker's certificate is for. ``is_greeted``: the handshake is over. ``is_due``: the SASL
-    session is over, or nearly so. ``is_by_token``: it began with credentials that expire. ``at_first_request``: only the
-    first request after the handshake waits for its reply.
+    ``host`` is the name that the broker's certificate is for. ``is_greeted``: the handshake is over. ``is_due``: the
+    SASL session is over, or nearly so. ``is_by_token``: it began with credentials that expire. ``at_first_request``:
+    only the first request after the handshake waits for its reply.
     """
     failure: KafkaError | None = None
     if isinstance(error, KafkaError):

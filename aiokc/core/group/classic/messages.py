@@ -8,7 +8,15 @@ from typing import Final
 
 from ....assignor import Assignment, Assignor, Group, MemberSubscription, RebalanceProtocol
 from ....error_codes import ErrorCode
-from ....errors import AssignmentFailed, AuthenticationFailed, KafkaError, MalformedResponse, UnsupportedVersion, broker_error, shown
+from ....errors import (
+    AssignmentFailed,
+    AuthenticationFailed,
+    KafkaError,
+    MalformedResponse,
+    UnsupportedVersion,
+    broker_error,
+    shown,
+)
 from ....wire.messages.group import (
     HeartbeatRequest,
     JoinGroupRequest,
