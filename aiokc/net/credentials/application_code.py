@@ -39,22 +39,20 @@ async def called(name: str, mechanism: str, result: Awaitable[T]) -> T:
     """
     try:
         return await result
+    except AuthenticationFailed as error:
+        error.mechanism = error.mechanism or mechanism
+        raise
     except USER_ERRORS as error:
         if ends_us(error, asyncio.current_task()):
             raise
-        raise provider_failed(name, mechanism, error) from error
+        raise _failed(name, mechanism, error) from error
 
 
-def provider_failed(name: str, mechanism: str, error: BaseException) -> AuthenticationFailed:
-    """Return the error to raise for an exception of the application's code."""
-    if isinstance(error, AuthenticationFailed):
-        again = AuthenticationFailed(str(error), mechanism=mechanism, code=error.code, retriable=error.retriable)
-        return again
+def _failed(name: str, mechanism: str, error: BaseException) -> AuthenticationFailed:
     told = as_error(error, name)
     try:
         text = broker_text(str(told))
     except Exception:  # its __str__ is the application's code, too
         text = ""
-    return AuthenticationFailed(
-        f"{name} raised {type(told).__name__}{text and f': {text}'}", mechanism=mechanism, retriable=True
-    )
+    said = f"raised {type(told).__name__}{text and f': {text}'}" if told is error else text.removeprefix(f"{name} ")
+    return AuthenticationFailed(f"{name} {said}", mechanism=mechanism, retriable=True)

@@ -13,7 +13,7 @@ from ...core.sasl.mechanism import Mechanism
 from ...errors import ConfigError
 from .kerberos_tickets import KerberosLogin
 from .passwords import PasswordLogin
-from .tokens import TokenLogin
+from .token_login import TokenLogin
 
 
 class _Login(Protocol):

@@ -44,6 +44,4 @@ class KerberosLogin:
         if not name:
             raise ConfigError("GSSAPI needs the name of the broker's host: give it, or sasl_kerberos_domain_name")
         whose = "the Kerberos principal" if self._principal is None else f"principal {self._principal!r}"
-        return Gssapi(
-            kerberos(self._service, name, principal=self._principal, keytab=self._keytab), identity=whose
-        )
+        return Gssapi(kerberos(self._service, name, principal=self._principal, keytab=self._keytab), identity=whose)
