@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Callable
-from contextlib import closing
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +114,11 @@ async def test_a_broker_that_wants_a_certificate_of_ours(
     """In TLS 1.3 the handshake succeeds: the first read fails."""
     context = certificates.server_context(client_auth="required")
     context.minimum_version = context.maximum_version = version
-    with telling_by_alert(context) as port:
-        with pytest.raises(CertificateRefused, match=r"wants a certificate of this client .*ssl_keystore_location"):
-            await reach(trusting(certificates), port)
+    with (
+        telling_by_alert(context) as port,
+        pytest.raises(CertificateRefused, match=r"wants a certificate of this client .*ssl_keystore_location"),
+    ):
+        await reach(trusting(certificates), port)
 
 
 @contextmanager
