@@ -48,6 +48,7 @@ def build(config: SecurityConfig) -> Built:
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
     versions = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.options |= ssl.OP_NO_RENEGOTIATION  # Kafka has no use for it; a hostile broker could ask without end
     if identity is not None:
         _identify(context, identity, config.ssl_key_password)
     side = OurSide(

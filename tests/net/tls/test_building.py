@@ -36,6 +36,7 @@ def test_what_is_verified() -> None:
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
         assert context.maximum_version is ssl.TLSVersion.TLSv1_3
         assert context.options & ssl.OP_NO_COMPRESSION
+        assert context.options & ssl.OP_NO_RENEGOTIATION
     assert own.cert_store_stats()["x509"] == 1
 
 
