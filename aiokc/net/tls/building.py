@@ -40,6 +40,15 @@ def build(config: SecurityConfig) -> Built:
 
     Certificates and names are verified, TLS is 1.2 at least. SSLKEYLOGFILE is honoured, as by the standard library.
     """
+    try:
+        return _built(config)
+    except ConfigError as error:
+        told = str(error)
+    # A new error, without the frames of the first one: what reports errors may show variables, and some held a key.
+    raise ConfigError(told)
+
+
+def _built(config: SecurityConfig) -> Built:
     trust, identity = read_trust(config), read_identity(config)
     if trust is None:
         context, trusts = ssl.create_default_context(), _system_store()
