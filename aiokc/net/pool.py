@@ -76,6 +76,8 @@ class Pool:
             logins=self.logins,
             buffers=self.buffers,
         )
+        for weakness in config.security_warnings:
+            logger.warning("%s", weakness)
         self._nodes = Nodes(config, random)
         # Dicts, not sets: what is done to all of them is done in the order in which they were made, in every run.
         self._connections: dict[Connection, Node] = {}
