@@ -28,13 +28,15 @@ class ScriptedBroker:
     """Answers SaslHandshake with ``refusal``, and the client's messages by ``answers``, one after the other.
 
     An answer is what the mechanism's server says (bytes), a function that makes it of the client's message, or a whole
-    response. ``asked`` has the client's messages, ``steps`` what it did: the name of an API with its version, or work.
+    response. With ``bodies`` these bytes are the responses to all requests, in their order. ``asked`` has the client's
+    messages, ``steps`` what it did: the name of an API with its version, or work.
     """
 
     answers: Sequence[bytes | Callable[[bytes], bytes] | SaslAuthenticateResponse] = (b"",)
     refusal: int = 0
     mechanisms: Sequence[str] = ("PLAIN",)
     lifetime_ms: int = 0
+    bodies: Sequence[bytes] = ()
     versions: Mapping[int, VersionRange] = field(default_factory=lambda: VERSIONS)
     asked: list[bytes] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
@@ -59,6 +61,9 @@ class ScriptedBroker:
     def answer(self, question: Question) -> bytes:
         """The body of the response."""
         request, version = question
+        if self.bodies:
+            self.steps.append(type(request).__name__)
+            return self.bodies[len(self.steps) - 1]
         if isinstance(request, SaslHandshakeRequest):
             self.steps.append(f"SaslHandshake v{version} {request.mechanism}")
             return encode(SaslHandshakeResponse(error_code=self.refusal, mechanisms=list(self.mechanisms)), version)
