@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 
@@ -355,3 +356,23 @@ def test_a_call_cancelled_by_others_is_a_failure_like_any_other() -> None:
         assert value(await source.token()) == "token-2"
 
     run_virtually(story)
+
+
+def test_a_loop_that_was_closed_under_a_client_leaves_no_error_behind() -> None:
+    loop = asyncio.new_event_loop()
+    asker = ScriptedAsker(HOUR, seconds=5)
+
+    async def start() -> None:
+        source = source_of(asker)
+        held.append(loop.create_task(source.keep_fresh()))
+        held.append(loop.create_task(source.token()))
+        await asyncio.sleep(0.01)
+        assert asker.running == 1
+
+    held: list[asyncio.Task[Any]] = []
+    loop.run_until_complete(start())
+    loop.close()
+    for task in held:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.get_coro().close()  # type: ignore[union-attr]
+    assert asker.closed == 1
