@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from aiokc.config import SecurityConfig
+from aiokc.config import ClientConfig, SecurityConfig
 from aiokc.core.sasl.mechanism import Mechanism
 from aiokc.errors import AuthenticationFailed
 from aiokc.net.credentials.credentials import Credentials
@@ -106,6 +106,24 @@ async def test_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
     assert mechanism.identity == f"AWS role {ROLE!r}"
 
 
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize(
+    ("server", "region"),
+    [
+        ("b-1.mycluster.abc123.c2.kafka.eu-west-3.amazonaws.com:9098", "eu-west-3"),
+        ("boot-abc123.c1.kafka-serverless.us-east-1.amazonaws.com:9098", "us-east-1"),
+        ("b-1.x.kafka.cn-north-1.amazonaws.com.cn:9098", "cn-north-1"),
+        ("localhost:1,b-1.x.kafka.ap-south-1.amazonaws.com:9098", "ap-south-1"),
+        ("kafka.eu-west-3.amazonaws.com.example:9098", "us-west-2"),
+        ("tunnel:9098", "us-west-2"),
+    ],
+)
+async def test_the_region_in_the_name_of_a_broker(monkeypatch: pytest.MonkeyPatch, server: str, region: str) -> None:
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    config = ClientConfig(bootstrap_servers=server, sasl_mechanism="AWS_MSK_IAM", security_protocol="SASL_SSL")
+    assert signed(await Credentials(config).login())[0] == f"kafka.{region}.amazonaws.com"
+
+
 async def failure(**options: Any) -> str:
     with pytest.raises(AuthenticationFailed) as raised:
         await login(**options)
@@ -118,7 +136,7 @@ async def failure(**options: Any) -> str:
 
 @pytest.mark.usefixtures("with_or_without", "keys")
 async def test_no_region() -> None:
-    assert "there is no region: set sasl_aws_region" in await failure()
+    assert "no region is known: set sasl_aws_region" in await failure()
 
 
 async def test_no_credentials() -> None:

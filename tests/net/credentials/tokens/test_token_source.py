@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -130,6 +131,23 @@ def test_callers_wait_out_the_pause_after_a_failure() -> None:
         first, second = (later - sooner for sooner, later in zip(asker.calls, asker.calls[1:], strict=False))
         assert 0.08 <= first <= 0.121
         assert 0.16 <= second <= 0.241
+
+    run_virtually(story)
+
+
+def test_pauses_begin_anew_after_a_success() -> None:
+    async def story() -> None:
+        for retriable, least, most in ((True, 0.08, 0.121), (False, 0.8, 1.21)):
+            bad = failure(retriable=retriable)
+            asker = ScriptedAsker(bad, bad, bad, 2.0, bad, bad)
+            source = source_of(asker)
+            while len(asker.calls) < 6:
+                with suppress(AuthenticationFailed):
+                    await source.token()
+                await asyncio.sleep(0.01)
+            assert least <= asker.calls[1] - asker.calls[0] <= most + 0.02
+            assert asker.calls[3] - asker.calls[2] > 2 * most
+            assert least <= asker.calls[5] - asker.calls[4] <= most + 0.02
 
     run_virtually(story)
 
