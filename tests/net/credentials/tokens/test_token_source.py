@@ -263,6 +263,7 @@ def test_a_clock_that_jumps_past_the_end_makes_a_new_call_before_any_use() -> No
         slept = 2 * HOUR
         assert source.current() is None
         assert value(await source.token()) == "token-2"
+        await asyncio.sleep(1)  # the driver sleeps again
         asker.script, slept = [9 * HOUR], 4.5 * HOUR  # without anybody who asks, the driver notices within a minute
         await asyncio.sleep(61)
         assert value(source.current()) == "token-3"
@@ -390,6 +391,7 @@ def test_a_loop_that_was_closed_under_a_client_leaves_no_error_behind() -> None:
     held: list[asyncio.Task[Any]] = []
     loop.run_until_complete(start())
     loop.close()
+    held += asyncio.all_tasks(loop).difference(held)
     for task in held:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         task.get_coro().close()  # type: ignore[union-attr]
