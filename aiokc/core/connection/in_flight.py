@@ -55,6 +55,11 @@ class InFlightRequests(Generic[W]):
     def __iter__(self) -> Iterator[Exchange[W]]:
         return iter(self._in_flight)
 
+    @property
+    def next_id(self) -> int:
+        """The correlation id of the next request."""
+        return self._next_id
+
     def usable_version(self, request_type: type[AnyRequest], max_version: int | None = None) -> int:
         """Return the highest version that both sides speak, up to ``max_version``. Raises UnsupportedVersion."""
         return usable_version(self.versions, request_type, max_version, broker=self.broker)
