@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aiokc.errors import AuthenticationFailed
+from aiokc.token_provider import OAuthToken
 
 from .scripted import ScriptedAsker, failure, run_virtually, source_of, value
 
@@ -165,6 +166,8 @@ def test_a_refusal_is_raised_again_at_once_and_does_not_hammer() -> None:
             assert asyncio.get_running_loop().time() - now < 0.01
             await asyncio.sleep(0.1)
         assert 15 <= len(asker.calls) <= 40
+        errors = await asyncio.gather(source.token(), source.token(), return_exceptions=True)
+        assert errors[0] is not errors[1]  # a kept one would collect the frames of all callers
         calls = len(asker.calls)
         await asyncio.sleep(600)
         assert len(asker.calls) == calls
@@ -341,6 +344,29 @@ def test_the_last_user_ends_the_call_and_the_thread() -> None:
         again = asyncio.create_task(source.keep_fresh())  # the next client
         assert value(await source.token()) == "token-2"
         again.cancel()
+
+    run_virtually(story)
+
+
+def test_a_call_that_ends_late_does_not_disturb_the_next_clients_call() -> None:
+    """The last client stops, a new one starts, and only then the cancelled call of the old one ends."""
+
+    class Slow(ScriptedAsker):
+        async def ask(self) -> OAuthToken:
+            try:
+                return await super().ask()
+            except asyncio.CancelledError:
+                await asyncio.sleep(1)
+                raise
+
+    async def story() -> None:
+        asker = Slow(HOUR, seconds=3)
+        source = source_of(asker)
+        driver, waiter = asyncio.create_task(source.keep_fresh()), asyncio.create_task(source.token())
+        await asyncio.sleep(1)
+        driver.cancel()
+        assert value(await waiter) == "token-2"  # it goes on with a call of its own
+        assert asker.calls[1] - asker.calls[0] == pytest.approx(1, abs=0.01)
 
     run_virtually(story)
 
