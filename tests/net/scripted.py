@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from aiokc.config import ClientConfig
-from aiokc.net.connection import Connection, ConnectionOptions
+from aiokc.net.connection import Connection
+from aiokc.net.options import ConnectionOptions
 from aiokc.net.pool import Pool, Purpose
 from aiokc.types import Broker
 from aiokc.wire import Request, RequestHeader, Response, decode, decode_request_header, encode_response

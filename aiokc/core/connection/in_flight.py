@@ -14,8 +14,9 @@ from typing import Generic, TypeVar
 
 from ...errors import KafkaError, MalformedResponse, fresh
 from ...wire import encode_request, read_response_header
-from ..versions import AnyRequest, api_name, usable_version
+from ..versions import AnyRequest, usable_version
 from ..versions import VersionRange as VersionRange
+from ..versions import api_name as api_name
 
 W = TypeVar("W")
 
@@ -53,6 +54,11 @@ class InFlightRequests(Generic[W]):
 
     def __iter__(self) -> Iterator[Exchange[W]]:
         return iter(self._in_flight)
+
+    @property
+    def next_id(self) -> int:
+        """The correlation id of the next request."""
+        return self._next_id
 
     def usable_version(self, request_type: type[AnyRequest], max_version: int | None = None) -> int:
         """Return the highest version that both sides speak, up to ``max_version``. Raises UnsupportedVersion."""

@@ -14,7 +14,7 @@ import pytest
 from aiokc.core.sasl.plain import Plain
 from aiokc.errors import ConnectionFailed, MalformedResponse, RequestTimedOut, UnsupportedVersion
 from aiokc.net.blocking import BlockingConnection
-from aiokc.net.connection import Route
+from aiokc.net.options import Route
 from aiokc.secret import Secret
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
