@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from . import admin
 from . import config as kafka_config
@@ -101,7 +101,7 @@ class LocalKafka:
             raise LocalKafkaError(f"AIOKC_BOOTSTRAP={self._external} was not started from here: its nodes are not ours")
         return self._nodes[node_id - 1]
 
-    def __enter__(self) -> LocalKafka:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
