@@ -1,4 +1,4 @@
-"""A broker's network side: its listener, and its connections, each served one request at a time, in order."""
+"""A broker's network side: its listeners, and its connections, each served one request at a time, in order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, cast
 
 from ...error_codes import ErrorCode
@@ -13,11 +14,14 @@ from ...errors import MalformedResponse
 from ...wire import FrameAssembler, decode_prefix, decode_request_header
 from ...wire.messages.discovery import ApiVersionsRequest, ApiVersionsResponse
 from ..refusal import ClosesConnection
+from ..security.certificates import common_name
+from ..security.sasl.authenticator import Admission, Authenticator
 from .apis.metadata import advertised
 from .apis.table import FLEXIBLE_FROM, REQUESTS
 from .call import Call
 from .cluster_state import BrokerNode, ClusterState
 from .exchange import Exchange
+from .tls_server import TlsServer
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +33,7 @@ Serve = Callable[[Exchange], Awaitable[None]]
 
 
 class Broker:
-    """The listener of one node and its connections."""
+    """The listeners of one node and its connections."""
 
     def __init__(
         self, node: BrokerNode, cluster: ClusterState, serve: Serve, failed: Callable[[Exception], None]
@@ -39,37 +43,46 @@ class Broker:
         self.serve = serve
         self.failed = failed
         self.connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server | TlsServer] = []
         self._coming_up = asyncio.Lock()
 
     async def listen(self) -> None:
-        """Listen at the node's address; at a free port where its port is 0 or another process has taken it."""
-        loop = asyncio.get_running_loop()
+        """Listen at the node's addresses; at a free port where its port is 0 or another process has taken it."""
         async with self._coming_up:
-            if self._server is not None:  # another call has started listening while this one waited for the lock
+            if self._servers:  # another call has started listening while this one waited for the lock
                 return
-            try:
-                self._server = await loop.create_server(self._connection, self.node.host, self.node.port)
-            except OSError:
-                if self.node.port == 0:
-                    raise
-                self._server = await loop.create_server(self._connection, self.node.host, 0)
-            self.node.port = self._server.sockets[0].getsockname()[1]
+            opened: list[asyncio.Server | TlsServer] = []
+            for listener, endpoint in self.node.endpoints.items():
+                try:
+                    server, port = await self._open(listener, endpoint.bound, endpoint.port)
+                except OSError:
+                    if endpoint.port == 0:
+                        raise
+                    server, port = await self._open(listener, endpoint.bound, 0)
+                opened.append(server)
+                endpoint.port = port
+            self._servers = opened
+
+    async def _open(self, listener: str, host: str, port: int) -> tuple[asyncio.Server | TlsServer, int]:
+        factory = partial(Connection, self, listener)
+        security = self.cluster.security
+        if security.listeners[listener].uses_tls:
+            tls = TlsServer(security, listener, factory)
+            return tls, tls.listen(host, port)
+        server = await asyncio.get_running_loop().create_server(factory, host, port)
+        return server, server.sockets[0].getsockname()[1]
 
     @property
     def is_listening(self) -> bool:
         """Whether the broker accepts connections."""
-        return self._server is not None
-
-    def _connection(self) -> Connection:
-        return Connection(self)
+        return bool(self._servers)
 
     def close(self) -> list[asyncio.Task[None]]:
         """Stop listening and abort every connection; return the connections' tasks, which end soon."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        tasks = [connection.task for connection in self.connections]
+        servers, self._servers = self._servers, []
+        ended = [server.close() for server in servers]
+        tasks = [task for tasks in ended if tasks is not None for task in tasks]
+        tasks += [connection.task for connection in self.connections]
         for connection in list(self.connections):
             connection.abort()
         return tasks
@@ -80,8 +93,11 @@ class Connection(asyncio.BufferedProtocol):
 
     task: asyncio.Task[None]
 
-    def __init__(self, broker: Broker) -> None:
+    authenticator: Authenticator
+
+    def __init__(self, broker: Broker, listener: str) -> None:
         self._broker = broker
+        self._listener = listener
         self._frames: deque[memoryview] = deque()
         self._assembler = FrameAssembler(_MAX_REQUEST_BYTES)
         self._arrived = asyncio.Event()
@@ -94,6 +110,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._host = str((transport.get_extra_info("peername") or ("unknown",))[0])
+        security = self._broker.cluster.security
+        certificate = transport.get_extra_info("peercert")
+        self.authenticator = Authenticator(security.listeners[self._listener], security, common_name(certificate))
         self._broker.connections.add(self)
         self.task = asyncio.get_running_loop().create_task(self._run())
         if not self._broker.is_listening:  # it was accepted just before the broker was closed
@@ -168,7 +187,15 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _answer(self, frame: memoryview) -> None:
         """Serve one request. An API or a version that is not advertised closes the connection."""
+        authenticator = self.authenticator
+        if authenticator.expects_raw_token:
+            await self._answer_token(frame)
+            return
         header = decode_request_header(frame, FLEXIBLE_FROM)
+        admission = authenticator.admit(header.api_key, self._broker.cluster.now())
+        if admission in (Admission.CLOSED, Admission.CLOSED_LATE):
+            await self._close_unanswered(late=admission is Admission.CLOSED_LATE)
+            return
         versions = self._broker.cluster.versions.get(header.api_key)
         if versions is None:
             raise MalformedResponse(f"API {header.api_key} is not advertised")
@@ -188,13 +215,46 @@ class Connection(asyncio.BufferedProtocol):
             client_host=f"/{self._host}",
             node=self._broker.node,
             cluster=self._broker.cluster,
+            listener=self._listener,
+            authenticator=authenticator,
         )
-        await self._broker.serve(Exchange(call, header.correlation_id, self))
+        exchange = Exchange(call, header.correlation_id, self)
+        if admission is Admission.REFUSED:
+            await self._refuse_state(exchange)
+            return
+        await self._broker.serve(exchange)
+        if authenticator.has_failed or authenticator.closes:
+            self.close()
+
+    async def _answer_token(self, frame: memoryview) -> None:
+        """Serve a token of SASL that has no request header, as clients send it after SaslHandshake 0."""
+        answer = self.authenticator.raw_token(bytes(frame), self._broker.cluster.now())
+        if answer is None:
+            await self._close_unanswered(late=True)
+        else:
+            await self.write(len(answer).to_bytes(4) + answer)
+
+    async def _close_unanswered(self, *, late: bool) -> None:
+        """Close the connection without a word; ``late``: after the delay of failed authentications."""
+        if late:
+            await asyncio.sleep(self._broker.cluster.settings.connection_failed_authentication_delay_ms / 1000)
+        self.close()
+
+    async def _refuse_state(self, exchange: Exchange) -> None:
+        """Answer ILLEGAL_SASL_STATE in the layout of the request that came instead of SaslAuthenticate, and close."""
+        try:
+            response = exchange.refusal(ErrorCode.ILLEGAL_SASL_STATE)
+        except TypeError:  # this API has no error code
+            response = None
+        await asyncio.sleep(self._broker.cluster.settings.connection_failed_authentication_delay_ms / 1000)
+        await exchange.answer(response)
+        self.close()
 
     async def _refuse_version(self, correlation_id: int) -> None:
         """Answer an ApiVersions request of an unknown version in version 0, which every client can read (KIP-511)."""
         known = [one for one in advertised(self._broker.cluster) if one.api_key == ApiVersionsRequest.api_key]
         response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=known)
         node, cluster = self._broker.node, self._broker.cluster
-        call = Call(ApiVersionsRequest(), 0, "", self._host, node, cluster)
+        request = ApiVersionsRequest()
+        call = Call(request, 0, "", self._host, node, cluster, self._listener, self.authenticator)
         await Exchange(call, correlation_id, self).answer(response)

@@ -6,14 +6,19 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ...wire import Request
-from .cluster_state import BrokerNode, ClusterState
+from ..security.acls import Operation, ResourceType
+from ..security.sasl.authenticator import Authenticator
+from .cluster_state import BrokerNode, ClusterState, Endpoint
 
 Q = TypeVar("Q", bound=Request[Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Q]):
-    """A request, the client that sent it, the broker that received it, and the cluster of that broker."""
+    """A request, the client that sent it, the broker that received it, and the cluster of that broker.
+
+    ``listener`` is the name of the broker's listener, ``authenticator`` knows the user of the connection.
+    """
 
     request: Q
     version: int
@@ -21,3 +26,18 @@ class Call(Generic[Q]):
     client_host: str
     node: BrokerNode
     cluster: ClusterState
+    listener: str
+    authenticator: Authenticator
+
+    @property
+    def user(self) -> str:
+        """The user that sent the request; "ANONYMOUS" where the connection has no authentication."""
+        return self.authenticator.user
+
+    def endpoint_of(self, node: BrokerNode) -> Endpoint:
+        """Return the address that a broker advertises to clients of this listener."""
+        return node.endpoints[self.listener]
+
+    def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Return whether the user may do this."""
+        return self.cluster.security.acls.allows(self.user, operation, kind, name)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from typing import Final
 from uuid import UUID
 
 from ...error_codes import ErrorCode
@@ -18,7 +19,10 @@ from ..log.fetch_sessions import FetchSessions
 from ..log.topics import Partition, Topic, Topics
 from ..log.transaction_states import Place, Transactions
 from ..refusal import Refusal
+from ..security.security_state import SecurityState
 from .coordinators import Coordinators
+
+_LOOPBACK: Final = "127.0.0.1"
 
 #: By API key, the first and the last version that the brokers advertise.
 Versions = Mapping[int, tuple[int, int]]
@@ -35,15 +39,27 @@ class Settings(GroupSettings):
     fetch_max_bytes: int = 57_671_680
     max_incremental_fetch_session_cache_slots: int = 1000
     transaction_max_timeout_ms: int = 900_000
+    connection_failed_authentication_delay_ms: int = 100
+
+
+@dataclass
+class Endpoint:
+    """Where a broker has one of its listeners. ``bound`` is the address that it binds, ``host`` what it advertises."""
+
+    bound: str
+    host: str
+    port: int
 
 
 @dataclass
 class BrokerNode:
-    """One broker as the others see it. ``latency`` (seconds) and ``bytes_per_second`` slow down each answer."""
+    """One broker as the others see it. ``latency`` (seconds) and ``bytes_per_second`` slow down each answer.
+
+    ``endpoints`` has one endpoint for each listener, by name.
+    """
 
     node_id: int
-    host: str
-    port: int
+    endpoints: dict[str, Endpoint]
     rack: str | None
     sessions: FetchSessions
     alive: bool = False
@@ -62,7 +78,9 @@ class ClusterState:
         settings: Settings,
         random: Random,
         clock: Callable[[], float],
+        security: SecurityState,
     ) -> None:
+        self.security = security
         self.versions = versions
         self.features = features
         self.settings = settings
@@ -121,9 +139,16 @@ class ClusterState:
     # Brokers
 
     def add_node(self, node_id: int, host: str, port: int, rack: str | None) -> None:
-        """Add a broker, which is not alive yet."""
+        """Add a broker, which is not alive yet. ``port`` is that of its first listener.
+
+        A listener with TLS on loopback advertises "localhost": clients then have a name to check, and to send.
+        """
         sessions = FetchSessions(self.random, self.settings.max_incremental_fetch_session_cache_slots)
-        self.nodes[node_id] = BrokerNode(node_id, host, port, rack, sessions)
+        endpoints = {
+            name: Endpoint(host, "localhost" if one.uses_tls and host == _LOOPBACK else host, 0 if number else port)
+            for number, (name, one) in enumerate(self.security.listeners.items())
+        }
+        self.nodes[node_id] = BrokerNode(node_id, endpoints, rack, sessions)
 
     @property
     def alive(self) -> list[int]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ...error_codes import ErrorCode
 from ...wire import Request, Response, encode_response
 from .apis.table import HANDLERS
+from .authorization import authorized
 from .call import Call
 from .refusals import refused
 
@@ -66,7 +67,7 @@ class Exchange:
 
     async def handle(self) -> Response | None:
         """Handle the request as a healthy broker does, and return the answer without sending it."""
-        self._handled = await HANDLERS[type(self.request)](self.call)
+        self._handled = await authorized(self.call, HANDLERS[type(self.request)])
         self.was_handled = True
         return self._handled
 

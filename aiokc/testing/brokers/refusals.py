@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from ...error_codes import ErrorCode
 from ...wire import Request, Response
-from ...wire.messages import discovery, fetch, group, offsets
+from ...wire.messages import discovery, fetch, group, offsets, sasl
 from ...wire.primitives import NO_UUID
 from ..log.fetch_sessions import refused_session
 from ..messages import describing, producing, topic_admin, txn
@@ -264,6 +264,10 @@ def _delete_groups(request: describing.DeleteGroupsRequest, version: int, code: 
 
 _ANSWERS: Final[dict[type[Request[Any]], _Answer]] = {
     discovery.ApiVersionsRequest: lambda _, __, code: discovery.ApiVersionsResponse(error_code=code, api_keys=[]),
+    sasl.SaslHandshakeRequest: lambda _, __, code: sasl.SaslHandshakeResponse(error_code=code, mechanisms=[]),
+    sasl.SaslAuthenticateRequest: lambda _, __, code: sasl.SaslAuthenticateResponse(
+        error_code=code, error_message=None, auth_bytes=b""
+    ),
     discovery.MetadataRequest: _metadata,
     discovery.FindCoordinatorRequest: _find_coordinator,
     fetch.FetchRequest: _fetch,

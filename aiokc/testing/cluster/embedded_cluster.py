@@ -14,7 +14,7 @@ It writes nothing to disk and needs nothing but Python. Faults of brokers, leade
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -23,13 +23,19 @@ from ...types import RawRecord, TopicPartition
 from ..brokers.apis.table import features_of, versions_of
 from ..brokers.cluster_state import ClusterState, Settings
 from ..brokers.released_versions import RELEASES
+from ..security.acls import ANONYMOUS, Acl
+from ..security.certificates import Certificates
+from ..security.jwt import TokenRules
+from ..security.listener import MECHANISMS, Listener, Protocol, listeners_of
+from ..security.security_state import SecurityState
+from ..security.users import Passwords
 from .hosting import on_loop
-from .running_brokers import RunningBrokers
+from .secured_brokers import SecuredBrokers
 
 _LARGEST_BATCH = 1 << 30
 
 
-class Cluster(RunningBrokers):
+class Cluster(SecuredBrokers):
     """A cluster of the brokers 1 to ``brokers`` on loopback, at ports chosen by the system.
 
     ``racks`` names the rack of each broker: the leader then sends a consumer with a ``client_rack`` to the replica in
@@ -38,6 +44,13 @@ class Cluster(RunningBrokers):
     All random choices come from ``random``, the timestamps that a broker writes from ``clock`` (seconds since the
     epoch), all other times from the running loop. Other keywords are those of `Settings`, named as in Kafka's broker
     configuration.
+
+    ``listeners`` are additional listeners by name, beside "PLAINTEXT", with their security protocol or a `Listener`;
+    ``bootstrap_of(name)`` has their addresses. Without ``listeners`` there is one, whose protocol follows from ``tls``
+    and ``sasl``. ``tls`` signs the brokers' certificates. ``sasl`` has the users' passwords: one for all mechanisms, or
+    one by mechanism. ``session_ms`` is Kafka's connections.max.reauth.ms, ``tokens`` says which OAuth tokens are valid.
+    With ``acls`` users may do what these allow; without, everything. ``super_users`` may do everything, as does by
+    default "ANONYMOUS", the user of connections without authentication.
 
     The brokers answer from ``start()`` to ``stop()``. ``stop()`` raises the first error that occurred inside a broker.
     """
@@ -53,14 +66,40 @@ class Cluster(RunningBrokers):
         as_version: str = RELEASES[-1],
         random: Random | None = None,
         clock: Callable[[], float] = time.time,
+        listeners: Mapping[str, Listener | Protocol] | None = None,
+        tls: Certificates | None = None,
+        sasl: Mapping[str, Passwords] | None = None,
+        mechanisms: Sequence[str] | None = None,
+        session_ms: int = 0,
+        tokens: TokenRules | None = None,
+        acls: Iterable[Acl] | None = None,
+        super_users: Collection[str] = (ANONYMOUS,),
         **settings: Any,
     ) -> None:
+        random = random or Random()
+        security = SecurityState(
+            listeners_of(
+                listeners,
+                has_tls=tls is not None,
+                has_sasl=sasl is not None or mechanisms is not None,
+                mechanisms=tuple(MECHANISMS if mechanisms is None else mechanisms),
+                session_ms=session_ms,
+            ),
+            certificates=tls,
+            passwords=sasl or {},
+            token_rules=tokens or TokenRules(),
+            acls=acls,
+            super_users=super_users,
+            random=random,
+            now_ms=lambda: int(clock() * 1000),
+        )
         state = ClusterState(
             versions=versions_of(as_version),
             features=features_of(as_version),
             settings=Settings(**settings),
-            random=random or Random(),
+            random=random,
             clock=clock,
+            security=security,
         )
         for node_id in range(1, brokers + 1):
             rack = racks[(node_id - 1) % len(racks)] if racks else None

@@ -72,8 +72,19 @@ class RunningBrokers:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of the brokers, "host:port,...", as clients take them for ``bootstrap_servers``."""
-        return ",".join(f"{node.host}:{node.port}" for node in self._state.nodes.values())
+        """The addresses of the brokers, "host:port,...", as clients take them for ``bootstrap_servers``.
+
+        They are those of the first listener.
+        """
+        return self.bootstrap_of(next(iter(self._state.security.listeners)))
+
+    def bootstrap_of(self, listener: str) -> str:
+        """Return the addresses of a listener. Raises LookupError where the cluster has no such listener."""
+        known = self._state.security.listeners
+        if listener not in known:
+            raise LookupError(f"the cluster has no listener {listener!r}; it has {', '.join(known)}")
+        ends = [node.endpoints[listener] for node in self._state.nodes.values()]
+        return ",".join(f"{end.host}:{end.port}" for end in ends)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -152,8 +152,6 @@ def test_parsed_options_travel_to_the_executors() -> None:
         ({"provider": "aiokc", "option.subscribe": "events"}, "can't be USING aiokc.* use CREATE TEMPORARY VIEW"),
         ({"zzz": "1"}, "unknown option 'zzz'; there are: kafka.bootstrap.servers, assign, subscribe"),
         ({"kafka.resolve": "x"}, "unknown option 'kafka.resolve'"),
-        ({"kafka.security.protocol": "SSL"}, "TLS and SASL"),
-        ({"kafka.security.protocol": "SASL_PLAINTEXT"}, "TLS and SASL"),
         ({"kafka.request.timeout.ms": "soon"}, "'kafka.request.timeout.ms' must be a whole number, not 'soon'"),
         ({"kafka.request.timeout.ms": "0"}, "kafka.request.timeout.ms=0 must be at least 1"),
         ({"kafka.isolation.level": "x"}, "kafka.isolation.level='x' must be one of 'read_uncommitted'"),

@@ -25,6 +25,7 @@ from ...log.fetch_sessions import NO_SESSION, PartitionKey, TopicKey, refused_se
 from ...log.leader_epochs import UNDEFINED
 from ...log.topics import Partition, Topic
 from ...refusal import Refusal
+from ...security.acls import Operation
 from ..call import Call
 
 READ_COMMITTED: Final = 1
@@ -42,13 +43,14 @@ async def fetch(call: Call[FetchRequest]) -> FetchResponse:
     except Refusal as refusal:
         return refused_session(refusal.code)
     wanted = dict(session.partitions) if session else _wanted(request, call.version)
+    forbidden = _forbidden(call, wanted)
     deadline = call.cluster.now() + request.max_wait_ms / 1000
     while True:
-        answers = _read_all(call, wanted)
+        answers = _read_all(call, wanted, forbidden)
         if not wanted or _is_enough(answers, request.min_bytes):
             break
         if not await _woken(call, wanted, deadline):
-            answers = _read_all(call, wanted)
+            answers = _read_all(call, wanted, forbidden)
             break
     if session:
         news = session.news(answers)
@@ -70,6 +72,14 @@ def _wanted(request: FetchRequest, version: int) -> dict[PartitionKey, FetchPart
         (_topic_key(topic, version), partition.partition): partition
         for topic in request.topics
         for partition in topic.partitions
+    }
+
+
+def _forbidden(call: Call[FetchRequest], wanted: Iterable[PartitionKey]) -> set[TopicKey]:
+    """Return the topics that the user may not read. A broker decides this once, when the request arrives."""
+    names = {topic: topic if isinstance(topic, str) else call.cluster.topics.name_of(topic) for topic, _ in wanted}
+    return {
+        topic for topic, name in names.items() if name is not None and not call.allows(Operation.READ, "topic", name)
     }
 
 
@@ -109,11 +119,16 @@ def _find(call: Call[FetchRequest], key: PartitionKey) -> tuple[Topic, Partition
     return topic, topics.partition(topic.name, index)
 
 
-def _read_all(call: Call[FetchRequest], wanted: dict[PartitionKey, FetchPartition]) -> Answers:
+def _read_all(
+    call: Call[FetchRequest], wanted: dict[PartitionKey, FetchPartition], forbidden: set[TopicKey]
+) -> Answers:
     answers: Answers = []
     room = min(call.request.max_bytes, call.cluster.settings.fetch_max_bytes)
     at_least_one = True
     for key, partition in wanted.items():
+        if key[0] in forbidden:
+            answers.append((key, _no_records(partition.partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)))
+            continue
         data = _read(call, key, partition, room, at_least_one)
         size = len(data.records or b"")
         at_least_one = at_least_one and not size
@@ -223,4 +238,7 @@ def _endpoints(call: Call[FetchRequest], answers: Answers) -> list[NodeEndpoint]
         return []
     leaders = {data.current_leader.leader_id for _, data in answers if data.current_leader is not None}
     nodes = (call.cluster.nodes[leader] for leader in sorted(leaders) if leader in call.cluster.nodes)
-    return [NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack) for node in nodes]
+    return [
+        NodeEndpoint(node_id=node.node_id, host=at.host, port=at.port, rack=node.rack)
+        for node, at in ((node, call.endpoint_of(node)) for node in nodes)
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from ....error_codes import ErrorCode
 from ....wire.messages.discovery import (
@@ -26,9 +26,10 @@ from ....wire.primitives import NO_UUID
 from ...log.topics import Partition, Topic
 from ...messages.describing import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 from ...refusal import Refusal
+from ...security.acls import CLUSTER_NAME, Operation, ResourceType
 from ..api_keys import ApiKey
 from ..call import Call
-from ..cluster_state import BrokerNode, ClusterState
+from ..cluster_state import ClusterState
 
 GROUP: Final = 0  # key types of FindCoordinator
 TRANSACTION: Final = 1
@@ -37,7 +38,7 @@ _FEATURES_FROM_0: Final = 4
 _IDS_FROM: Final = 12
 _BROKER: Final = 1  # endpoint types of DescribeCluster
 _CONTROLLER: Final = 2
-#: Authorized operations, as bits: every client may do everything.
+#: Authorized operations, as bits: all that there are.
 _ALL_OF_CLUSTER: Final = 8096
 _ALL_OF_TOPIC: Final = 3576
 _NOT_ASKED: Final = -2147483648
@@ -58,6 +59,7 @@ async def api_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
         for text in (request.client_software_name, request.client_software_version):
             if not _LEGAL_SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    call.authenticator.told_versions()
     features = call.cluster.features.items() if call.version >= 3 else ()
     # A feature that may be off has 0 as its minimum version. Version 3 can't say so, and does not name such features.
     supported = features if call.version >= _FEATURES_FROM_0 else ()
@@ -90,25 +92,27 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
     if call.version < _IDS_FROM and any(topic.name is None or topic.topic_id != NO_UUID for topic in asked or ()):
         return _without_ids(asked or [])
     if asked is None or (call.version == 0 and not asked):
-        topics = [_topic(cluster, topic) for topic in cluster.topics.by_name.values()]
+        known = cluster.topics.by_name.items()
+        topics = [_topic(cluster, one) for name, one in known if call.allows(Operation.DESCRIBE, "topic", name)]
     else:
         by_id = [topic for topic in asked if topic.name is None]
         once = {(topic.name, topic.topic_id): topic for topic in by_id or asked}  # one id: all names are ignored
         topics = [_asked_topic(call, topic) for topic in once.values()]
     if call.request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = _ALL_OF_TOPIC if not topic.error_code else _NOT_ASKED
+            if not topic.error_code:
+                topic.topic_authorized_operations = _bits(call, "topic", topic.name or "", _ALL_OF_TOPIC)
     wants_operations = call.request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            MetadataResponseBroker(node_id=node.node_id, host=at.host, port=at.port, rack=node.rack)
             for node in cluster.nodes.values()
-            if node.alive
+            if node.alive and (at := call.endpoint_of(node))
         ],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         topics=topics,
-        cluster_authorized_operations=_ALL_OF_CLUSTER if wants_operations else _NOT_ASKED,
+        cluster_authorized_operations=_cluster_bits(call) if wants_operations else _NOT_ASKED,
     )
 
 
@@ -126,17 +130,36 @@ def _without_ids(asked: list[MetadataRequestTopic]) -> MetadataResponse:
 def _asked_topic(call: Call[MetadataRequest], asked: MetadataRequestTopic) -> MetadataResponseTopic:
     topics = call.cluster.topics
     try:
-        if asked.name is None:
-            return _topic(call.cluster, topics.of_id(asked.topic_id))
-        return _topic(call.cluster, topics.named(asked.name))
+        found = topics.of_id(asked.topic_id) if asked.name is None else topics.named(asked.name)
+        if call.allows(Operation.DESCRIBE, "topic", found.name):
+            return _topic(call.cluster, found)
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     except Refusal as refusal:
         code = refusal.code
-    if asked.name is not None and not is_legal_name(asked.name):
-        code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    elif asked.name is not None and _may_create(call):
-        call.cluster.create_topic(asked.name, call.cluster.settings.num_partitions)
-        code = ErrorCode.LEADER_NOT_AVAILABLE  # as from a broker that has just asked the controller to create it
+        if asked.name is not None and not call.allows(Operation.DESCRIBE, "topic", asked.name):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # whether the topic exists is not told
+        elif asked.name is not None and not is_legal_name(asked.name):
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif asked.name is not None and _may_create(call):
+            code = _create(call, asked.name)
     return MetadataResponseTopic(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
+
+
+def _create(call: Call[MetadataRequest], name: str) -> ErrorCode:
+    of_cluster = call.allows(Operation.CREATE, "cluster", CLUSTER_NAME)
+    if not of_cluster and not call.allows(Operation.CREATE, "topic", name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    call.cluster.create_topic(name, call.cluster.settings.num_partitions)
+    return ErrorCode.LEADER_NOT_AVAILABLE  # as from a broker that has just asked the controller to create it
+
+
+def _bits(call: Call[Any], kind: ResourceType, name: str, all_bits: int) -> int:
+    return call.cluster.security.acls.bits(call.user, kind, name, all_bits)
+
+
+def _cluster_bits(call: Call[Any]) -> int:
+    may_describe = call.allows(Operation.DESCRIBE, "cluster", CLUSTER_NAME)
+    return _bits(call, "cluster", CLUSTER_NAME, _ALL_OF_CLUSTER) if may_describe else 0
 
 
 def _may_create(call: Call[MetadataRequest]) -> bool:
@@ -181,20 +204,20 @@ async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeCluste
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         brokers=[
-            DescribeClusterBroker(broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack)
+            DescribeClusterBroker(broker_id=node.node_id, host=at.host, port=at.port, rack=node.rack)
             for node in cluster.nodes.values()
-            if node.alive
+            if node.alive and (at := call.endpoint_of(node))
         ],
-        cluster_authorized_operations=_ALL_OF_CLUSTER if wants_operations else _NOT_ASKED,
+        cluster_authorized_operations=_cluster_bits(call) if wants_operations else _NOT_ASKED,
     )
 
 
 async def find_coordinator(call: Call[FindCoordinatorRequest]) -> FindCoordinatorResponse:
     request = call.request
     if call.version >= 4:
-        found = [_coordinator(call.cluster, request.key_type, key) for key in request.coordinator_keys]
+        found = [_coordinator(call, request.key_type, key) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = _coordinator(call.cluster, request.key_type, request.key)
+    one = _coordinator(call, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message or ErrorCode.NONE.name,
@@ -204,12 +227,17 @@ async def find_coordinator(call: Call[FindCoordinatorRequest]) -> FindCoordinato
     )
 
 
-def _coordinator(cluster: ClusterState, key_type: int, key: str) -> Coordinator:
+def _coordinator(call: Call[FindCoordinatorRequest], key_type: int, key: str) -> Coordinator:
     try:
         if key_type not in (GROUP, TRANSACTION):
             raise Refusal(ErrorCode.INVALID_REQUEST, f"{key_type} is no type of a coordinator's key here")
-        node: BrokerNode = cluster.nodes[cluster.coordinator_of(key)]
+        if key_type == GROUP and not call.allows(Operation.DESCRIBE, "group", key):
+            raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if key_type == TRANSACTION and not call.allows(Operation.DESCRIBE, "transactional_id", key):
+            raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        node = call.cluster.nodes[call.cluster.coordinator_of(key)]
     except Refusal as refusal:
         message = refusal.why
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=refusal.code, error_message=message)
-    return Coordinator(key=key, node_id=node.node_id, host=node.host, port=node.port, error_message="")
+    at = call.endpoint_of(node)
+    return Coordinator(key=key, node_id=node.node_id, host=at.host, port=at.port, error_message="")

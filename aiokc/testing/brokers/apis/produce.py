@@ -57,7 +57,8 @@ async def produce(call: Call[ProduceRequest]) -> ProduceResponse | None:
     return ProduceResponse(
         responses=responses,
         node_endpoints=[
-            NodeEndpoint(node_id=node.node_id, host=node.host, port=node.port, rack=node.rack) for node in nodes
+            NodeEndpoint(node_id=node.node_id, host=at.host, port=at.port, rack=node.rack)
+            for node, at in ((node, call.endpoint_of(node)) for node in nodes)
         ],
     )
 

@@ -15,6 +15,7 @@ from ....wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
+from ....wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from ...messages.describing import (
     DeleteGroupsRequest,
     DescribeClusterRequest,
@@ -54,6 +55,7 @@ from . import (
 from . import (
     produce as api_produce,
 )
+from . import sasl as api_sasl
 from . import (
     topic_admin as api_topic_admin,
 )
@@ -68,6 +70,8 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     MetadataRequest: api_metadata.metadata,
     FindCoordinatorRequest: api_metadata.find_coordinator,
     ApiVersionsRequest: api_metadata.api_versions,
+    SaslHandshakeRequest: api_sasl.handshake,
+    SaslAuthenticateRequest: api_sasl.authenticate,
     CreateTopicsRequest: api_topic_admin.create_topics,
     DeleteTopicsRequest: api_topic_admin.delete_topics,
     DeleteRecordsRequest: api_topic_admin.delete_records,
