@@ -81,7 +81,7 @@ class _Dialogue:
         usable = usable_version(versions, SaslHandshakeRequest, broker=self._broker)
         if usable < _HANDSHAKE_VERSION:
             raise UnsupportedVersion(
-                f"{self._broker} offers SaslHandshake v{usable}, and v{_HANDSHAKE_VERSION}: a broker of 0.11?"
+                f"{self._broker} offers SaslHandshake v{usable}, and v{_HANDSHAKE_VERSION} is needed"
             )
         return usable_version(versions, SaslAuthenticateRequest, broker=self._broker)
 
@@ -96,7 +96,7 @@ class _Dialogue:
             return None
         except AuthenticationFailed as error:
             raise self.failure(
-                f"{self._broker}: {self._mechanism.name} as {self._mechanism.identity} failed: {error}", error
+                f"{self._broker}: {self._mechanism.name} ({self._mechanism.identity}): {error}", error
             ) from error.__cause__
         return step
 

@@ -104,4 +104,4 @@ class OAuthBearer:
         left = end - self._now()
         if left > 0:
             return f"expires in {left:.0f} s, at {utc(end)}"
-        return f"expired {-left:.0f} s ago by this clock, at {utc(end)}"
+        return f"expired {abs(left):.0f} s ago by this clock, at {utc(end)}"

@@ -138,7 +138,10 @@ def test_wrong_credentials(mechanism: Mechanism, advice: str) -> None:
 def test_the_mechanisms_that_are_enabled_are_named_and_none_of_them_is_tried() -> None:
     broker = ScriptedBroker(refusal=33, mechanisms=["SCRAM-SHA-512", "PLA\x1bIN"])
     error = refusal_of(broker)
-    assert str(error) == "broker 1 (kafka:9092) does not offer PLAIN; enabled here: PLA\\x1bIN, SCRAM-SHA-512"
+    assert (
+        str(error)
+        == "broker 1 (kafka:9092) does not offer PLAIN on this listener; enabled here: PLA\\x1bIN, SCRAM-SHA-512"
+    )
     assert (error.mechanism, error.code, error.retriable) == ("PLAIN", 33, False)
     assert broker.steps == ["SaslHandshake v1 PLAIN"]
     assert "enabled here: none" in str(refusal_of(ScriptedBroker(refusal=33, mechanisms=[])))

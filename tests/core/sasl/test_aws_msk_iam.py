@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from base64 import urlsafe_b64decode
 from datetime import UTC, datetime
 from typing import Any
@@ -24,14 +25,14 @@ EXAMPLE = AwsCredentials("AKIDEXAMPLE", Secret("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEX
 
 def by_botocore(credentials: AwsCredentials, region: str, now: float) -> str:
     auth = pytest.importorskip("botocore.auth")
-    from botocore.awsrequest import AWSRequest
-    from botocore.credentials import Credentials
-
+    requests, kinds = importlib.import_module("botocore.awsrequest"), importlib.import_module("botocore.credentials")
     token = credentials.session_token
-    theirs = Credentials(
+    theirs = kinds.Credentials(
         credentials.access_key, credentials.secret_key.reveal(), token.reveal() if token is not None else None
     )
-    request = AWSRequest("GET", f"https://kafka.{region}.amazonaws.com/", params={"Action": "kafka-cluster:Connect"})
+    request = requests.AWSRequest(
+        "GET", f"https://kafka.{region}.amazonaws.com/", params={"Action": "kafka-cluster:Connect"}
+    )
     moment = datetime.fromtimestamp(now, UTC)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auth, "get_current_datetime", lambda *given, **named: moment)

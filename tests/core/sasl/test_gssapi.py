@@ -101,7 +101,7 @@ def test_a_step_that_fails(fails: str) -> None:
     with pytest.raises(AuthenticationFailed) as got:
         ScriptedBroker([b"AP-REP", OFFER, b""]).accept(gssapi_of(Context(fails=fails)))
     assert str(got.value) == (
-        "broker 1 (kafka:9092): GSSAPI as the Kerberos principal failed: Kerberos: Clock skew\\n too great"
+        "broker 1 (kafka:9092): GSSAPI (the Kerberos principal): Kerberos: Clock skew\\n too great"
     )
     assert isinstance(got.value.__cause__, ValueError)
     assert not got.value.retriable
@@ -156,10 +156,11 @@ def package(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     made: list[Any] = []
 
     def context(**given: Any) -> FakeContext:
-        made.append(FakeContext(**given))
-        return made[-1]
+        fake = FakeContext(**given)
+        made.append(fake)
+        return fake
 
-    fake = SimpleNamespace(
+    package = SimpleNamespace(
         RequirementFlag=SimpleNamespace(mutual_authentication=2, integrity=32, out_of_sequence_detection=8),
         MechType=SimpleNamespace(kerberos="krb5"),
         NameType=SimpleNamespace(kerberos_principal="principal", hostbased_service="service"),
@@ -168,8 +169,8 @@ def package(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         SecurityContext=context,
         made=made,
     )
-    monkeypatch.setitem(sys.modules, "gssapi", fake)  # type: ignore[arg-type]
-    return fake
+    monkeypatch.setitem(sys.modules, "gssapi", package)
+    return package
 
 
 def test_the_package_does_the_steps(package: SimpleNamespace) -> None:
