@@ -63,7 +63,6 @@ class SourceOptions:
 
     client: ClientConfig
     choice: TopicChoice
-    security: SecurityTexts = NO_SECURITY
     starting: Bound | None = None
     ending: Bound | None = None
     max_offsets_per_trigger: int | None = None
@@ -80,6 +79,7 @@ class SourceOptions:
     group_id: str | None = None
     commit_offsets: bool = False
     given: frozenset[str] = frozenset()
+    security: SecurityTexts = NO_SECURITY
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from ...core.sasl.broker_text import broker_text
 from ...errors import AuthenticationFailed
@@ -29,7 +29,7 @@ async def call(function: Callable[[], object], thread: OwnThread, read: Callable
         return result if inspect.isawaitable(result) else read(result)
 
     outcome = await thread.run(call_and_read)
-    return read(await outcome) if inspect.isawaitable(outcome) else cast(T, outcome)
+    return read(await outcome) if inspect.isawaitable(outcome) else outcome
 
 
 async def called(name: str, mechanism: str, result: Awaitable[T]) -> T:

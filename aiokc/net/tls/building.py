@@ -61,7 +61,7 @@ def build(config: SecurityConfig) -> Built:
 
 def _system_store() -> str:
     paths = ssl.get_default_verify_paths()
-    found = [path for path in (paths.cafile, paths.capath) if path is not None]
+    found = [path for path in (paths.cafile, paths.capath) if path]
     missing = "it has none where OpenSSL looks: install ca-certificates, or name a file in ssl_truststore_location"
     return f"the system's store ({', '.join(found) or missing})"
 

@@ -82,10 +82,11 @@ def _refused_by_us(error: ssl.SSLCertVerificationError, name: str, side: OurSide
             "the authority that signed it as ssl_truststore_location"
         )
     if code in _WRONG_NAME:
+        underscore = "; a wildcard covers no name with an underscore" if "_" in name else ""
         return (
             f"the broker's certificate is not for {name!r} ({text}): look at the broker's advertised.listeners, and at "
             "the subject alternative names of its certificate; behind a tunnel, keep the broker's name and map it to "
-            "another address by the option resolve"
+            f"another address by the option resolve{underscore}"
         )
     if code == _EXPIRED:
         return f"the broker's certificate, or one of its chain, has expired; the clock here says {now}"
@@ -117,10 +118,10 @@ def _of_alert(error: ssl.SSLError, broker: str, name: str, side: OurSide, establ
     reason = (error.reason or str(error)).upper().replace(" ", "_")
     if _has(reason, _CERTIFICATE_ALERTS):
         return CertificateRefused(f"{broker}: {_refused_by_broker(reason, side)}")
-    if "ALERT_HANDSHAKE_FAILURE" in reason and side.certificate is None:
+    if "ALERT_HANDSHAKE_FAILURE" in reason and side.certificate in (None, "ssl_context"):
         return CertificateRefused(
-            f"{broker} broke the TLS handshake off ({reason}): it wants a certificate of this client (give "
-            "ssl_keystore_location), or both sides have no cipher in common"
+            f"{broker}: the broker broke the TLS handshake off ({reason}): it wants a certificate of this client (give "
+            "ssl_keystore_location, or put one into the ssl_context), or both sides have no cipher in common"
         )
     for reasons, explain in _EXPLANATIONS:
         if _has(reason, reasons):
@@ -166,6 +167,13 @@ def _no_common_version(reason: str, name: str, side: OurSide) -> str:
     )
 
 
+def _no_agreement(reason: str, name: str, side: OurSide) -> str:
+    return (
+        f"the broker broke the TLS handshake off ({reason}): both sides have no cipher or kind of key in common; look "
+        "at the broker's log, and at its ssl.cipher.suites"
+    )
+
+
 def _no_tls(reason: str, name: str, side: OurSide) -> str:
     return (
         f"what answered is not TLS ({reason}): a plaintext listener, an HTTP server or a proxy? Look at the port, and "
@@ -181,5 +189,6 @@ def _name_refused(reason: str, name: str, side: OurSide) -> str:
 _EXPLANATIONS: Final[tuple[tuple[tuple[str, ...], Callable[[str, str, OurSide], str]], ...]] = (
     (_VERSION_REASONS, _no_common_version),
     (_NO_TLS_REASONS, _no_tls),
+    (("ALERT_HANDSHAKE_FAILURE",), _no_agreement),
     (_NAME_REASONS, _name_refused),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -55,7 +56,7 @@ async def test_keys_of_scram_are_derived_once_for_all_connections() -> None:
 
 
 async def test_the_provider_is_called_for_each_authentication() -> None:
-    users = iter([("alice", "one"), ("alice", Secret("two")), ("bob", "three")])
+    users: Iterator[tuple[str, str | Secret]] = iter([("alice", "one"), ("alice", Secret("two")), ("bob", "three")])
 
     async def provider() -> tuple[str, str | Secret]:
         return next(users)

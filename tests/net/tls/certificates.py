@@ -129,6 +129,26 @@ def of_server(leaf: trustme.LeafCert, *, chain: Sequence[bytes] | None = None) -
     return context
 
 
+def with_underscore(name: str) -> ssl.SSLContext:
+    """The context of a server with a name that trustme does not put into certificates."""
+    issuer_key = load_pem_private_key(authority().private_key_pem.bytes(), None)
+    issuer = x509.load_pem_x509_certificate(authority().cert_pem.bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    made = (
+        x509.CertificateBuilder(
+            issuer.subject, named, key.public_key(), x509.random_serial_number(), now() - DAY, now() + DAY
+        )
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(issuer_key, hashes.SHA256())  # type: ignore[arg-type]
+    )
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + made.public_bytes(Encoding.PEM)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with trustme.Blob(text).tempfile() as path:
+        context.load_cert_chain(path)
+    return context
+
+
 def wanting_clients(context: ssl.SSLContext) -> ssl.SSLContext:
     """Let a server ask for a certificate of ``authority``."""
     context.verify_mode = ssl.CERT_REQUIRED

@@ -18,7 +18,8 @@ from .reaching import Reach, on, reach_blocking
 def _uvloop() -> asyncio.AbstractEventLoop:
     import uvloop
 
-    return uvloop.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 _WAYS: dict[str, Reach] = {"asyncio": on(asyncio.SelectorEventLoop), "blocking": reach_blocking}

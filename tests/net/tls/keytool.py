@@ -17,26 +17,32 @@ from cryptography.hazmat.primitives.serialization import (
 
 from . import certificates as made
 
-STORE_PASSWORD = "changeit-schön"
+STORE_PASSWORD = "changeit"
+UNICODE_PASSWORD = "schön 🔑"  # in PKCS12 keytool takes ASCII only
 KEY_PASSWORD = "another password"
 
 
 def keytool(*arguments: str) -> None:
-    """Run keytool. It gets no password on its command line, since it reads those in the locale's encoding."""
+    """Run keytool. It finds the passwords in its environment, by the names STORE, KEY and UNICODE."""
     home = os.environ.get("JAVA_HOME")
     program = shutil.which("keytool") or (home and os.path.join(home, "bin", "keytool"))
     assert program, "the tests need a JDK, and its keytool"
     quick = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-J-Dfile.encoding=UTF-8")
-    environment = os.environ | {"STORE": STORE_PASSWORD, "KEY": KEY_PASSWORD, "LC_ALL": "C.UTF-8"}
+    environment = os.environ | {
+        "STORE": STORE_PASSWORD,
+        "KEY": KEY_PASSWORD,
+        "UNICODE": UNICODE_PASSWORD,
+        "LC_ALL": "C.UTF-8",
+    }
     done = subprocess.run([program, *quick, *arguments], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def trust_store(file: Path, kind: str, *authorities: trustme.CA) -> Path:
+def trust_store(file: Path, kind: str, *authorities: trustme.CA, password: str = "STORE") -> Path:
     for number, authority in enumerate(authorities):
         pem = made.written(file.with_suffix(".pem"), authority.cert_pem.bytes())
         named = ("-alias", f"ca-{number}", "-file", str(pem), "-keystore", str(file), "-storetype", kind)
-        keytool("-importcert", "-noprompt", *named, "-storepass:env", "STORE")
+        keytool("-importcert", "-noprompt", *named, "-storepass:env", password)
     return file
 
 

@@ -109,13 +109,12 @@ def test_a_key_on_disk_belongs_to_the_user_alone_and_is_gone_afterwards(
 ) -> None:
     monkeypatch.setattr(key_files, "_in_memory", lambda: None)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(LookupError) if fails else key_file(b""):
-        with key_file(b"key") as path:
-            assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
-            assert Path(path).parent == tmp_path
-            assert Path(path).read_bytes() == b"key"
-            if fails:
-                raise LookupError
+    with pytest.raises(LookupError) if fails else key_file(b""), key_file(b"key") as path:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        assert Path(path).parent == tmp_path
+        assert Path(path).read_bytes() == b"key"
+        if fails:
+            raise LookupError
     assert list(tmp_path.iterdir()) == []
 
 

@@ -42,11 +42,13 @@ class Builds:
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
+        self.begun = threading.Event()
         self.may_go_on = threading.Event()
         self.may_go_on.set()
 
     def __call__(self, config: SecurityConfig) -> Built:
         self.threads.append(threading.current_thread())
+        self.begun.set()
         assert self.may_go_on.wait(SECONDS)
         return build(config)
 
@@ -186,7 +188,6 @@ async def test_new_files_make_a_new_context(
         second = await newest(contexts)
         assert second is not first
         first = second
-        clock.now += 1
     assert len(first.get_ca_certs()) == 2
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO"]
 
@@ -298,8 +299,7 @@ async def test_a_file_that_changes_while_it_is_read_is_seen_the_next_time(
     contexts = make()
     builds.may_go_on.clear()
     reading = asyncio.create_task(contexts.get())
-    while not builds.threads:
-        await asyncio.sleep(0.001)
+    assert await asyncio.to_thread(builds.begun.wait, SECONDS)
     made.written(tmp_path / "ca.pem", made.trust_pem(made.stranger()))
     builds.may_go_on.set()
     await reading
@@ -341,8 +341,7 @@ async def test_a_cancelled_caller_leaves_the_context_to_the_next_one(make: Make,
     contexts = make()
     builds.may_go_on.clear()
     first = asyncio.create_task(contexts.get())
-    while not builds.threads:
-        await asyncio.sleep(0.001)
+    assert await asyncio.to_thread(builds.begun.wait, SECONDS)
     first.cancel()
     await asyncio.wait((first,))
     builds.may_go_on.set()

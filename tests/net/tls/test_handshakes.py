@@ -21,7 +21,8 @@ Make = Callable[..., TlsContexts]
 
 SECONDS = 10.0
 ALERT = b"\x15\x03\x03\x00\x02\x02"
-PROTOCOL_VERSION, ILLEGAL_PARAMETER, UNRECOGNIZED_NAME, INTERNAL_ERROR = b"\x46", b"\x2f", b"\x70", b"\x50"
+PROTOCOL_VERSION, ILLEGAL_PARAMETER, UNRECOGNIZED_NAME = b"\x46", b"\x2f", b"\x70"
+HANDSHAKE_FAILURE, INTERNAL_ERROR = b"\x28", b"\x50"
 
 
 def refused(reach: Reach, contexts: TlsContexts, script: Script, host: str = "localhost") -> str:
@@ -62,7 +63,7 @@ def test_a_certificate_for_the_host_is_accepted(
     reach: Reach, contexts: Make, names: list[str], host: str, sni: str | None
 ) -> None:
     seen: list[str | None] = []
-    context = made.of_server(made.server(*names))
+    context = made.with_underscore(*names) if "_" in host else made.of_server(made.server(*names))
     with listening(tls(context, seen)) as peer:
         assert reach(contexts(), peer.host, peer.port, host, SECONDS) == b"hello"
     assert seen == [sni]
@@ -75,6 +76,7 @@ def test_a_certificate_for_the_host_is_accepted(
         (["localhost"], "127.0.0.1"),
         (["127.0.0.1"], "localhost"),
         (["127.0.0.1"], "127.0.0.2"),
+        (["*.example"], "broker_1.example"),
         (["::1"], "::2"),
         (["*.example"], "a.b.example"),
     ],
@@ -84,6 +86,7 @@ def test_a_certificate_for_another_host_is_refused(reach: Reach, contexts: Make,
     assert told.startswith(f"{BROKER}: the broker's certificate is not for '{host}'")
     assert "advertised.listeners" in told
     assert "resolve" in told
+    assert ("a wildcard covers no name with an underscore" in told) == ("_" in host)
 
 
 def test_ipv6(reach: Reach, contexts: Make) -> None:
@@ -228,7 +231,7 @@ class TestOwnCertificate:
         file = made.written(tmp_path / "client.pem", made.identity_pem(unknown))
         told = refused(reach, contexts(ssl_keystore_location=file), self.wanting(version))
         assert f"the broker refused our certificate, from ssl_keystore_location='{file}'" in told
-        assert "probably not in the broker's truststore; by the clock here it is valid until 20" in told
+        assert "probably not in the broker's truststore; by the clock here it is valid until " in told
 
     @pytest.mark.parametrize(
         ("leaf", "why"), [(made.expired, "it expired at 20"), (made.not_yet_valid, "it is valid from 20")]
@@ -251,7 +254,8 @@ class TestOwnCertificate:
         own = ssl.create_default_context(cadata=made.trust_pem(made.authority()).decode())
         contexts = TlsContexts(SecurityConfig(security_protocol="SSL", ssl_context=own))
         told = refused(reach, contexts, self.wanting(version))
-        assert "certificate of the ssl_context, or wants one" in told
+        assert "ssl_context" in told
+        assert "wants" in told
 
 
 # No TLS, or another one
@@ -278,11 +282,13 @@ def test_each_version_alone(reach: Reach, contexts: Make) -> None:
         (PROTOCOL_VERSION, "localhost", ["this client speaks TLSv1.2 and TLSv1.3"]),
         (ILLEGAL_PARAMETER, "broker_1", ["refused the name 'broker_1'", "names with an underscore: look at"]),
         (UNRECOGNIZED_NAME, "localhost", ["refused the name 'localhost'", "): look at its advertised.listeners"]),
+        (HANDSHAKE_FAILURE, "localhost", ["no cipher or kind of key in common"]),
         (INTERNAL_ERROR, "localhost", ["the TLS handshake failed", "ALERT_INTERNAL_ERROR"]),
     ],
 )
-def test_alerts(reach: Reach, contexts: Make, alert: bytes, host: str, parts: list[str]) -> None:
-    told = failed(reach, contexts(), says(ALERT + alert), host)
+def test_alerts(reach: Reach, contexts: Make, alert: bytes, host: str, parts: list[str], tmp_path: Path) -> None:
+    own = made.written(tmp_path / "client.pem", made.identity_pem(made.client()))
+    told = failed(reach, contexts(ssl_keystore_location=own), says(ALERT + alert), host)
     assert [part for part in parts if part not in told] == []
 
 

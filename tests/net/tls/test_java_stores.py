@@ -17,7 +17,7 @@ from aiokc.net.tls.stores import read_identity, read_trust
 from aiokc.secret import Secret
 
 from . import certificates as made
-from .keytool import KEY_PASSWORD, STORE_PASSWORD, key_store, pkcs12_of, trust_store
+from .keytool import KEY_PASSWORD, STORE_PASSWORD, UNICODE_PASSWORD, key_store, pkcs12_of, trust_store
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stores")
     authorities = made.authority(), made.stranger()
     trust_store(folder / "trust.jks", "JKS", *authorities)
+    trust_store(folder / "unicode.jks", "JKS", made.authority(), password="UNICODE")
     trust_store(folder / "pkcs12-by-keytool.jks", "PKCS12", *authorities)
     trust_store(folder / "trust.jceks", "JCEKS", made.authority())
     source = pkcs12_of(made.client(), folder / "client.p12")
@@ -62,6 +63,10 @@ def test_trust_stores(folder: Path, name: str, kind: str | None) -> None:
 
 def test_a_jks_trust_store_without_its_password_is_read_as_by_java(folder: Path) -> None:
     assert trusted(folder / "trust.jks") == BOTH
+
+
+def test_a_password_beyond_ascii(folder: Path) -> None:
+    assert len(trusted(folder / "unicode.jks", ssl_truststore_password=UNICODE_PASSWORD)) == 1
 
 
 def test_what_java_trusts_by_a_key_store(folder: Path) -> None:

@@ -129,7 +129,7 @@ def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="is no regular file"):
         trusted(ssl_truststore_location=tmp_path / "pipe")
-    with pytest.raises(ConfigError, match="ssl_keystore_location=.* is a folder"):
+    with pytest.raises(ConfigError, match=r"ssl_keystore_location=.* is a folder"):
         build(config(ssl_keystore_location=tmp_path))
     with pytest.raises(ConfigError, match=r"ssl_truststore_location='\\x00': .*null"):
         trusted(ssl_truststore_location="\0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -63,86 +64,87 @@ def here(changed: dict[str, str], jaas: str = "") -> dict[str, Any]:
     return parsed(changed).security.fields(as_found, read)
 
 
-@pytest.mark.parametrize(
-    ("changed", "field", "value"),
-    [
-        ({"kafka.security.protocol": "ssl"}, "security_protocol", "SSL"),
-        ({"kafka.security.protocol": " PLAINTEXT "}, "security_protocol", "PLAINTEXT"),
-        ({"kafka.ssl.truststore.location": " /ca.pem "}, "ssl_truststore_location", "/found/ca.pem"),
-        ({"kafka.ssl.truststore.certificates": CHAIN}, "ssl_truststore_certificates", CHAIN),
-        (
-            {"kafka.ssl.truststore.location": "/t", "kafka.ssl.truststore.password": " canary"},
-            "ssl_truststore_password",
-            " canary",
-        ),
-        ({"kafka.ssl.truststore.location": "t", "kafka.ssl.truststore.type": "jks"}, "ssl_truststore_type", "JKS"),
-        ({"kafka.ssl.keystore.location": "me.p12"}, "ssl_keystore_location", "/found/me.p12"),
-        ({"kafka.ssl.keystore.location": "a", "kafka.ssl.keystore.password": "p "}, "ssl_keystore_password", "p "),
-        ({"kafka.ssl.keystore.location": "a", "kafka.ssl.keystore.type": "PKCS12"}, "ssl_keystore_type", "PKCS12"),
-        ({"kafka.ssl.keystore.location": "a", "kafka.ssl.key.password": "p "}, "ssl_key_password", "p "),
-        ({"kafka.ssl.keystore.key": PEM, "kafka.ssl.keystore.certificate.chain": CHAIN}, "ssl_keystore_key", PEM),
-        (
-            {"kafka.ssl.keystore.key": PEM, "kafka.ssl.keystore.certificate.chain": "file:///a%20b"},
-            "ssl_keystore_certificate_chain",
-            Path("/found/a b"),
-        ),
-        (
-            {"kafka.ssl.keystore.key": "file:/key.pem", "kafka.ssl.keystore.certificate.chain": CHAIN},
-            "ssl_keystore_key",
-            Path("/found/key.pem"),
-        ),
-        (
-            {**TLS, "kafka.ssl.endpoint.identification.algorithm": "HTTPS"},
-            "ssl_endpoint_identification_algorithm",
-            "https",
-        ),
-        ({**TLS, "kafka.ssl.endpoint.identification.algorithm": ""}, "ssl_endpoint_identification_algorithm", ""),
-        ({**TLS, "kafka.ssl.enabled.protocols": "TLSv1.3"}, "ssl_enabled_protocols", "TLSv1.3"),
-        (PLAIN, "sasl_mechanism", "PLAIN"),
-        ({**SCRAM, **PASSWORD}, "sasl_plain_username", " alice "),
-        ({**SCRAM, **PASSWORD}, "sasl_plain_password", " canary "),
-        ({**SCRAM, **PASSWORD, "kafka.sasl.tokenauth": "True"}, "sasl_tokenauth", True),
-        (OAUTH_CLIENT, "sasl_oauthbearer_token_endpoint_url", "https://idp.example/token"),
-        (OAUTH_CLIENT, "sasl_oauthbearer_client_credentials_client_id", "me"),
-        (OAUTH_CLIENT, "sasl_oauthbearer_client_credentials_client_secret", "canary"),
-        ({**OAUTH_CLIENT, "kafka.sasl.oauthbearer.scope": "a b"}, "sasl_oauthbearer_scope", "a b"),
-        (
-            {**OAUTH_CLIENT, "kafka.sasl.oauthbearer.header.urlencode": "true"},
-            "sasl_oauthbearer_header_urlencode",
-            True,
-        ),
-        (
-            {**OAUTH_CLIENT, "kafka.sasl.oauthbearer.extensions": "logicalCluster=lkc-1, identityPoolId=p"},
-            "sasl_oauthbearer_extensions",
-            {"logicalCluster": "lkc-1", "identityPoolId": "p"},
-        ),
-        ({**OAUTH, "kafka.sasl.oauthbearer.assertion.file": "/a"}, "sasl_oauthbearer_assertion_file", "/found/a"),
-        ({**OAUTH_CLIENT, "kafka.sasl.login.connect.timeout.ms": "7"}, "sasl_login_connect_timeout_ms", 7),
-        ({**OAUTH_CLIENT, "kafka.sasl.login.read.timeout.ms": "7"}, "sasl_login_read_timeout_ms", 7),
-        ({**OAUTH_CLIENT, "kafka.sasl.login.retry.backoff.ms": "7"}, "sasl_login_retry_backoff_ms", 7),
-        ({**OAUTH_CLIENT, "kafka.sasl.login.retry.backoff.max.ms": "700"}, "sasl_login_retry_backoff_max_ms", 700),
-        ({**OAUTH_CLIENT, "kafka.sasl.login.refresh.window.factor": "0.7"}, "sasl_login_refresh_window_factor", 0.7),
-        ({**OAUTH_CLIENT, "kafka.sasl.login.refresh.window.jitter": "0"}, "sasl_login_refresh_window_jitter", 0.0),
-        (
-            {**OAUTH_CLIENT, "kafka.sasl.login.refresh.min.period.seconds": "7"},
-            "sasl_login_refresh_min_period_seconds",
-            7,
-        ),
-        ({**OAUTH_CLIENT, "kafka.sasl.login.refresh.buffer.seconds": "7"}, "sasl_login_refresh_buffer_seconds", 7),
-        ({**KERBEROS, "kafka.sasl.kerberos.service.name": "k"}, "sasl_kerberos_service_name", "k"),
-        ({**KERBEROS, "kafka.sasl.kerberos.domain.name": "d"}, "sasl_kerberos_domain_name", "d"),
-        ({**KERBEROS, "kafka.sasl.kerberos.keytab": "/k"}, "sasl_kerberos_keytab", "/found/k"),
-        ({**KERBEROS, "kafka.sasl.kerberos.principal": "p"}, "sasl_kerberos_principal", "p"),
-        ({**MSK, "kafka.sasl.aws.region": "eu-west-1"}, "sasl_aws_region", "eu-west-1"),
-        ({**MSK, "kafka.sasl.aws.profile": "p"}, "sasl_aws_profile", "p"),
-        ({**MSK, "kafka.sasl.aws.role.arn": "arn:aws:iam::1:role/r"}, "sasl_aws_role_arn", "arn:aws:iam::1:role/r"),
-        (
-            {**PLAIN, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.allow.plaintext.credentials": "true"},
-            "allow_plaintext_credentials",
-            True,
-        ),
-    ],
-)
+#: Options, and a field that one of them is.
+FIELDS: Sequence[tuple[dict[str, str], str, object]] = [
+    ({"kafka.security.protocol": "ssl"}, "security_protocol", "SSL"),
+    ({"kafka.security.protocol": " PLAINTEXT "}, "security_protocol", "PLAINTEXT"),
+    ({"kafka.ssl.truststore.location": " /ca.pem "}, "ssl_truststore_location", "/found/ca.pem"),
+    ({"kafka.ssl.truststore.certificates": CHAIN}, "ssl_truststore_certificates", CHAIN),
+    (
+        {"kafka.ssl.truststore.location": "/t", "kafka.ssl.truststore.password": " canary"},
+        "ssl_truststore_password",
+        " canary",
+    ),
+    ({"kafka.ssl.truststore.location": "t", "kafka.ssl.truststore.type": "jks"}, "ssl_truststore_type", "JKS"),
+    ({"kafka.ssl.keystore.location": "me.p12"}, "ssl_keystore_location", "/found/me.p12"),
+    ({"kafka.ssl.keystore.location": "a", "kafka.ssl.keystore.password": "p "}, "ssl_keystore_password", "p "),
+    ({"kafka.ssl.keystore.location": "a", "kafka.ssl.keystore.type": "PKCS12"}, "ssl_keystore_type", "PKCS12"),
+    ({"kafka.ssl.keystore.location": "a", "kafka.ssl.key.password": "p "}, "ssl_key_password", "p "),
+    ({"kafka.ssl.keystore.key": PEM, "kafka.ssl.keystore.certificate.chain": CHAIN}, "ssl_keystore_key", PEM),
+    (
+        {"kafka.ssl.keystore.key": PEM, "kafka.ssl.keystore.certificate.chain": "file:///a%20b"},
+        "ssl_keystore_certificate_chain",
+        Path("/found/a b"),
+    ),
+    (
+        {"kafka.ssl.keystore.key": "file:/key.pem", "kafka.ssl.keystore.certificate.chain": CHAIN},
+        "ssl_keystore_key",
+        Path("/found/key.pem"),
+    ),
+    (
+        {**TLS, "kafka.ssl.endpoint.identification.algorithm": "HTTPS"},
+        "ssl_endpoint_identification_algorithm",
+        "https",
+    ),
+    ({**TLS, "kafka.ssl.endpoint.identification.algorithm": ""}, "ssl_endpoint_identification_algorithm", ""),
+    ({**TLS, "kafka.ssl.enabled.protocols": "TLSv1.3"}, "ssl_enabled_protocols", "TLSv1.3"),
+    (PLAIN, "sasl_mechanism", "PLAIN"),
+    ({**SCRAM, **PASSWORD}, "sasl_plain_username", " alice "),
+    ({**SCRAM, **PASSWORD}, "sasl_plain_password", " canary "),
+    ({**SCRAM, **PASSWORD, "kafka.sasl.tokenauth": "True"}, "sasl_tokenauth", True),
+    (OAUTH_CLIENT, "sasl_oauthbearer_token_endpoint_url", "https://idp.example/token"),
+    (OAUTH_CLIENT, "sasl_oauthbearer_client_credentials_client_id", "me"),
+    (OAUTH_CLIENT, "sasl_oauthbearer_client_credentials_client_secret", "canary"),
+    ({**OAUTH_CLIENT, "kafka.sasl.oauthbearer.scope": "a b"}, "sasl_oauthbearer_scope", "a b"),
+    (
+        {**OAUTH_CLIENT, "kafka.sasl.oauthbearer.header.urlencode": "true"},
+        "sasl_oauthbearer_header_urlencode",
+        True,
+    ),
+    (
+        {**OAUTH_CLIENT, "kafka.sasl.oauthbearer.extensions": "logicalCluster=lkc-1, identityPoolId=p"},
+        "sasl_oauthbearer_extensions",
+        {"logicalCluster": "lkc-1", "identityPoolId": "p"},
+    ),
+    ({**OAUTH, "kafka.sasl.oauthbearer.assertion.file": "/a"}, "sasl_oauthbearer_assertion_file", "/found/a"),
+    ({**OAUTH_CLIENT, "kafka.sasl.login.connect.timeout.ms": "7"}, "sasl_login_connect_timeout_ms", 7),
+    ({**OAUTH_CLIENT, "kafka.sasl.login.read.timeout.ms": "7"}, "sasl_login_read_timeout_ms", 7),
+    ({**OAUTH_CLIENT, "kafka.sasl.login.retry.backoff.ms": "7"}, "sasl_login_retry_backoff_ms", 7),
+    ({**OAUTH_CLIENT, "kafka.sasl.login.retry.backoff.max.ms": "700"}, "sasl_login_retry_backoff_max_ms", 700),
+    ({**OAUTH_CLIENT, "kafka.sasl.login.refresh.window.factor": "0.7"}, "sasl_login_refresh_window_factor", 0.7),
+    ({**OAUTH_CLIENT, "kafka.sasl.login.refresh.window.jitter": "0"}, "sasl_login_refresh_window_jitter", 0.0),
+    (
+        {**OAUTH_CLIENT, "kafka.sasl.login.refresh.min.period.seconds": "7"},
+        "sasl_login_refresh_min_period_seconds",
+        7,
+    ),
+    ({**OAUTH_CLIENT, "kafka.sasl.login.refresh.buffer.seconds": "7"}, "sasl_login_refresh_buffer_seconds", 7),
+    ({**KERBEROS, "kafka.sasl.kerberos.service.name": "k"}, "sasl_kerberos_service_name", "k"),
+    ({**KERBEROS, "kafka.sasl.kerberos.domain.name": "d"}, "sasl_kerberos_domain_name", "d"),
+    ({**KERBEROS, "kafka.sasl.kerberos.keytab": "/k"}, "sasl_kerberos_keytab", "/found/k"),
+    ({**KERBEROS, "kafka.sasl.kerberos.principal": "p"}, "sasl_kerberos_principal", "p"),
+    ({**MSK, "kafka.sasl.aws.region": "eu-west-1"}, "sasl_aws_region", "eu-west-1"),
+    ({**MSK, "kafka.sasl.aws.profile": "p"}, "sasl_aws_profile", "p"),
+    ({**MSK, "kafka.sasl.aws.role.arn": "arn:aws:iam::1:role/r"}, "sasl_aws_role_arn", "arn:aws:iam::1:role/r"),
+    (
+        {**PLAIN, "kafka.security.protocol": "SASL_PLAINTEXT", "kafka.allow.plaintext.credentials": "true"},
+        "allow_plaintext_credentials",
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize(("changed", "field", "value"), FIELDS)
 def test_an_option_is_the_option_of_the_same_name(changed: dict[str, str], field: str, value: object) -> None:
     found = here(changed)
 
@@ -151,8 +153,7 @@ def test_an_option_is_the_option_of_the_same_name(changed: dict[str, str], field
 
 
 def test_no_option_is_untested() -> None:
-    mark = next(m for m in test_an_option_is_the_option_of_the_same_name.pytestmark if m.name == "parametrize")
-    tested = {field for _, field, _ in mark.args[1]}
+    tested = {field for _, field, _ in FIELDS}
     objects = {"ssl_context", "sasl_credentials_provider", "sasl_oauth_token_provider"}
 
     assert tested == {field.name for field in fields(SecurityConfig)} - objects

@@ -110,7 +110,7 @@ class OidcAsker:
         answer = self._answer(assertion, context)
         if answer.status not in (200, 201):
             raise self._refusal(answer, assertion)
-        return checked(self._token(answer, asked_at), self.name)
+        return checked(self._token(answer, asked_at), self.name, retriable=True)
 
     def _answer(self, assertion: Secret | None, context: ssl.SSLContext | None) -> Answer:
         options = self._options

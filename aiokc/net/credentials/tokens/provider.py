@@ -47,7 +47,7 @@ class ProviderAsker:
             raise AuthenticationFailed(
                 f"{self.name} returned one of {type(result).__name__}: token() must return a str or an aiokc.OAuthToken"
             )
-        return checked(result, self.name)
+        return checked(result, self.name, retriable=False)
 
     def _read_extensions(self, result: Any) -> Mapping[str, str]:
         if isinstance(result, Mapping) and all(isinstance(text, str) for item in result.items() for text in item):

@@ -35,7 +35,7 @@ class TokenFileAsker:
         self._thread.close()
 
     def _read(self) -> OAuthToken:
-        return checked(OAuthToken(read_token(self._path, self.name)), self.name)
+        return checked(OAuthToken(read_token(self._path, self.name)), self.name, retriable=True)
 
 
 def token_file_path(config: SecurityConfig) -> str | None:

@@ -23,6 +23,7 @@ class LoopbackIdp:
         self.asked: list[tuple[str, dict[str, str], str]] = []
         self.port = 0
         self.scheme = "http"
+        self.serving: set[asyncio.Task[Any]] = set()
 
     @property
     def url(self) -> str:
@@ -33,19 +34,31 @@ class LoopbackIdp:
         return {name: values[0] for name, values in parse_qs(self.asked[number][2], strict_parsing=True).items()}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-            first, *lines = head.rstrip().split("\r\n")
-            headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in lines)}
-            body = await reader.readexactly(int(headers["content-length"]))
-            self.asked.append((first, headers, body.decode()))
-            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-            if isinstance(answer, bytes):
-                writer.write(answer)
-                await writer.drain()
-            else:
-                await answer(writer)
-        writer.close()
+        task = asyncio.current_task()
+        assert task is not None
+        self.serving.add(task)
+        try:
+            await self._answer(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            writer.transport.abort()
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            self.serving.discard(task)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *lines = head.rstrip().split("\r\n")
+        headers = {name.lower(): text for name, _, text in (line.partition(": ") for line in lines)}
+        body = await reader.readexactly(int(headers["content-length"]))
+        self.asked.append((first, headers, body.decode()))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, bytes):
+            writer.write(answer)
+            await writer.drain()
+        else:
+            await answer(writer)
 
 
 @asynccontextmanager
@@ -59,6 +72,10 @@ async def idp(*answers: Answer, context: ssl.SSLContext | None = None) -> AsyncI
         yield found
     finally:
         server.close()
+        for task in found.serving:
+            task.cancel()
+        if found.serving:
+            await asyncio.wait(found.serving)
 
 
 def http(status: int, body: bytes | str, *headers: str) -> bytes:
