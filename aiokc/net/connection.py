@@ -266,6 +266,11 @@ class Connection:
         self._retiring = True
         self._close_if_spent()
 
+    def lose_owner(self) -> None:
+        """The task that renews its SASL session has ended: the connection lasts as long as the broker serves it."""
+        if self._session is not None:
+            self._session.lose_owner()
+
     def end_session(self, error: SessionEnded) -> None:
         """End the connection now, since its SASL session is over."""
         self._end(error)
@@ -450,7 +455,11 @@ class Connection:
                 is_greeted=bool(self.greeting.versions),
                 is_due=session is not None and session.is_due(self._loop.time()),
                 is_by_token=session is not None and session.is_by_token,
-                at_first_request=first is not None and first.correlation_id == self._first_after_greeting,
+                at_first_request=(
+                    first is not None
+                    and first.correlation_id == self._first_after_greeting
+                    and not self._transport.is_inside_frame
+                ),
             )
         )
 

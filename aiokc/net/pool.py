@@ -108,6 +108,8 @@ class Pool:
         finally:
             self._tasks = None
             self._stopped.set()
+            for connection in self._connections:
+                connection.lose_owner()
             self._end_threads()
 
     def _end_threads(self) -> None:
