@@ -6,7 +6,8 @@
 #   make simulate     simulate thousands of clusters that fail, each from a seed   (N=10000; SEED=5 runs one again)
 #   make mutants      change the code wrongly, one place at a time; list the changes that no fast test notices
 #                     (N=500; SEED=5; MUTANT=1a2b3c4d runs one of them again)
-#   make fuzz         look for batches that crash the C decoder, with sanitizers   (SECONDS=60; SEED=5)
+#   make fuzz         look for batches that crash the C decoder, with sanitizers, and for answers that the parsers of
+#                     SASL can't stand   (SECONDS=60; INPUTS=10000000; SEED=5)
 #   make bench        compare it with other clients; make bench-rebalance: groups that rebalance; make bench-spark
 #   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6 --version 2.8.2")
 #   make clean        remove what the other commands have made
@@ -40,6 +41,7 @@ N ?= 1000
 SEED ?=
 MUTANT ?=
 SECONDS ?= 60
+INPUTS ?= 10000000
 
 # The tests of records once more, without the extension. Skipped if ARGS selects some tests.
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
@@ -126,6 +128,7 @@ mutants: $(READY)
 
 fuzz: $(READY)
 	@$(VENV_PYTHON) -m tests._native.fuzz $(SECONDS) $(SEED)
+	@$(VENV_PYTHON) -m tests.core.sasl.fuzz $(INPUTS) $(SEED)
 
 bench: jars
 	@$(VENV_PYTHON) -m benchmarks $(ARGS)

@@ -13,6 +13,7 @@ from .errors import KafkaError
 from .interceptor import ConsumerInterceptor
 from .observation import Health, Latency, Metrics, ReadMetrics
 from .secret import Secret
+from .token_provider import OAuthToken, TokenProvider
 from .types import (
     CREATE_TIME,
     EARLIEST,
@@ -63,6 +64,7 @@ __all__ = [
     "Latency",
     "MemberSubscription",
     "Metrics",
+    "OAuthToken",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",
@@ -74,6 +76,7 @@ __all__ = [
     "RebalanceProtocol",
     "RecordColumns",
     "Secret",
+    "TokenProvider",
     "TopicInfo",
     "TopicPartition",
 ]

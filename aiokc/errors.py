@@ -270,7 +270,7 @@ class MemberFenced(BrokerError):
 
 
 class AuthorizationFailed(BrokerError):
-    """The principal has no permission for the topic, group or cluster that the message names."""
+    """The principal has no permission for what the message names: topic, group, transactional id, token or cluster."""
 
 
 class UnknownTopic(BrokerError):
@@ -347,6 +347,13 @@ _SUBCLASS: dict[int, type[BrokerError]] = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationFailed,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationFailed,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationFailed,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationFailed,
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: AuthorizationFailed,
+    ErrorCode.DELEGATION_TOKEN_NOT_FOUND: AuthorizationFailed,
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: AuthorizationFailed,
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: AuthorizationFailed,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: AuthorizationFailed,
+    ErrorCode.DELEGATION_TOKEN_EXPIRED: AuthorizationFailed,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
 }

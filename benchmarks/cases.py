@@ -23,12 +23,21 @@ _LOG_WORDS: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One topic: ``records`` records with keys of KEY_SIZE bytes and values of exactly ``value_size`` bytes."""
+    """One topic: ``records`` records with keys of KEY_SIZE bytes and values of exactly ``value_size`` bytes.
+
+    ``security_protocol`` is how the clients connect: the same records, over TLS say.
+    """
 
     name: str
     value_size: int
     compression: str
     records: int
+    security_protocol: str = "PLAINTEXT"
+
+    @property
+    def secure(self) -> bool:
+        """Whether clients connect by TLS or SASL."""
+        return self.security_protocol != "PLAINTEXT"
 
     @property
     def topic(self) -> str:
@@ -55,6 +64,10 @@ def _case(label: str, value_size: int, compression: str, records: int) -> Case:
     return Case(f"{label}-{compression}", value_size, compression, records)
 
 
+def _secure(label: str, value_size: int, records: int, protocol: str) -> Case:
+    return Case(f"{label}-{protocol}", value_size, "none", records, protocol)
+
+
 #: Cases only for clients that name them: the decoders in Python, which are too slow for the other cases.
 SPECIAL: Final = frozenset({"100B-few"})
 #: Cases that are measured only if the command line names them.
@@ -68,9 +81,15 @@ CASES: Final = {
         _case("1kB", 1000, "none", 500_000),
         _case("1kB", 1000, "lz4", 500_000),
         _case("1kB", 1000, "zstd", 500_000),
+        _secure("100B", 100, 2_000_000, "SSL"),
+        _secure("100B", 100, 2_000_000, "SASL_SSL"),
+        _secure("1kB", 1000, 500_000, "SSL"),
+        _secure("1kB", 1000, 500_000, "SASL_SSL"),
         Case("100B-few", 100, "none", 200_000),
     )
 }
+#: The cases that need a broker with TLS.
+SECURE: Final = frozenset(case.name for case in CASES.values() if case.secure)
 
 
 def json_lines(size: int, count: int, random: Random) -> Sequence[bytes]:

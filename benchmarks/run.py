@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from aiokc.testing.kafka import LocalKafka
+from aiokc.testing.kafka import LocalKafka, SecureKafka
 
 from .cases import PARTITIONS, Case
 from .clients import Client, franz_go
@@ -29,6 +29,11 @@ _WARM_UP: Final = "confluent"
 # 10,000 partitions fill the usual heap while they are loaded, and then the broker does not answer any more.
 _BROKER_JVM: Final = ("-Xmx2g",)
 
+#: The listener of the broker for each protocol, and the user there, who may do everything.
+_LISTENERS: Final = {"SSL": "TLS", "SASL_SSL": "SASLTLS"}
+_USER: Final = "admin"
+_PASSWORD: Final = "benchmark"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -46,8 +51,19 @@ class Plan:
     quick: bool
     studies: Sequence[str] = ()
 
-    def job(self, bootstrap: str, case: Case, client: str) -> Job:
-        return Job(client, bootstrap, case.topic, PARTITIONS, case.records, self.max_records, self.client_cpu)
+    def job(self, kafka: LocalKafka, case: Case, client: str) -> Job:
+        job = Job(client, kafka.bootstrap, case.topic, PARTITIONS, case.records, self.max_records, self.client_cpu)
+        if not case.secure:
+            return job
+        assert isinstance(kafka, SecureKafka)
+        return replace(
+            job,
+            bootstrap=kafka.bootstrap_of(_LISTENERS[case.security_protocol]),
+            security_protocol=case.security_protocol,
+            ca=str(kafka.certificates.ca),
+            user=_USER,
+            password=_PASSWORD,
+        )
 
     def settings(self) -> dict[str, object]:
         return {
@@ -63,34 +79,45 @@ class Plan:
 
 def run(plan: Plan) -> Results:
     """Measure everything. Raises LocalKafkaError without a broker, LoadFailed or MeasurementFailed for a bad topic."""
-    plan, missing = _usable(plan)
-    about = environment(plan.clients, local_broker=not os.environ.get("AIOKC_BOOTSTRAP")) | missing
+    external = bool(os.environ.get("AIOKC_BOOTSTRAP"))
+    plan, missing = _usable(plan, external=external)
+    about = environment(plan.clients, local_broker=not external) | missing
     turns = list(schedule(plan.cases, plan.clients, plan.rounds))
     if plan.client_cpu is not None:
         os.sched_setaffinity(0, os.sched_getaffinity(0) - {plan.client_cpu})  # inherited by the broker
     display = Display(steps=2 * len(plan.cases) + len(turns) + len(plan.studies))
-    with display, LocalKafka(fast=False, jvm=_BROKER_JVM) as kafka:
+    with display, _broker(plan) as kafka:
         for case in plan.cases:
             _load(kafka.bootstrap, case, display)
         for case in plan.cases:
             display.begin(f"warm-up {case.name}")
-            measure(plan.job(kafka.bootstrap, case, _WARM_UP), case, timeout=plan.timeout)
+            measure(plan.job(kafka, case, _WARM_UP), case, timeout=plan.timeout)
             display.end()
-        outcomes = [_measure(plan, kafka.bootstrap, turn, display) for turn in turns]
+        outcomes = [_measure(plan, kafka, turn, display) for turn in turns]
         studies = [_study(plan, kafka.bootstrap, name, display) for name in plan.studies]
     about["load average after"] = " ".join(f"{load:.2f}" for load in os.getloadavg())
     return Results(about, plan.settings(), plan.cases, outcomes, studies)
 
 
-def _usable(plan: Plan) -> tuple[Plan, dict[str, str]]:
-    """Return the plan without franz-go if that can't be built, and the reason."""
+def _broker(plan: Plan) -> LocalKafka:
+    if any(case.secure for case in plan.cases):
+        return SecureKafka(fast=False, jvm=_BROKER_JVM, scram_passwords={_USER: _PASSWORD})
+    return LocalKafka(fast=False, jvm=_BROKER_JVM)
+
+
+def _usable(plan: Plan, *, external: bool) -> tuple[Plan, dict[str, str]]:
+    """Return what of the plan can be measured here, and why the rest can't."""
+    missing = {}
+    if external and any(case.secure for case in plan.cases):
+        missing["TLS and SASL"] = "not measured: the broker of AIOKC_BOOTSTRAP has no such listeners that we know of"
+        plan = replace(plan, cases=[case for case in plan.cases if not case.secure])
     if not any(client.name == "franz-go" for client in plan.clients):
-        return plan, {}
+        return plan, missing
     reason = franz_go.prepare()
     if reason is None:
-        return plan, {}
+        return plan, missing
     clients = [client for client in plan.clients if client.name != "franz-go"]
-    return replace(plan, clients=clients), {"franz-go": f"not measured: {reason}"}
+    return replace(plan, clients=clients), missing | {"franz-go": f"not measured: {reason}"}
 
 
 def _load(bootstrap: str, case: Case, display: Display) -> None:
@@ -110,10 +137,10 @@ def _study(plan: Plan, bootstrap: str, name: str, display: Display) -> Study:
     return study
 
 
-def _measure(plan: Plan, bootstrap: str, turn: Turn, display: Display) -> Outcome:
+def _measure(plan: Plan, kafka: LocalKafka, turn: Turn, display: Display) -> Outcome:
     name = f"round {turn.round} of {plan.rounds}, {turn.case.name}, {turn.client.label}"
     display.begin(name)
-    job = plan.job(bootstrap, turn.case, turn.client.name)
+    job = plan.job(kafka, turn.case, turn.client.name)
     try:
         found = measure(job, turn.case, timeout=plan.timeout)
     except MeasurementFailed as error:

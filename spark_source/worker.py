@@ -24,8 +24,10 @@ from .cluster.driver import log_ranges, topics
 from .data_loss import DataLoss, report, within
 from .handoff import Handoff
 from .loop_thread import LoopThread
+from .options.security_options import SecurityTexts
 from .options.source_options import SourceOptions
 from .planning.task_plan import Task
+from .secured import connected
 
 _logger = logging.getLogger(__name__)
 _package_logger = logging.getLogger(__package__)
@@ -50,20 +52,18 @@ class ReadCancelled(KafkaError):
 class Runtime:
     """One loop thread with one client, which connects when it is first needed."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, security: SecurityTexts) -> None:
         self.thread = LoopThread("aiokc in a Spark worker")
-        self._config = config
+        self._config, self._security = config, security
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         self._unsettled_reads = _UNSETTLED_READS
 
     async def client(self, *, timeout_ms: int) -> Client:
-        """Return the client, connected. Raises NoBrokersAvailable after ``timeout_ms``."""
+        """Return the client, connected: all tasks share it, and one token. Raises as Client.start() does."""
         async with self._connecting:
             if self._client is None:
-                client = Client(self._config)
-                await client.start(timeout_ms=timeout_ms)
-                self._client = client
+                self._client = await connected(self._config, self._security, timeout_ms=timeout_ms)
             return self._client
 
     def settle(self) -> None:
@@ -90,8 +90,9 @@ class Runtime:
             self.thread.close(timeout=_STOP_TIMEOUT)
 
 
-_runtimes: dict[ClientConfig, Runtime] = {}
-# Threads do not survive a fork: a child process must not wait for the threads of its parent.
+_runtimes: dict[tuple[ClientConfig, SecurityTexts], Runtime] = {}
+# Threads do not survive a fork: a child process must not wait for the threads of its parent. Nor may it write to its
+# parent's TLS connections.
 os.register_at_fork(after_in_child=_runtimes.clear)
 
 
@@ -103,9 +104,10 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
     """
     if _SPARK_LOGS in os.environ and _package_logger.level == logging.NOTSET:
         _package_logger.setLevel(logging.INFO)
-    runtime = _runtimes.get(options.client)
+    key = options.client, options.security
+    runtime = _runtimes.get(key)
     if runtime is None:
-        runtime = _runtimes[options.client] = Runtime(options.client)
+        runtime = _runtimes[key] = Runtime(*key)
     handoff: Handoff[pa.RecordBatch] = Handoff(runtime.thread, max_bytes=_QUEUE_BYTES)
     reading = runtime.thread.submit(_TaskRead(options, columns, runtime, handoff).run(task))
     reading.add_done_callback(lambda done: handoff.finish(_outcome(done)))
@@ -118,7 +120,7 @@ def read_task(options: SourceOptions, columns: Sequence[str], task: Task) -> Ite
             runtime.settle()
         else:
             reading.cancel()
-            _runtimes.pop(options.client, None)
+            _runtimes.pop(key, None)
             runtime.close()
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from aiokc.records import NATIVE
-from aiokc.testing.kafka import LocalKafka, LocalKafkaError, libs
+from aiokc.testing.kafka import Acl, LocalKafka, LocalKafkaError, SecureKafka, libs
 from aiokc.testing.kafka.jars import KAFKA_VERSION, OLD_VERSIONS, home, release
 from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
@@ -39,7 +39,7 @@ if OLD_SPARK is not None:
 settings.load_profile(examples.SAMPLE)
 
 _GUARD = pytest.StashKey[HangGuard]()
-_BROKERS = {"kafka", "three_nodes"}
+_BROKERS = {"kafka", "three_nodes", "secure_kafka"}
 _LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
 _UVLOOP = "not there"
 if importlib.util.find_spec("uvloop") is not None:  # it has no wheels for the newest Pythons
@@ -148,7 +148,7 @@ def _leave_out_what_is_too_new(config: pytest.Config, items: list[pytest.Item]) 
 
 def _runs_on(old: str, item: pytest.Item) -> bool:
     mark = item.get_closest_marker("every_kafka")
-    on_one_broker = {"kafka", "either"}.intersection(getattr(item, "fixturenames", ()))
+    on_one_broker = {"kafka", "secure_kafka", "either"}.intersection(getattr(item, "fixturenames", ()))
     return bool(on_one_broker and mark is not None and release(old) >= release(mark.kwargs.get("since", "0.0")))
 
 
@@ -203,6 +203,14 @@ def pytest_make_collect_report(
 def kafka(request: pytest.FixtureRequest) -> Iterator[LocalKafka]:
     """One broker shared by all tests; use it with `topic_name`, and leave no trace but topics and groups."""
     with LocalKafka(version=request.config.getoption("--kafka")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def secure_kafka(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
+    """One broker with TLS, SASL and ACLs, shared by all tests. User alice may use all topics and groups."""
+    with SecureKafka(version=request.config.getoption("--kafka")) as running:
+        running.add_acls(Acl("alice", "ALL", "TOPIC", "*"), Acl("alice", "ALL", "GROUP", "*"))
         yield running
 
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from math import inf
+from typing import Any, Final, TypeVar, cast
 
-from ..core.connection.handshake import handshake
-from ..core.connection.in_flight import InFlightRequests, api_name
-from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
+from ..core.connection.handshake import Dialogue, handshake
+from ..core.connection.in_flight import InFlightRequests
+from ..core.sasl.mechanism import Mechanism, Work
+from ..core.versions import api_name
+from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ..wire import Request, Response, decode
-from .connection import SOFTWARE, ConnectionOptions, Route
+from .options import SOFTWARE, ConnectionOptions, Route
 
 R = TypeVar("R", bound=Response)
+T = TypeVar("T")
 
 _LENGTH_BYTES = 4
+# How much of a SASL session a connection is used for. It is not renewed: a thread that sends heartbeats connects anew.
+_SHARE_OF_SESSION: Final = 0.85
 
 
 class BlockingConnection:
@@ -29,33 +35,46 @@ class BlockingConnection:
         self._socket = sock
         self._options = options
         self._pipeline: InFlightRequests[None] = InFlightRequests(name, options.client_id)
+        self._over_at = inf  # monotonic seconds: the end of the SASL session
+        self._expires_at: float | None = None  # Unix seconds: the end of the credentials
 
     @classmethod
     def open(cls, route: Route, options: ConnectionOptions, *, timeout: float) -> BlockingConnection:
         """Connect to the address that the event loop connected to, and return once the handshake is over.
 
-        Raises ConnectionFailed, RequestTimedOut after ``timeout`` seconds, MalformedResponse, AuthenticationFailed.
+        Uses the TLS context and the credentials that the event loop had last. Raises ConnectionFailed, RequestTimedOut
+        after ``timeout`` seconds, MalformedResponse, AuthenticationFailed. Without valid credentials, and while a
+        broker's refusal of them counts, it raises AuthenticationFailed before it connects.
         """
         deadline = time.monotonic() + timeout
+        mechanism = _credentials(route, options)
         try:
             plain = socket.create_connection(route.address, timeout=timeout)
         except OSError as error:
             raise ConnectionFailed(f"{route.name}: cannot connect ({error.strerror or error})") from error
         sock = plain
+        connection: BlockingConnection | None = None
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if options.ssl is not None:
+            if options.tls is not None:
                 plain.settimeout(_left(deadline))
-                sock = options.ssl.wrap_socket(plain, server_hostname=route.server_hostname)
+                sock = options.tls.current().wrap_socket(plain, server_hostname=route.server_hostname)
             connection = cls(route.name, sock, options)
-            connection._greet(deadline)
+            connection._greet(deadline, mechanism)
         except TimeoutError as error:
             sock.close()
             raise RequestTimedOut(f"{route.name}: no handshake within {timeout:.3g} s") from error
+        except AuthenticationFailed as error:
+            sock.close()
+            if options.logins is not None and not error.retriable:
+                options.logins.refused_to_thread(error)
+            raise
         except OSError as error:
             sock.close()
             if isinstance(error, KafkaError):
                 raise
+            if failure := _tls_failure(error, route, options, connection):
+                raise failure from error
             raise ConnectionFailed(f"{route.name}: the handshake broke off ({error.strerror or error})") from error
         except BaseException:
             sock.close()
@@ -84,21 +103,45 @@ class BlockingConnection:
                 raise
             raise ConnectionFailed(f"{self.name}: the connection broke ({error.strerror or error})") from error
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the SASL session is over, or about to be: the broker would close the connection at a request."""
+        expires = self._expires_at
+        return time.monotonic() >= self._over_at or (expires is not None and time.time() >= expires)
+
     def close(self) -> None:
         """End the connection now."""
         self._socket.close()
 
-    def _greet(self, deadline: float) -> None:
+    def _greet(self, deadline: float, mechanism: Mechanism | None) -> None:
         software, version = SOFTWARE
         dialogue = handshake(
-            broker=self.name, software_name=software, software_version=version, sasl=self._options.sasl
+            broker=self.name,
+            software_name=software,
+            software_version=version,
+            mechanism=mechanism,
+            clock=time.monotonic,
         )
+        greeting = self._carry_out(dialogue, deadline)
+        self._pipeline.versions = greeting.versions
+        if mechanism is not None:
+            self._expires_at = mechanism.expires_at
+        if greeting.session is not None and greeting.session.lifetime_ms > 0:
+            self._over_at = greeting.session.sent_at + greeting.session.lifetime_ms / 1e3 * _SHARE_OF_SESSION
+
+    def _carry_out(self, dialogue: Dialogue[T], deadline: float) -> T:
         try:
-            question = next(dialogue)
+            step = next(dialogue)
             while True:
-                question = dialogue.send(self._exchange(question.request, question.version, deadline))
+                if isinstance(step, Work):
+                    step = dialogue.send(step.function())
+                else:
+                    step = dialogue.send(self._exchange(step.request, step.version, deadline))
         except StopIteration as end:
-            self._pipeline.versions = end.value.versions
+            agreed: T = end.value
+            return agreed
+        finally:
+            dialogue.close()
 
     def _exchange(self, request: Request[Any], version: int, deadline: float) -> memoryview:
         _, frame = self._pipeline.send(request, version, None)
@@ -133,3 +176,26 @@ def _left(deadline: float) -> float:
     if left <= 0:
         raise TimeoutError
     return left
+
+
+def _credentials(route: Route, options: ConnectionOptions) -> Mechanism | None:
+    """Return the credentials to log in with; None without SASL. Raises AuthenticationFailed if there are none now."""
+    if options.credentials is None:
+        return None
+    if options.logins is not None and (refusal := options.logins.refusal or options.logins.refusal_to_thread):
+        raise AuthenticationFailed(
+            f"{route.name}: not connecting, since a broker has refused the credentials: {refusal}"
+        )
+    mechanism = options.credentials.current(route.server_hostname)
+    if mechanism is None:
+        raise AuthenticationFailed(f"{route.name}: not connecting, the event loop has fetched no valid credentials")
+    return mechanism
+
+
+def _tls_failure(
+    error: OSError, route: Route, options: ConnectionOptions, connection: BlockingConnection | None
+) -> KafkaError | None:
+    """Return what a failure of the handshake means by TLS. ``connection``: None until the TLS handshake was over."""
+    if options.tls is None:
+        return None
+    return options.tls.failure(error, route.name, route.server_hostname, established=connection is not None)

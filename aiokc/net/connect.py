@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, UnsupportedVersion
+from ..errors import AuthenticationFailed, CertificateRefused, ConnectionFailed, KafkaError, UnsupportedVersion
 from .addresses import Address, address_text, resolved
-from .connection import Connection, ConnectionOptions
+from .connection import Connection
+from .login.reauthentication import Start, no_owner
+from .options import ConnectionOptions
 
 
 async def connect(
@@ -17,14 +19,21 @@ async def connect(
     *,
     timeout: float,
     on_closed: Callable[[Connection], None] | None = None,
+    start: Start = no_owner,
 ) -> Connection:
     """Return a connection that is ready for requests, to ``address`` as the broker ``name`` advertises it.
 
     Raises ConnectionFailed after ``timeout`` seconds, or sooner if all addresses of the host have failed; its message
     has the error of each address. Raises MalformedResponse if the only address does not speak Kafka's protocol.
     Raises AuthenticationFailed or UnsupportedVersion at once: another address of the same broker would answer the same.
+    A certificate that is refused may be another one there (CertificateRefused). The time in which the TLS context is
+    built and the credentials are fetched does not count. See ``Connection.open``.
     """
     loop = asyncio.get_running_loop()
+    host = address[0]
+    if options.tls is not None:
+        host = options.tls.server_name(host)
+        await options.tls.get()
     deadline = loop.time() + timeout
     try:
         async with asyncio.timeout_at(deadline):
@@ -33,16 +42,31 @@ async def connect(
         raise ConnectionFailed(f"{name}: the name was not resolved within {timeout:.3g} s") from error
     failures: list[KafkaError] = []
     for index, target in enumerate(found):
+        mechanism = None
+        if options.credentials is not None:
+            asked_at = loop.time()
+            mechanism = await options.credentials.login(host)
+            deadline += loop.time() - asked_at
         share = (deadline - loop.time()) / (len(found) - index)
         where = name if address_text(*target) in name else f"{name} at {address_text(*target)}"
         try:
             return await Connection.open(
-                where, target, options, timeout=share, server_hostname=address[0], on_closed=on_closed
+                where,
+                target,
+                options,
+                timeout=share,
+                server_hostname=host,
+                mechanism=mechanism,
+                on_closed=on_closed,
+                start=start,
             )
-        except (AuthenticationFailed, UnsupportedVersion):
-            raise
+        except (AuthenticationFailed, UnsupportedVersion) as error:
+            if not isinstance(error, CertificateRefused):
+                raise
+            failures.append(error)
         except KafkaError as error:
             failures.append(error)
-    if len(failures) == 1:
-        raise failures[0]
+    refused = [error for error in failures if isinstance(error, CertificateRefused)]
+    if refused or len(failures) == 1:
+        raise (refused or failures)[0]
     raise ConnectionFailed("; ".join(map(str, failures))) from failures[-1]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from math import inf
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-from ..config import Resolve
-from ..core.connection.handshake import Greeting, SaslStep, handshake
-from ..core.connection.in_flight import Exchange, InFlightRequests, VersionRange, api_name
-from ..errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
-from ..wire import FrameBuffers, Request, Response, decode, decode_in_slices
+from ..core.connection.denials import denies
+from ..core.connection.handshake import Greeting, handshake
+from ..core.connection.in_flight import Exchange, InFlightRequests
+from ..core.sasl.mechanism import Mechanism
+from ..core.versions import AnyRequest, VersionRange, api_name
+from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
+from ..wire import Request, Response, decode, decode_in_slices
 from .addresses import Address
+from .login.dialogue import carry_out
+from .login.endings import SessionEnded, why_it_ended
+from .login.reauthentication import SaslSession, Start, no_owner
+from .options import SOFTWARE, ConnectionOptions, Route
 from .reply import Reply
 from .transport import FrameTransport
 from .user_errors import cancellation_is_ours
@@ -29,40 +33,6 @@ _DECODE_AT_ONCE_BYTES: Final = 32 * 1024
 # If a timer fires this many seconds late, something held the loop: the delay says nothing about the broker.
 _LOOP_IS_LATE_SECONDS: Final = 0.1
 _LATE_READING_SECONDS: Final = 1.0
-
-
-def _software_version() -> str:
-    try:
-        return metadata.version("aiokc").replace("+", "-")  # KIP-511 allows letters, digits, dots and dashes
-    except metadata.PackageNotFoundError:
-        return "source"  # imported from a checkout that was never installed
-
-
-#: Name and version of this client, as it tells them to brokers (KIP-511).
-SOFTWARE: Final = ("aiokc", _software_version())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionOptions:
-    """What all connections of a client have in common. ``ssl`` and ``sasl``: None for plaintext, unauthenticated.
-
-    Long frames are received into ``buffers``.
-    """
-
-    client_id: str
-    max_response_bytes: int
-    resolve: Resolve | None = None
-    ssl: ssl.SSLContext | None = None
-    sasl: SaslStep | None = None
-    buffers: FrameBuffers | None = None
-
-
-class Route(NamedTuple):
-    """How a broker was reached: its name in messages, the address that answered, the name its certificate must have."""
-
-    name: str
-    address: Address
-    server_hostname: str
 
 
 @dataclass(slots=True)
@@ -90,6 +60,8 @@ class Connection:
         self.greeting = Greeting({}, {})
         self.route: Route | None = None
         self.muted_until = 0.0
+        self.admits_until = inf  # this and doubts_from belong to the SASL session: see Line
+        self.doubts_from = inf
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
         self._on_closed = on_closed
@@ -100,6 +72,12 @@ class Connection:
         self._alarm_at = inf
         self._not_yet_sent = 0
         self._retiring = False
+        self._session: SaslSession | None = None
+        self._in_turn: _Waiter | None = None  # of a request whose time begins when it is the first in flight
+        self._patience = 0.0  # seconds for that one
+        self._options = options
+        self._host = ""  # the name that the broker's certificate is for
+        self._first_after_greeting = -1  # the correlation id
 
     @classmethod
     async def open(
@@ -110,40 +88,72 @@ class Connection:
         *,
         timeout: float,
         server_hostname: str,
+        mechanism: Mechanism | None = None,
         on_closed: Callable[[Connection], None] | None = None,
+        start: Start = no_owner,
     ) -> Connection:
-        """Connect to one address and return once the handshake is over.
+        """Connect to one address and return once the handshake is over, by TLS and SASL as far as wanted.
 
         Raises ConnectionFailed (after ``timeout`` seconds at the latest), MalformedResponse, AuthenticationFailed.
-        ``on_closed`` is called once, when a connection that was returned has ended for any reason.
+        ``mechanism``: the credentials to log in with. ``on_closed`` is called once, when a connection that was returned
+        has ended for any reason. ``start`` runs the renewal of its SASL session in a task; without it the connection
+        lasts for one session.
         """
         self = cls(name, options)
+        self._host = server_hostname
+        credentials = options.credentials
         try:
-            await self._open(address, options, timeout, server_hostname)
-        except BaseException:
+            await self._open(address, options, timeout, server_hostname, mechanism)
+        except BaseException as error:
             self.close()
+            if isinstance(error, AuthenticationFailed) and credentials is not None and mechanism is not None:
+                credentials.refused(mechanism)
             raise
+        if credentials is not None and mechanism is not None and self.greeting.session is not None:
+            assert options.random is not None, "credentials come with a Random"
+            self._patience = timeout
+            self._session = SaslSession(
+                self,
+                self.greeting.session,
+                mechanism,
+                credentials,
+                host=server_hostname,
+                thread=options.thread,
+                random=options.random,
+                start=start,
+            )
         self.route = Route(name, address, server_hostname)
         self._on_closed = on_closed
         return self
 
-    async def _open(self, address: Address, options: ConnectionOptions, timeout: float, server_hostname: str) -> None:
+    async def _open(
+        self,
+        address: Address,
+        options: ConnectionOptions,
+        timeout: float,
+        server_hostname: str,
+        mechanism: Mechanism | None,
+    ) -> None:
         missing = "connection"
         try:
+            context = None if options.tls is None else await options.tls.get()
+            tls: dict[str, Any] = {}
+            if context is not None:
+                # The limit of asyncio itself (60 s) is to be no shorter than ours, which covers the whole handshake.
+                tls = {"ssl": context, "server_hostname": server_hostname, "ssl_handshake_timeout": timeout + 60.0}
             async with asyncio.timeout(timeout):
-                await self._loop.create_connection(
-                    lambda: self._transport,
-                    *address,
-                    ssl=options.ssl,
-                    server_hostname=server_hostname if options.ssl is not None else None,
-                )
+                await self._loop.create_connection(lambda: self._transport, *address, **tls)
                 missing = "answer to the handshake (is it a Kafka listener?)"
-                await self._greet(options)
+                await self._greet(options, mechanism)
         except KafkaError:  # first: some of them are OSErrors too
             raise
         except TimeoutError as error:
+            if options.tls is not None and missing == "connection":
+                missing = "TLS connection"
             raise ConnectionFailed(f"{self.name}: no {missing} within {timeout:.3g} s") from error
         except OSError as error:
+            if options.tls is not None and (failure := options.tls.failure(error, self.name, server_hostname)):
+                raise failure from error
             raise ConnectionFailed(f"{self.name}: cannot connect ({error.strerror or error})") from error
         except (asyncio.CancelledError, RuntimeError) as error:
             # If resolve() returned a name, asyncio looks it up in the application's executor: see addresses.py.
@@ -151,19 +161,26 @@ class Connection:
                 raise
             raise ConnectionFailed(f"{self.name}: cannot connect ({error!r})") from error
 
-    async def _greet(self, options: ConnectionOptions) -> None:
+    async def _greet(self, options: ConnectionOptions, mechanism: Mechanism | None) -> None:
         software, version = SOFTWARE
-        dialogue = handshake(broker=self.name, software_name=software, software_version=version, sasl=options.sasl)
+        dialogue = handshake(
+            broker=self.name,
+            software_name=software,
+            software_version=version,
+            mechanism=mechanism,
+            clock=self._loop.time,
+        )
+
+        async def ask(request: AnyRequest, version: int) -> memoryview:
+            return await self._exchange(request, version, inf)
+
         try:
-            question = next(dialogue)
-            while True:
-                question = dialogue.send(await self._exchange(question.request, question.version, inf))
-        except StopIteration as end:
-            self.greeting = end.value
+            self.greeting = await carry_out(dialogue, ask, options.thread)
         except ConnectionFailed as error:
-            kind = "plaintext" if options.ssl is None else "TLS"
+            kind = "TLS" if options.tls is not None else "plaintext"
             raise ConnectionFailed(f"{error}: is it a Kafka listener, and a {kind} one?") from error
         self._pipeline.versions = self.greeting.versions
+        self._first_after_greeting = self._pipeline.next_id
 
     # Requests
 
@@ -185,7 +202,13 @@ class Connection:
         """
         request_type = type(request)
         now = self._loop.time()
-        if not self.usable or now >= deadline or self.muted_until > now or not self._transport.can_write:
+        if (
+            not self.usable
+            or now >= deadline
+            or self.muted_until > now
+            or now >= self.admits_until
+            or not self._transport.can_write
+        ):
             await self._permission_to_write(api_name(request_type), deadline - now, deadline)
         body = await self._exchange(request, version, deadline, at_once)
         try:
@@ -193,7 +216,17 @@ class Connection:
         except MalformedResponse as error:
             raise MalformedResponse(f"{self.name}: {api_name(request_type)} v{version}: {error}") from error
         self._throttle(response)
+        if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(deadline):
+            return await self.ask(request, version, deadline, at_once=at_once)
         return response
+
+    async def _may_be_too_old(self, deadline: float) -> bool:
+        """Return whether a denial may have been due to the age of the session, which is then a new one.
+
+        Some authorizers look at the token that the session began with, and deny near its end what it allows. So before
+        a denial is believed, the request is sent once more: each request of this client may be sent twice.
+        """
+        return self._session is not None and await self._session.renew(deadline)
 
     def usable_version(self, request_type: type[Request[Any]], max_version: int | None = None) -> int:
         """Return the highest version of an API that both sides speak. Raises UnsupportedVersion."""
@@ -233,6 +266,10 @@ class Connection:
         self._retiring = True
         self._close_if_spent()
 
+    def end_session(self, error: SessionEnded) -> None:
+        """End the connection now, since its SASL session is over."""
+        self._end(error)
+
     async def wait_closed(self) -> None:
         """Return when the connection has ended and its socket is closed."""
         await self._transport.wait_closed()
@@ -249,24 +286,43 @@ class Connection:
         self._not_yet_sent += 1
         try:
             async with asyncio.timeout_at(deadline):
-                while not self._transport.can_write or self.muted_until > self._loop.time():
-                    await self._transport.writable()
-                    # KIP-219: the broker stops reading from a client that it throttles. A request sent now would use
-                    # up its timeout in a socket buffer.
-                    await asyncio.wait((self._gone,), timeout=self.muted_until - self._loop.time())
+                while True:
+                    await self.calm()
                     self._check_open(api)
+                    if self._session is None or self._loop.time() < self.admits_until:
+                        break
+                    if await self._session.admission():  # it has not waited, so nothing else has changed
+                        break
         except TimeoutError as error:
-            muted = self.muted_until - self._loop.time()
-            why = f"it throttles this client for {muted:.3g} s more" if muted > 0 else "it does not read what is sent"
+            why = self._not_written_because()
             raise RequestTimedOut(f"{self.name}: {api} could not be sent within {timeout:.3g} s: {why}") from error
         finally:
             self._not_yet_sent -= 1
             self._loop.call_soon(self._close_if_spent)  # not now: the caller first puts its request in flight
 
+    def _not_written_because(self) -> str:
+        muted = self.muted_until - self._loop.time()
+        if muted > 0:
+            return f"it throttles this client for {muted:.3g} s more"
+        if not self._transport.can_write:
+            return "it does not read what is sent"
+        return "the SASL session has to be renewed before, and that takes too long"
+
+    async def calm(self) -> None:
+        """Return when the broker reads from the socket and does not throttle this client, or the connection is closed.
+
+        KIP-219: the broker stops reading from a client that it throttles. A request sent now would use up its timeout
+        in a socket buffer.
+        """
+        while not self.closed and (not self._transport.can_write or self.muted_until > self._loop.time()):
+            await self._transport.writable()
+            await asyncio.wait((self._gone,), timeout=self.muted_until - self._loop.time())
+
     def _check_open(self, api: str) -> None:
         if self.closed:
             why = f": {self.error}" if self.error is not None else ""
-            raise ConnectionFailed(f"{self.name}: {api} not sent, the connection is closed{why}") from self.error
+            kind = SessionEnded if isinstance(self.error, SessionEnded) else ConnectionFailed
+            raise kind(f"{self.name}: {api} not sent, the connection is closed{why}") from self.error
 
     async def _exchange(
         self, request: Request[Any], version: int, deadline: float, at_once: bool = False
@@ -284,6 +340,33 @@ class Connection:
         except asyncio.CancelledError:
             exchange.abandoned = True
             raise
+
+    async def ask_in_turn(self, request: AnyRequest, version: int) -> memoryview:
+        """Write a request behind what is in flight, and return the body of its reply; for the SASL session alone.
+
+        Its time begins to run when all requests before it are answered: a JoinGroup may be parked for minutes.
+        """
+        waiter = _Waiter(Reply(loop=self._loop), self._loop.time(), inf, at_once=False)
+        exchange, frame = self._pipeline.send(request, version, waiter)
+        self._in_turn = waiter
+        self._watch_turn()
+        self._transport.write(frame)
+        try:
+            return await waiter.reply
+        except asyncio.CancelledError:
+            exchange.abandoned = True
+            raise
+
+    def _watch_turn(self) -> None:
+        """If the request of ``ask_in_turn`` is now the first in flight, its time begins."""
+        waiter, first = self._in_turn, next(iter(self._pipeline), None)
+        if waiter is None or first is None or first.waiter is not waiter:
+            return
+        self._in_turn = None
+        waiter.sent_at = self._loop.time()
+        waiter.deadline = waiter.sent_at + self._patience
+        if waiter.deadline < self._alarm_at:
+            self._set_alarm(waiter.deadline)
 
     def _set_alarm(self, at: float) -> None:
         """Set the one timer of all requests. It fires at the earliest deadline or sooner, and is then set again.
@@ -324,6 +407,8 @@ class Connection:
         exchange, body = self._pipeline.receive(frame)
         waiter = exchange.waiter
         self.last_used = self._loop.time()
+        if self._in_turn is not None:
+            self._watch_turn()
         self._close_if_spent()
         if waiter.reply.done():
             return  # the request was cancelled
@@ -353,37 +438,46 @@ class Connection:
 
     def _lost(self, error: Exception | None) -> None:
         """The transport ended: the peer or the network closed it, or the bytes received were not Kafka's protocol."""
-        if error is None:
-            return self._end(ConnectionFailed(f"{self.name} closed the connection"))
         if self._pipeline.error is not None:
             return self._end(self._pipeline.error)  # its message begins with the broker's name already
-        failure: KafkaError
-        if isinstance(error, KafkaError):
-            failure = MalformedResponse(f"{self.name}: {error}")
-        else:
-            why = (error.strerror if isinstance(error, OSError) else None) or repr(error)
-            failure = ConnectionFailed(f"{self.name}: the connection broke ({why})")
-        failure.__cause__ = error
-        self._end(failure)
+        session, first = self._session, next(iter(self._pipeline), None)
+        self._end(
+            why_it_ended(
+                error,
+                self.name,
+                self._host,
+                self._options,
+                is_greeted=bool(self.greeting.versions),
+                is_due=session is not None and session.is_due(self._loop.time()),
+                is_by_token=session is not None and session.is_by_token,
+                at_first_request=first is not None and first.correlation_id == self._first_after_greeting,
+            )
+        )
 
     def _end(self, error: KafkaError | None) -> None:
         if self.closed:
             return
         self._gone.set_result(None)
         self._set_alarm(inf)
+        self._in_turn = None
         self.error = error
         closed = error or ConnectionFailed(f"{self.name}: the connection was closed here")
         for exchange in self._pipeline.poison(closed):
             if not exchange.waiter.reply.done():
                 exchange.waiter.reply.set_exception(self._failure(exchange, closed))
         self._transport.abort()
+        if self._session is not None:
+            self._session.close()
         if self._on_closed is not None:
             self._on_closed(self)
 
     def _failure(self, exchange: Exchange[_Waiter], error: KafkaError) -> KafkaError:
         """Return the exception for one waiting request. Each gets its own: raising one writes a traceback into it."""
         elapsed = self._loop.time() - exchange.waiter.sent_at
-        kind = MalformedResponse if isinstance(error, MalformedResponse) else ConnectionFailed
+        if isinstance(error, AuthenticationFailed):
+            return fresh(error)
+        kinds = (MalformedResponse, SessionEnded)
+        kind = next((kind for kind in kinds if isinstance(error, kind)), ConnectionFailed)
         failure = kind(f"{error}, while {exchange} was in flight (for {elapsed:.3g} s)")
         failure.__cause__ = error.__cause__ or error
         return failure

@@ -10,10 +10,11 @@ import anyio
 
 from ..core.backoff import Backoff
 from ..core.connection.least_loaded import NodeView
-from ..errors import KafkaError
+from ..errors import CertificateRefused, KafkaError
 from ..types import Broker
 from .addresses import Address, address_text
-from .connection import Connection, Route
+from .connection import Connection
+from .options import Route
 
 
 class Purpose(Enum):
@@ -61,7 +62,8 @@ class Node:
     ``retry_at``, on the loop's clock. ``route``: how the newest connection, open or not, reached the broker.
     """
 
-    def __init__(self, broker: Broker, backoff: Backoff) -> None:
+    def __init__(self, broker: Broker, backoff: Backoff, slow_backoff: Backoff) -> None:
+        """``slow_backoff``: the pauses after a certificate was refused, which someone has to replace."""
         self.broker = broker
         self.attempts: dict[Purpose, Attempt] = {}
         self.connections: dict[Purpose, Connection] = {}
@@ -69,6 +71,7 @@ class Node:
         self.error: KafkaError | None = None
         self.route: Route | None = None
         self._backoff = backoff
+        self._slow_backoff = slow_backoff
 
     @property
     def address(self) -> Address:
@@ -103,6 +106,7 @@ class Node:
         self.connections[purpose] = connection
         self.route = connection.route
         self.error = None
+        self._slow_backoff.reset()
 
     def adopt(self, bootstrap: Node) -> None:
         """Take over the connections of a bootstrap server at this broker's address: they lead to this broker."""
@@ -121,7 +125,8 @@ class Node:
         """An attempt or a request failed. Two failures within one pause, for two purposes, lengthen it only once."""
         self.error = error
         if now >= self.retry_at:
-            self.retry_at = now + self._backoff.next()
+            backoff = self._slow_backoff if isinstance(error, CertificateRefused) else self._backoff
+            self.retry_at = now + backoff.next()
 
     def retire(self) -> None:
         """Cancel attempts to connect, and close each connection as soon as nothing is in flight on it."""

@@ -8,6 +8,7 @@ from random import Random
 from ..config import ClientConfig
 from ..core.backoff import Backoff
 from ..core.connection.least_loaded import candidates, least_loaded
+from ..core.connection.login_policy import login_backoff
 from ..errors import ConnectionFailed, KafkaError
 from ..types import Broker
 from .node import Node
@@ -28,7 +29,7 @@ class Nodes:
     def _new_node(self, broker: Broker) -> Node:
         config = self._config
         backoff = Backoff(config.reconnect_backoff_ms / 1e3, config.reconnect_backoff_max_ms / 1e3, self._random)
-        return Node(broker, backoff)
+        return Node(broker, backoff, login_backoff(self._random))
 
     # The cluster
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from random import Random
-from typing import Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
 from ..config import ClientConfig
-from ..core.connection.in_flight import api_name
+from ..core.connection.login_policy import LoginPolicy
 from ..core.rate_limit import RateLimit, and_more
+from ..core.versions import api_name
 from ..errors import (
+    AuthenticationFailed,
+    CertificateRefused,
     ConnectionFailed,
     KafkaError,
     MalformedResponse,
@@ -25,9 +28,14 @@ from ..errors import (
 from ..types import Broker
 from ..wire import FrameBuffers, Request, Response
 from .connect import connect
-from .connection import Connection, ConnectionOptions, Route
+from .connection import Connection
+from .credentials.credentials import Credentials
+from .login.endings import SessionEnded
 from .node import Attempt, Node, Purpose
 from .nodes import Nodes
+from .options import ConnectionOptions, Route
+from .own_thread import OwnThread
+from .tls.contexts import TlsContexts
 
 __all__ = ["Pool", "Purpose"]
 
@@ -53,10 +61,19 @@ class Pool:
         self._config = config
         #: Long frames are received into these buffers. The code that is done with a frame may give its buffer back.
         self.buffers = FrameBuffers(int(config.fetch_buffer_bytes * _SPARE_SHARE))
+        #: When the client may log in again, after a broker has refused its credentials.
+        self.logins = LoginPolicy(random)
+        #: Called when the credentials were refused: ``logins.take()`` is to be raised by the application's next call.
+        self.on_refused: Callable[[], None] = _nothing
         self._options = ConnectionOptions(
             client_id=_CLIENT_ID if config.client_id is None else config.client_id,
             max_response_bytes=config.longest_response_bytes,
             resolve=config.resolve,
+            tls=TlsContexts(config) if config.uses_tls else None,
+            credentials=Credentials(config, random=random) if config.uses_sasl else None,
+            thread=OwnThread("aiokc login") if config.uses_sasl else None,
+            random=random,
+            logins=self.logins,
             buffers=self.buffers,
         )
         self._nodes = Nodes(config, random)
@@ -67,6 +84,7 @@ class Pool:
         self._running = False
         self._closing = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._has_connected = False
         self._unanswered_since: float | None = None
         self._warnings = RateLimit(_WARNING_INTERVAL)
 
@@ -80,6 +98,8 @@ class Pool:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
+                if self._options.credentials is not None:
+                    tasks.start_soon(self._options.credentials.run)
                 for attempt in self._attempts:
                     tasks.start_soon(self._connect, attempt)
                 while not self._closing.is_set():
@@ -88,6 +108,13 @@ class Pool:
         finally:
             self._tasks = None
             self._stopped.set()
+            self._end_threads()
+
+    def _end_threads(self) -> None:
+        """End the threads once they are done with what they were given. They would start again for another login."""
+        for owner in (self._options.tls, self._options.thread):
+            if owner is not None:
+                owner.close()
 
     def close(self) -> None:
         """Close every connection; requests in flight fail. The loop closes the sockets in its next iteration."""
@@ -172,7 +199,12 @@ class Pool:
         if connection is None:
             connection = await self.connection(node_id, purpose, timeout=timeout)
         version = connection.usable_version(request_type, max_version)
-        response = await connection.ask(make(version), version, deadline, at_once=at_once)
+        try:
+            response = await connection.ask(make(version), version, deadline, at_once=at_once)
+        except SessionEnded:  # no failure of the broker, and each request may be sent twice
+            connection = await self.connection(node_id, purpose, timeout=deadline - self._now())
+            version = connection.usable_version(request_type, max_version)
+            response = await connection.ask(make(version), version, deadline, at_once=at_once)
         if (node := self._nodes.find(node_id)) is not None:
             node.answered()
         return response
@@ -218,13 +250,17 @@ class Pool:
         while (now := self._now()) < deadline:
             node = self._least_loaded(tried)
             if node is None:  # all were asked: ask again, unless no error is retriable
+                if not self._has_connected and (refused := _certificate_refused(errors)) is not None:
+                    raise fresh(refused)
                 if not any(error.retriable for error in errors.values()):
                     break
                 tried.clear()
                 continue
             try:
                 response = await self._request_node(node, request, min(deadline, now + patience), max_version)
-            except (ConnectionFailed, RequestTimedOut, MalformedResponse) as error:
+            except (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed) as error:
+                if _is_refusal(error):
+                    raise
                 self._check_open()
                 now = self._now()
                 node.failure(error, now)
@@ -239,11 +275,17 @@ class Pool:
         raise self._no_brokers(api_name(type(request)), timeout, errors)
 
     async def _request_node(self, node: Node, request: Request[R], deadline: float, max_version: int | None) -> R:
-        purpose, _ = node.spare()
-        outcome = await self._reach(node, purpose, deadline)
-        if not isinstance(outcome, Connection):
-            raise fresh(outcome)
-        return await outcome.request(request, timeout=deadline - self._now(), max_version=max_version)
+        for is_last in (False, True):
+            purpose, _ = node.spare()
+            outcome = await self._reach(node, purpose, deadline)
+            if not isinstance(outcome, Connection):
+                raise fresh(outcome)
+            try:
+                return await outcome.request(request, timeout=deadline - self._now(), max_version=max_version)
+            except SessionEnded:  # no failure of the broker, and each request may be sent twice
+                if is_last:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
 
     def _least_loaded(self, tried: set[int]) -> Node | None:
         now = self._now()
@@ -256,7 +298,10 @@ class Pool:
         """Why a broker can't be reached at the moment; None if none has failed."""
         return self._nodes.error
 
-    def _no_brokers(self, api: str, timeout: float, errors: Mapping[Node, KafkaError]) -> NoBrokersAvailable:
+    def _no_brokers(self, api: str, timeout: float, errors: Mapping[Node, KafkaError]) -> KafkaError:
+        for error in errors.values():
+            if isinstance(error, AuthenticationFailed) and error.retriable:
+                return fresh(error)  # no broker was asked: what provides the credentials is down
         nodes = dict.fromkeys([*errors, *self._nodes.best_known])
         said = "; ".join(str(errors.get(node) or node.error or f"{node.name}: not reached") for node in nodes)
         failure = NoBrokersAvailable(f"no broker answered {api} within {timeout:.3g} s: {said}")
@@ -271,16 +316,24 @@ class Pool:
             self._check_open()
             if not self._nodes.is_current(node):
                 return ConnectionFailed(f"{node.name} has moved, or is gone, according to the metadata")
+            if (refusal := self.logins.in_pause(self._now())) is not None:
+                return refusal
             if self._now() >= deadline:
+                if isinstance(node.error, AuthenticationFailed) and node.error.retriable:
+                    return node.error
                 last = f"; before that: {node.error}" if node.error is not None else ""
                 return ConnectionFailed(f"{node.name}: still no connection at the deadline of the request{last}")
             attempt = node.attempt(purpose)
+            if attempt is None and self.logins.refusal is not None:
+                attempt = next(iter(self._attempts), None)  # one attempt shows whether the credentials are good again
             if attempt is None and node.retry_at > self._now():
                 await self._pause(min(node.retry_at, deadline))
                 continue
-            outcome = (attempt or self._start_attempt(node, purpose)).outcome
-            await asyncio.wait((outcome,), timeout=deadline - self._now())
-            if outcome.done() and isinstance(failure := outcome.result(), KafkaError):
+            attempt = attempt or self._start_attempt(node, purpose)
+            await asyncio.wait((attempt.outcome,), timeout=deadline - self._now())
+            if not attempt.outcome.done() or not isinstance(failure := attempt.outcome.result(), KafkaError):
+                continue
+            if attempt.node is node or _is_refusal(failure):
                 return failure
         return connection
 
@@ -304,7 +357,10 @@ class Pool:
                     self._options,
                     timeout=self._config.socket_connection_setup_timeout_ms / 1e3,
                     on_closed=self._closed,
+                    start=self._start,
                 )
+                self._has_connected = True
+                self.logins.succeeded()
                 self._connections[connection] = node
                 node.connected(attempt.purpose, connection)
                 if self._closing.is_set() or attempt.scope.cancel_called:
@@ -312,11 +368,36 @@ class Pool:
                 self._warnings.forget(node.address)
                 logger.debug("connected to %s for %s", node.name, attempt.purpose.value)
         except KafkaError as error:
-            node.failure(error, self._now())
-            self._warn(node, error)
             outcome = error
+            if _is_refusal(error):
+                self._refused(attempt, error)
+            else:
+                node.failure(error, self._now())
+                self._warn(node, error)
+            if isinstance(error, CertificateRefused) and self._has_connected:
+                outcome = ConnectionFailed(str(error))  # while the client runs, the broker is one that can't be reached
+                outcome.__cause__ = error
         finally:
             self._settle(attempt, outcome)
+
+    def _refused(self, attempt: Attempt, error: AuthenticationFailed) -> None:
+        """A broker has refused the credentials: the other attempts would only be refused, too."""
+        now = self._now()
+        self.logins.refused(error, now)
+        attempt.node.error = error
+        for other in [other for other in self._attempts if other is not attempt]:
+            self._settle(other, error)
+            other.scope.cancel()
+        if self._has_connected:
+            logger.error("%s; the next attempt is in %.3g s", error, self.logins.pause(now))
+        self.on_refused()
+
+    def _start(self, run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run the renewal of a SASL session. False: ``run`` has ended, and no task of ours may outlive it."""
+        if self._tasks is None or self._closing.is_set():
+            return False
+        self._tasks.start_soon(run)
+        return True
 
     def _settle(self, attempt: Attempt, outcome: Connection | KafkaError) -> None:
         self._attempts.pop(attempt, None)
@@ -331,6 +412,8 @@ class Pool:
         if connection.error is None:
             logger.debug("closed the connection to %s", connection.name)
             return
+        if isinstance(connection.error, SessionEnded):
+            return logger.info("%s", connection.error)  # no failure: a new connection may be made at once
         node.failure(connection.error, self._now())
         if isinstance(connection.error, MalformedResponse):
             self._warn(node, connection.error)
@@ -378,3 +461,16 @@ class Pool:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+def _is_refusal(error: KafkaError) -> TypeGuard[AuthenticationFailed]:
+    """Whether the broker has refused the credentials: then so will all other brokers of the cluster."""
+    return isinstance(error, AuthenticationFailed) and not error.retriable and not isinstance(error, CertificateRefused)
+
+
+def _certificate_refused(errors: Mapping[Node, KafkaError]) -> CertificateRefused | None:
+    return next((error for error in errors.values() if isinstance(error, CertificateRefused)), None)
+
+
+def _nothing() -> None:
+    pass

@@ -10,6 +10,7 @@ from .frames import (
     encode_request,
     encode_response,
     read_response_header,
+    what_else_speaks,
 )
 from .prepare import prepare
 from .schema import Message, Request, Response, Struct, field
@@ -32,4 +33,5 @@ __all__ = [
     "field",
     "prepare",
     "read_response_header",
+    "what_else_speaks",
 ]

@@ -101,10 +101,8 @@ class FrameAssembler:
         self._held = held - start
 
     def _refuse(self, length: int, seen: memoryview) -> NoReturn:
-        head = bytes(seen[:5])
-        if head.startswith(b"HTTP") or head[:2] == b"\x15\x03":
-            who = "an HTTP server" if head.startswith(b"HTTP") else "a TLS listener"
-            raise MalformedResponse(f"not Kafka's protocol: this looks like {who}")
+        if stranger := what_else_speaks(bytes(seen[:5])):
+            raise MalformedResponse(f"not Kafka's protocol: this looks like {stranger}")
         if self._has_answered and length > 0:
             raise MalformedResponse(
                 f"an answer of {length} bytes, and max_response_bytes is {self._max_frame_bytes}: raise it above the "
@@ -115,6 +113,15 @@ class FrameAssembler:
             f"a frame of {length} bytes (max_response_bytes is {self._max_frame_bytes}): "
             "this is no Kafka listener, or it expects TLS"
         )
+
+
+def what_else_speaks(head: bytes) -> str:
+    """Return what a peer is whose first bytes can be no Kafka frame, and what to do; "" if they do not tell."""
+    if head.startswith(b"HTTP"):
+        return "an HTTP server"
+    if head[:2] == b"\x15\x03":  # a TLS alert, the answer to a request in plaintext
+        return "a TLS listener: set security_protocol='SSL' or 'SASL_SSL'"
+    return ""
 
 
 def encode_request(request: Request[Any], *, version: int, correlation_id: int, client_id: str | None) -> bytes:

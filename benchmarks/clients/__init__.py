@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..cases import SPECIAL, Case
+from ..cases import CASES, SECURE, SPECIAL, Case
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class Client:
 _AIOKC_CRC: Final = "yes (check_crcs)"
 _AIOKAFKA_CRC: Final = "yes (check_crcs)"
 _FEW: Final = frozenset({"100B-few"})
+_PLAINTEXT: Final = CASES.keys() - SECURE - SPECIAL
 _LIBRDKAFKA_CRC: Final = "yes (check.crcs=true; its default is false)"
 
 CLIENTS: Final = {
@@ -54,7 +55,7 @@ CLIENTS: Final = {
         Client("kafka-python", "kafka-python poll", "kafka_python_poll", "kafka-python", None, "yes (check_crcs)"),
         Client("java", "Java ConsumerPerformance", "consumer_performance", "", None, "yes (check.crcs=true)"),
         Client("franz-go", "franz-go PollFetches", "franz_go", "", None, "yes (always)"),
-        Client("socket", "bare socket, bytes dropped", "bare_socket", "", None, "no"),
+        Client("socket", "bare socket, bytes dropped", "bare_socket", "", None, "no", frozenset(_PLAINTEXT)),
         Client(
             "aiokc-columns",
             "aiokc read_columns",

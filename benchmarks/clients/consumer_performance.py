@@ -20,6 +20,7 @@ from ..measuring.job import (
     FETCH_MAX_WAIT_MS,
     FETCH_MIN_BYTES,
     MAX_PARTITION_FETCH_BYTES,
+    SASL_MECHANISM,
     Job,
 )
 from ..measuring.stopwatch import Stopwatch, cpu_seconds, max_rss
@@ -47,6 +48,7 @@ def consume(job: Job, stopwatch: Stopwatch) -> Tally:
         f"fetch.max.wait.ms={FETCH_MAX_WAIT_MS}",
         f"max.poll.records={job.max_records}",
         f"check.crcs={str(CHECK_CRCS).lower()}",
+        *_security(job),
     )
     # fmt: off
     command = java_command(
@@ -67,6 +69,17 @@ def consume(job: Job, stopwatch: Stopwatch) -> Tally:
     )
     data_bytes = round(report.mebibytes * _MEBIBYTE)
     return Tally(report.records, data_bytes, offset_sum=None, data_bytes_error=_ROUNDING_BYTES)
+
+
+def _security(job: Job) -> list[str]:
+    properties = [f"security.protocol={job.security_protocol}"]
+    if job.tls:
+        properties += ["ssl.truststore.type=PEM", f"ssl.truststore.location={job.ca}"]
+    if job.sasl:
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        login = f'{module} required username="{job.user}" password="{job.password}";'
+        properties += [f"sasl.mechanism={SASL_MECHANISM}", f"sasl.jaas.config={login}"]
+    return properties
 
 
 def parse(output: str) -> Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka import KafkaConsumer, TopicPartition
 
-from ..measuring.job import FETCH_SETTINGS, Job
+from ..measuring.job import FETCH_SETTINGS, SASL_MECHANISM, Job
 from ..measuring.stopwatch import Stopwatch
 from ..measuring.tally import Tally
 
@@ -16,6 +16,17 @@ def consume(job: Job, stopwatch: Stopwatch) -> Tally:
         bootstrap_servers=job.bootstrap,
         enable_auto_commit=False,
         **FETCH_SETTINGS,
+        security_protocol=job.security_protocol,
+        **({"ssl_cafile": job.ca} if job.tls else {}),
+        **(
+            {
+                "sasl_mechanism": SASL_MECHANISM,
+                "sasl_plain_username": job.user,
+                "sasl_plain_password": job.password,
+            }
+            if job.sasl
+            else {}
+        ),
     )
     try:
         consumer.partitions_for_topic(job.topic)

@@ -6,6 +6,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 type job struct {
@@ -21,6 +24,10 @@ type job struct {
 	Topic      string `json:"topic"`
 	Partitions int32  `json:"partitions"`
 	Records    int64  `json:"records"`
+	Protocol   string `json:"security_protocol"`
+	CA         string `json:"ca"`
+	User       string `json:"user"`
+	Password   string `json:"password"`
 	Fetch      struct {
 		MaxBytes          int32 `json:"fetch_max_bytes"`
 		MaxPartitionBytes int32 `json:"max_partition_fetch_bytes"`
@@ -50,13 +57,17 @@ func run(text string) error {
 	if err := json.Unmarshal([]byte(text), &task); err != nil {
 		return err
 	}
-	client, err := kgo.NewClient(
+	options, err := security(task)
+	if err != nil {
+		return err
+	}
+	client, err := kgo.NewClient(append(options,
 		kgo.SeedBrokers(task.Bootstrap),
 		kgo.FetchMaxBytes(task.Fetch.MaxBytes),
 		kgo.FetchMaxPartitionBytes(task.Fetch.MaxPartitionBytes),
 		kgo.FetchMinBytes(task.Fetch.MinBytes),
 		kgo.FetchMaxWait(time.Duration(task.Fetch.MaxWaitMs)*time.Millisecond),
-	)
+	)...)
 	if err != nil {
 		return err
 	}
@@ -88,6 +99,26 @@ func run(text string) error {
 	found.CPUSeconds = cpuSeconds() - cpuBefore
 	found.PeakRSS = peakRSS()
 	return json.NewEncoder(os.Stdout).Encode(found)
+}
+
+func security(task job) ([]kgo.Opt, error) {
+	var options []kgo.Opt
+	if strings.HasSuffix(task.Protocol, "SSL") {
+		pem, err := os.ReadFile(task.CA)
+		if err != nil {
+			return nil, err
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no certificate", task.CA)
+		}
+		options = append(options, kgo.DialTLSConfig(&tls.Config{RootCAs: roots}))
+	}
+	if strings.HasPrefix(task.Protocol, "SASL") {
+		login := scram.Auth{User: task.User, Pass: task.Password}
+		options = append(options, kgo.SASL(login.AsSha512Mechanism()))
+	}
+	return options, nil
 }
 
 func cpuSeconds() float64 {

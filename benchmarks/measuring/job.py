@@ -14,6 +14,9 @@ FETCH_MIN_BYTES: Final = 1
 FETCH_MAX_WAIT_MS: Final = 500
 CHECK_CRCS: Final = True
 
+#: The mechanism of the cases over SASL_SSL.
+SASL_MECHANISM: Final = "SCRAM-SHA-512"
+
 
 class FetchSettings(TypedDict):
     """The options of clients that have Kafka's names in snake_case."""
@@ -38,7 +41,8 @@ FETCH_SETTINGS: Final[FetchSettings] = {
 class Job:
     """Read all ``records`` records of the topic with one client, at most ``max_records`` at a time.
 
-    ``cpu`` is the processor that the process is bound to; None: all processors.
+    ``cpu`` is the processor that the process is bound to; None: all processors. ``security_protocol`` is Kafka's;
+    ``ca`` is the PEM file of the broker's certificate authority, and ``user`` logs in with SCRAM-SHA-512.
     """
 
     client: str
@@ -48,6 +52,18 @@ class Job:
     records: int
     max_records: int
     cpu: int | None = None
+    security_protocol: str = "PLAINTEXT"
+    ca: str = ""
+    user: str = ""
+    password: str = ""
+
+    @property
+    def tls(self) -> bool:
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def sasl(self) -> bool:
+        return self.security_protocol.startswith("SASL")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-NAMES: Final = ("latency", "stalls", "memory", "scale")  # the last one leaves the broker with 10,000 partitions
+NAMES: Final = (
+    "latency",
+    "stalls",
+    "memory",
+    "logins",
+    "scale",
+)  # the last one leaves the broker with 10,000 partitions
 
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 _SECONDS: Final = 300

@@ -14,6 +14,8 @@ from aiokc import EARLIEST, LATEST, Client, ClientConfig, KafkaError, TopicInfo,
 from aiokc.errors import RequestTimedOut, UnknownTopic
 
 from ..loop_thread import LoopThread
+from ..options.security_options import NO_SECURITY, SecurityTexts
+from ..secured import connected
 
 _logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -57,16 +59,19 @@ class DriverCluster:
 
     Each attempt ends within kafka.default.api.timeout.ms. After an error that may pass (RequestTimedOut,
     NoBrokersAvailable) there is another one, fetchOffset.retryIntervalMs later: at most fetchOffset.numRetries in all.
+    Files that ``security`` names are looked for when it connects, on the driver's machine.
     """
 
     def __init__(
         self,
         config: ClientConfig,
         *,
+        security: SecurityTexts = NO_SECURITY,
         attempts: int = 1,
         retry_ms: int = 0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._security = security
         self._config, self._attempts, self._retry_seconds, self._sleep = config, attempts, retry_ms / 1e3, sleep
         self._thread: LoopThread | None = None
         self._client: Client | None = None
@@ -94,8 +99,12 @@ class DriverCluster:
 
         async def work() -> dict[TopicPartition, int]:
             # A client has one isolation level, so this needs another client; it is needed seldom.
-            async with Client(replace(self._config, isolation_level="read_uncommitted")) as client:
+            unlimited = replace(self._config, isolation_level="read_uncommitted")
+            client = await connected(unlimited, self._security)
+            try:
                 return await list_offsets(client, wanted)
+            finally:
+                await client.stop()
 
         return self._retried("listing the high watermarks", lambda _: work())
 
@@ -150,9 +159,7 @@ class DriverCluster:
 
     async def _connected(self) -> Client:
         if self._client is None:
-            client = Client(self._config)
-            await client.start()
-            self._client = client
+            self._client = await connected(self._config, self._security)
         return self._client
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Final
 
@@ -12,10 +12,14 @@ from aiokc import ClientConfig
 from aiokc.config import SecurityConfig
 from aiokc.errors import ConfigError
 
+from .refused_security import is_about_security, spelled_here
+from .security_options import FIELDS, SECURITY_OPTIONS, SecurityTexts
 from .values import boolean, integer
 
-_NO_TEXT: Final = re.compile(r"\b(Resolve|Callable|Awaitable|SSLContext)\b")
-#: The fields of ClientConfig whose value can be written as text, by Java's name.
+# A word with underscores that is no part of a path.
+_FIELD: Final = re.compile(r"(?<![\w/.-])[a-z]+(?:_[a-z]+)+(?![\w/-]|\.\w)")
+_NO_TEXT: Final = re.compile(r"\b(Resolve|Callable|Awaitable)\b")
+#: The fields of ClientConfig that are not about security and can be written as text, by Java's name.
 CLIENT_OPTIONS: Final = {
     "kafka." + field.name.replace("_", "."): field
     for field in fields(ClientConfig)
@@ -47,8 +51,12 @@ REFUSED: Final = {
 }
 
 
-def client_config(given: Mapping[str, str]) -> ClientConfig:
-    """Return the ClientConfig of these options (names in lower case). Raises ConfigError, with Java's names."""
+def client_config(given: Mapping[str, str], security: SecurityTexts) -> ClientConfig:
+    """Return the ClientConfig of these options (names in lower case), without security, which is only checked.
+
+    A ClientConfig with a Secret can't be pickled, and files are read where they are needed: each process that connects
+    makes its own one (``secured.py``). Raises ConfigError, with Java's names.
+    """
     if not given.get("kafka.bootstrap.servers", "").strip():
         raise ConfigError("option 'kafka.bootstrap.servers' is missing; give 'host:port,host:port'")
     values: dict[str, Any] = {}
@@ -57,17 +65,18 @@ def client_config(given: Mapping[str, str]) -> ClientConfig:
             values[field.name] = _typed(option, str(field.type), given[option])
     if "kafka.client.id" not in given and (prefix := given.get("groupidprefix", "").strip()):
         values["client_id"] = prefix
-    try:
+    checked = security.check()
+    with in_java_names():
+        ClientConfig(**values, **checked)
         return ClientConfig(**values)
-    except ConfigError as error:
-        raise ConfigError(_in_java_names(str(error))) from error
 
 
 def suggestion(name: str) -> str:
     """Return the end of the error message for an unknown ``kafka.`` option: what may have been meant."""
-    close = difflib.get_close_matches(name, CLIENT_OPTIONS, n=1)
-    if close:
-        return f"; did you mean '{close[0]}'?"
+    if spelling := spelled_here(name, SECURITY_OPTIONS if is_about_security(name) else CLIENT_OPTIONS):
+        return f"; {spelling}"
+    if is_about_security(name):
+        return "; of TLS and SASL there are: " + ", ".join(sorted(SECURITY_OPTIONS))
     return "; of a Kafka client's options there are: " + ", ".join(sorted(CLIENT_OPTIONS))
 
 
@@ -79,6 +88,15 @@ def _typed(option: str, kind: str, text: str) -> int | bool | str:
     return text.strip()
 
 
+@contextmanager
+def in_java_names() -> Iterator[None]:
+    """Write Java's names for those of fields into the ConfigError that is raised inside."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(_in_java_names(str(error))) from error
+
+
 def _in_java_names(message: str) -> str:
-    java_names = {field.name: option for option, field in CLIENT_OPTIONS.items()}
-    return re.sub(r"\b[a-z]+(?:_[a-z]+)+\b", lambda word: java_names.get(word[0], word[0]), message)
+    java_names = {field.name: option for option, field in (CLIENT_OPTIONS | FIELDS).items()}
+    return _FIELD.sub(lambda word: java_names.get(word[0], word[0]), message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,6 +13,8 @@ from aiokc.errors import ConfigError
 
 from . import client_options
 from .bounds import SIDES, AtOffset, Bound, Side, overruled, parse_bound
+from .refused_security import is_about_security, refusal
+from .security_options import NO_SECURITY, SECURITY_OPTIONS, SecurityTexts, security_texts
 from .topic_choice import TopicChoice, parse_choice
 from .values import at_least, boolean, milliseconds
 
@@ -57,6 +58,7 @@ class SourceOptions:
     """The options of one query. ``starting`` and ``ending`` are None if the query does not give them.
 
     ``given`` are the options that the query gives, by their documented names, whatever case it writes them in.
+    ``client`` is without security: that is in ``security``, as text (``secured.py`` joins them).
     """
 
     client: ClientConfig
@@ -77,6 +79,7 @@ class SourceOptions:
     group_id: str | None = None
     commit_offsets: bool = False
     given: frozenset[str] = frozenset()
+    security: SecurityTexts = NO_SECURITY
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -88,8 +91,10 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         text = given.get(option.lower())
         return default if text is None else at_least(option, least, text)
 
+    security = security_texts(given)
     parsed = SourceOptions(
-        client=client_options.client_config(given),
+        client=client_options.client_config(given, security),
+        security=security,
         choice=parse_choice(given),
         starting=parse_bound("starting", given),
         ending=parse_bound("ending", given),
@@ -146,17 +151,15 @@ def _check_names(given: Mapping[str, str]) -> None:
             "a table of Spark's catalog can't be USING aiokc: Spark does not give its options to a source that is "
             "written in Python when it is read; use CREATE TEMPORARY VIEW ... USING aiokc OPTIONS (...)"
         )
-    supported = {name.lower() for name in SUPPORTED} | client_options.CLIENT_OPTIONS.keys()
+    supported = {name.lower() for name in SUPPORTED} | client_options.CLIENT_OPTIONS.keys() | SECURITY_OPTIONS
     for name in given:
         if name in client_options.REFUSED:
             raise ConfigError(f"option '{name}' {client_options.REFUSED[name]}")
+        if refused := refusal(name, given[name]):
+            raise ConfigError(refused)
         if name in supported:
             continue
-        if name == "kafka.security.protocol" and given[name].strip().upper() == "PLAINTEXT":
-            continue  # the only protocol so far
-        if re.match(r"kafka\.(security|sasl|ssl)\.", name):
-            raise ConfigError(f"option '{name}' is not supported by the aiokc source yet: TLS and SASL are to come")
-        if name.startswith("kafka."):
+        if name.startswith("kafka.") or is_about_security(name):
             raise ConfigError(f"unknown option '{name}'{client_options.suggestion(name)}")
         known = {option.lower(): option for option in SUPPORTED}
         close = difflib.get_close_matches(name, known, n=1)

@@ -40,6 +40,13 @@ def at_least(option: str, least: int, text: str) -> int:
     return number
 
 
+def number(option: str, text: str) -> float:
+    """Return a number, which may have decimals. Raises ConfigError."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?", text.strip()):
+        raise ConfigError(f"option '{option}' must be a number, not {text!r}")
+    return float(text)
+
+
 def boolean(option: str, text: str) -> bool:
     """Return true or false, written in any case. Raises ConfigError."""
     lowered = text.strip().lower()

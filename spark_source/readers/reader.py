@@ -1,7 +1,7 @@
 """The readers that Spark calls: the one for batch queries, and the base of those for streams.
 
 Spark makes two of each. One is pickled and sent to the executors, where Spark only calls read(). The other plans, in
-the driver's process. So a reader connects only when it has to.
+the driver's process. So a reader connects only when it has to, and finds files and makes tokens only then.
 """
 
 from __future__ import annotations
@@ -73,7 +73,12 @@ class StreamReader(DataSourceStreamReader):
 
 
 def _cluster(options: SourceOptions) -> DriverCluster:
-    return DriverCluster(options.client, attempts=options.offset_attempts, retry_ms=options.offset_retry_ms)
+    return DriverCluster(
+        options.client,
+        security=options.security,
+        attempts=options.offset_attempts,
+        retry_ms=options.offset_retry_ms,
+    )
 
 
 def _input_partitions(planned: Sequence[Task]) -> list[InputPartition]:

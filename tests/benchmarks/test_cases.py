@@ -25,7 +25,15 @@ def test_totals_are_those_of_records_dealt_out_one_by_one(records: int) -> None:
 
 def test_topics_of_different_contents_have_different_names() -> None:
     smaller = Case("100B-none", 100, "none", 1000)
-    assert len({case.topic for case in (*CASES.values(), smaller)}) == len(CASES) + 1
+    cases = (*CASES.values(), smaller)
+    contents = {(case.value_size, case.compression, case.records) for case in cases}
+    assert len({case.topic for case in cases}) == len(contents)
+
+
+def test_the_same_records_are_read_in_plaintext_and_over_tls() -> None:
+    for plain, *secure in (("100B-none", "100B-SSL", "100B-SASL_SSL"), ("1kB-none", "1kB-SSL", "1kB-SASL_SSL")):
+        assert {CASES[name].topic for name in secure} == {CASES[plain].topic}
+        assert [CASES[name].security_protocol for name in secure] == ["SSL", "SASL_SSL"]
 
 
 @pytest.mark.parametrize("size", [100, 1000])

@@ -93,6 +93,18 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "from how many partitions on other tasks run in between: one more or less",
     ),
     Explained(
+        "Fetcher._look",
+        "another comparison",
+        "while self._look_at(now, _LOOK_AT_ONCE) or loop.time() - since > _LOOK_SECONDS:",
+        "at the very end of its millisecond it looks once more before others get their turn: a moment more or less",
+    ),
+    Explained(
+        "ClassicProtocol.moved",
+        "always",
+        "if self.machine.watched_topics != self._leader.watched:",
+        "a shorter way after most events: to be interested in the same topics again changes nothing",
+    ),
+    Explained(
         "",
         "drop an operand",
         "NEXT: Final[Mapping[State, Mapping[type[Event], State]]] =",

@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from aiokc.config import ClientConfig
-from aiokc.net.connection import Connection, ConnectionOptions
+from aiokc.net.connection import Connection
+from aiokc.net.options import ConnectionOptions
 from aiokc.net.pool import Pool, Purpose
 from aiokc.types import Broker
 from aiokc.wire import Request, RequestHeader, Response, decode, decode_request_header, encode_response
@@ -26,14 +27,28 @@ from aiokc.wire.messages.discovery import (
     MetadataResponseTopic,
 )
 from aiokc.wire.messages.group import HeartbeatRequest, HeartbeatResponse
+from aiokc.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 _APIS: dict[int, type[Request[Any]]] = {
-    request.api_key: request for request in (ApiVersionsRequest, MetadataRequest, HeartbeatRequest)
+    request.api_key: request
+    for request in (
+        ApiVersionsRequest,
+        MetadataRequest,
+        HeartbeatRequest,
+        SaslHandshakeRequest,
+        SaslAuthenticateRequest,
+    )
 }
 _FLEXIBLE = {key: request.flexible_from for key, request in _APIS.items()}
 
 #: What a broker offers unless a test says otherwise: (API key, lowest, highest).
 OFFERED = ((1, 4, 17), (3, 0, 12), (12, 0, 4), (18, 0, 4))
+WITH_SASL = (*OFFERED, (17, 0, 1), (36, 0, 2))
 
 
 class Peer:
@@ -60,6 +75,16 @@ class Peer:
         asked = await self.request()
         assert asked.api_key == ApiVersionsRequest.api_key
         self.reply(asked, api_versions(*offered))
+
+    async def log_in(self, code: int = 0, text: str | None = None, session_ms: int = 0) -> bytes:
+        """Answer SaslHandshake and one SaslAuthenticate, with ``code``. Return what the client sent."""
+        self.reply(await self.request(), SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]))
+        asked = await self.request()
+        answer = SaslAuthenticateResponse(
+            error_code=code, error_message=text, auth_bytes=b"", session_lifetime_ms=session_ms
+        )
+        self.reply(asked, answer)
+        return decode(SaslAuthenticateRequest, asked.body, asked.api_version).auth_bytes
 
     async def serve(self, answer: Callable[[RequestHeader], Response] | None = None) -> None:
         """Greet, then answer every request until the client closes."""

@@ -67,6 +67,12 @@ class ClusterClient:
             raise UsageError("it was started in another event loop: use it there, or make one for this loop")
         self.background.check()
 
+    def raise_refusal(self) -> None:
+        """Raise that a broker has refused the credentials, if no call has raised that since the last attempt."""
+        refusal = self.pool.logins.take()
+        if refusal is not None:
+            raise fresh(refusal)
+
     def check_loop(self) -> None:
         """Raise UsageError if the background runs in another event loop: only that loop can stop it.
 

@@ -23,7 +23,8 @@ from ...errors import (
     UnsupportedVersion,
     broker_error,
 )
-from ...net.connection import Connection, Route
+from ...net.connection import Connection
+from ...net.options import Route
 from ...net.pool import Pool, Purpose
 from ...types import Broker
 from ...wire import Request, Response, prepare

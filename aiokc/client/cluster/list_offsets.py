@@ -16,7 +16,15 @@ from ...config import ClientConfig
 from ...core.backoff import retry_backoff
 from ...core.cluster.snapshot import Cluster, known_error
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, ConnectionFailed, KafkaError, RequestTimedOut, broker_error, fresh
+from ...errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ConnectionFailed,
+    KafkaError,
+    RequestTimedOut,
+    broker_error,
+    fresh,
+)
 from ...net.pool import Pool
 from ...types import OffsetAndTimestamp, TopicPartition
 from ...wire import prepare
@@ -182,7 +190,7 @@ def may_pass(error: KafkaError) -> bool:
     """Whether a retry with newer metadata may succeed; after an authentication or version error, for one, it can't."""
     if isinstance(error, BrokerError):
         return error.code in _REFRESH
-    return isinstance(error, ConnectionFailed | RequestTimedOut)
+    return error.retriable and isinstance(error, ConnectionFailed | RequestTimedOut | AuthenticationFailed)
 
 
 def group_by_leader(cluster: Cluster, asked: Asked) -> dict[int, dict[TopicPartition, int]]:

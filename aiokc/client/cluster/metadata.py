@@ -12,7 +12,7 @@ from ...config import ClientConfig
 from ...core.backoff import retry_backoff
 from ...core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
 from ...error_codes import ErrorCode, error_name
-from ...errors import KafkaError, RequestTimedOut
+from ...errors import AuthenticationFailed, KafkaError, RequestTimedOut
 from ...net.pool import Pool
 from ...types import Broker, TopicPartition
 from ...wire import prepare
@@ -110,9 +110,13 @@ class Metadata:
             except KafkaError as error:
                 self.error = error
                 self._update_asked = True
-                logger.warning("cannot refresh the metadata: %s", error)
                 self.changed.notify()
-                await asyncio.sleep(backoff.next())
+                pause = backoff.next()
+                if isinstance(error, AuthenticationFailed) and not error.retriable:
+                    pause = max(pause, self._pool.logins.pause(loop.time()))  # the pool has logged it
+                else:
+                    logger.warning("cannot refresh the metadata: %s", error)
+                await asyncio.sleep(pause)
                 continue
             if self._update_asked:  # the snapshot was found wrong again while the response was on its way
                 await asyncio.sleep(backoff.next())

@@ -109,6 +109,7 @@ class ConsumerRuntime:
         cluster_client.metadata.changed.followed_by(self.fetcher.wake)
         cluster_client.metadata.changed.followed_by(self.changed)
         cluster_client.background.ended.followed_by(self.changed)
+        cluster_client.pool.on_refused = self.changed.notify
         self.fetcher.lost.followed_by(self.finder.wake)
         self.fetcher.arrived.followed_by(self.changed)
 
@@ -221,7 +222,8 @@ class ConsumerRuntime:
             self.subscription[tp]  # raises for one that is not assigned, or not any more
 
     def raise_errors(self) -> None:
-        """Raise what the application must know: a fatal group error, a missing offset, a topic without permission."""
+        """Raise what the application must know: a fatal group error, a missing offset, no permission, no login."""
+        self.cluster_client.raise_refusal()
         self._raise_group_error()
         error = self.finder.take_error(of_blocked=self.listener.is_inside())
         if error is not None:
@@ -230,6 +232,7 @@ class ConsumerRuntime:
 
     def raise_assignment_errors(self) -> None:
         """Raise what prevents an assignment: as ``raise_errors``, without errors about positions."""
+        self.cluster_client.raise_refusal()
         self._raise_group_error()
         self._raise_topic_error()
 
@@ -326,6 +329,7 @@ class ConsumerRuntime:
 
     def raise_held_back(self, only: frozenset[TopicPartition] | None) -> None:
         """Raise the errors that an earlier call held back, since it had records to return."""
+        self.cluster_client.raise_refusal()
         self.collector.raise_held_back(only)
         error = self.finder.take_error(of_blocked=False)
         if error is not None:

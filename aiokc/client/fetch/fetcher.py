@@ -26,7 +26,14 @@ from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
-from ...errors import ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, broker_error
+from ...errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    KafkaError,
+    MalformedResponse,
+    RequestTimedOut,
+    broker_error,
+)
 from ...net.pool import Pool, Purpose
 from ...types import TopicPartition
 from ...wire import prepare
@@ -276,7 +283,8 @@ class Fetcher:
                 session.heard_at = self._clock()
                 await self._response_handler.take_in(answers, response, plan)
                 self._news = self._news or bool(answers)
-        except (ConnectionFailed, RequestTimedOut) as error:
+        except (ConnectionFailed, RequestTimedOut, AuthenticationFailed) as error:
+            # The application hears of refused credentials by the client (LoginPolicy), not in place of its records.
             self._complain(f"broker {plan.node_id}", error)
             self._back_off(plan)
         except MalformedResponse as error:
@@ -288,7 +296,7 @@ class Fetcher:
             else:
                 self._fail(plan, error)
         except KafkaError as error:
-            # A retry does not help (authentication, version): the application gets the error in place of the records.
+            # A retry does not help (versions): the application gets the error in place of the records.
             self._fail(plan, error)
         finally:
             if not answered:

@@ -35,7 +35,7 @@ from ...core.group.events import (
 )
 from ...core.subscription.state import Subscription
 from ...errors import KafkaError
-from ...net.connection import ConnectionOptions
+from ...net.options import ConnectionOptions
 from ..aio.signal import Signal
 from ..cluster.coordinator_lookup import CoordinatorLookup
 from ..cluster.metadata import Metadata

@@ -20,9 +20,9 @@ from ...core.group.events import Event, Fatal, IdentityLost, PollClock, SendHear
 from ...core.group.loop_watch import AskLoop, Beat, HeartbeatPlan, Rest, SayGoodbye, Seen, next_step
 from ...core.group.machine import Keepalive
 from ...core.rate_limit import RateLimit, and_more
-from ...errors import KafkaError
+from ...errors import AuthenticationFailed, KafkaError
 from ...net.blocking import BlockingConnection
-from ...net.connection import ConnectionOptions, Route
+from ...net.options import ConnectionOptions, Route
 
 logger = logging.getLogger("aiokc.group")
 
@@ -195,7 +195,10 @@ class Watchdog:
             answer = question.event(connection.request(question.request, question.build, timeout=timeout))
         except KafkaError as error:
             self._disconnect()
-            logger.debug("group %r: a heartbeat from the watchdog failed: %s", self._group_id, error)
+            level = logging.DEBUG
+            if isinstance(error, AuthenticationFailed) and self._warnings.admit("login", time.monotonic()) is not None:
+                level = logging.WARNING  # until the loop is back nobody else tells that no heartbeat goes out
+            logger.log(level, "group %r: a heartbeat from the watchdog failed: %s", self._group_id, error)
             return
         if isinstance(answer, IdentityLost | Fatal):
             self._done = plan
@@ -227,7 +230,7 @@ class Watchdog:
         self._call(self._back)
 
     def _connect(self, route: Route, timeout: float) -> BlockingConnection:
-        if self._connection is None or self._connected_by != route:
+        if self._connection is None or self._connected_by != route or self._connection.is_over:
             self._disconnect()
             self._connection = BlockingConnection.open(route, self._options, timeout=timeout)
             self._connected_by = route

@@ -19,7 +19,7 @@ from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import PositionState
 from ...core.subscription.state import Subscription
-from ...errors import KafkaError, NoOffsetForPartition
+from ...errors import AuthenticationFailed, KafkaError, NoOffsetForPartition
 from ...types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
 from ..cluster.list_offsets import AT_ONCE, OffsetLister, group_by_leader, may_pass
@@ -100,7 +100,7 @@ class PositionFinder:
             except KafkaError as error:
                 waiting = self._subscription.in_state(PositionState.INITIALIZING, now)
                 self._subscription.retry_later(waiting, loop.time() + backoff.next())
-                self._report(error, tokens, retriable=error.retriable)
+                self._report(error, tokens, retriable=error.retriable or isinstance(error, AuthenticationFailed))
 
     async def _look_up_committed(self, tokens: PositionTokens) -> None:
         committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
@@ -210,7 +210,7 @@ class PositionFinder:
             self._subscription.retry_later(left, asyncio.get_running_loop().time() + backoff.next())
             self._metadata.request_update()
             for error in {id(answer.errors[tp]): answer.errors[tp] for tp in left if tp in answer.errors}.values():
-                self._report(error, tokens, retriable=may_pass(error))
+                self._report(error, tokens, retriable=may_pass(error) or isinstance(error, AuthenticationFailed))
         else:
             self._backoffs.pop(node_id, None)
         self.found.notify()

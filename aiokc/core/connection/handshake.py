@@ -1,22 +1,27 @@
 """The first requests on a new connection: ApiVersions, which asks for the broker's versions, then authentication.
 
-A dialogue is a generator: it yields a Question, is sent the body of the answer, and returns what was agreed. So the
-event loop and the watchdog thread with its blocking socket run the same dialogue, each with its own I/O.
+A dialogue is a generator: it yields a Question, is sent the body of the answer, and returns what was agreed. In between
+it may yield Work, which the event loop hands to a thread. So the event loop and the watchdog thread with its blocking
+socket run the same dialogue, each with its own I/O.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ...error_codes import ErrorCode, error_name
 from ...errors import ConnectionFailed, MalformedResponse
 from ...wire import decode, prepare
 from ...wire.messages.discovery import ApiVersionsRequest, ApiVersionsResponse
-from .in_flight import AnyRequest, VersionRange
+from ..sasl.authentication import authenticate
+from ..sasl.mechanism import Mechanism, Work
+from ..sasl.session import Session
+from ..versions import Question as Question
+from ..versions import VersionRange
 
 T = TypeVar("T")
 
@@ -29,44 +34,44 @@ _MOST_REMEMBERED_BYTES: Final = 16 * 1024
 prepare(ApiVersionsRequest, version=_FIRST_VERSION)
 
 
-class Question(NamedTuple):
-    """A request that the driver must send next, in exactly this version."""
-
-    request: AnyRequest
-    version: int
-
-
-#: A generator that yields Questions, is sent the body of each answer (without the response header), and returns T.
-Dialogue: TypeAlias = Generator[Question, memoryview, T]
+#: A generator that yields Questions and is sent the body of each answer (a memoryview without the response header), or
+#: yields Work and is sent its result. It returns T.
+Dialogue: TypeAlias = Generator[Question | Work, Any, T]
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """What the broker said of itself: API versions by API key, finalized feature levels by name (KIP-584)."""
+    """What the broker said of itself: API versions by API key, finalized feature levels by name (KIP-584).
+
+    ``session``: how long the authentication holds; None without SASL.
+    """
 
     versions: Mapping[int, VersionRange]
     features: Mapping[str, int]
-
-
-#: The SASL part, given the broker's versions. It returns once the broker has accepted the client's credentials, and
-#: raises AuthenticationFailed otherwise.
-SaslStep: TypeAlias = Callable[[Mapping[int, VersionRange]], Dialogue[None]]
+    session: Session | None = None
 
 
 def handshake(
-    *, broker: str, software_name: str, software_version: str, sasl: SaslStep | None = None
+    *,
+    broker: str,
+    software_name: str,
+    software_version: str,
+    mechanism: Mechanism | None = None,
+    clock: Callable[[], float],
 ) -> Dialogue[Greeting]:
-    """Agree with ``broker`` (a name for error messages) on versions, then authenticate if ``sasl`` is given.
+    """Agree with ``broker`` (a name for error messages) on versions, then authenticate if ``mechanism`` is given.
 
-    Raises MalformedResponse, ConnectionFailed where the broker refuses, and whatever ``sasl`` raises.
+    ``clock``: seconds of the driver's own clock, for the session's times. Raises MalformedResponse, ConnectionFailed
+    where the broker refuses, AuthenticationFailed, UnsupportedVersion.
     """
     greeting = yield from _api_versions(broker, software_name, software_version)
-    if sasl is not None:
-        yield from sasl(greeting.versions)
-    return greeting
+    if mechanism is None:
+        return greeting
+    session = yield from authenticate(mechanism, broker=broker, versions=greeting.versions, clock=clock)
+    return replace(greeting, session=session)
 
 
-def _api_versions(broker: str, name: str, version: str) -> Dialogue[Greeting]:
+def _api_versions(broker: str, name: str, version: str) -> Generator[Question, memoryview, Greeting]:
     # KIP-511: the client names its software here. Below v3 both fields are left out.
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     asked = _FIRST_VERSION

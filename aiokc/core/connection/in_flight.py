@@ -10,24 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
-from ...errors import KafkaError, MalformedResponse, UnsupportedVersion, fresh
-from ...wire import Request, encode_request, read_response_header
+from ...errors import KafkaError, MalformedResponse, fresh
+from ...wire import encode_request, read_response_header
+from ..versions import AnyRequest, usable_version
+from ..versions import VersionRange as VersionRange
+from ..versions import api_name as api_name
 
 W = TypeVar("W")
-
-AnyRequest: TypeAlias = Request[Any]
-
-
-class VersionRange(NamedTuple):
-    """A range of versions of one API, both ends included."""
-
-    min: int
-    max: int
-
-    def __str__(self) -> str:
-        return f"{self.min}" if self.min == self.max else f"{self.min}-{self.max}"
 
 
 @dataclass(slots=True, eq=False)
@@ -47,11 +38,6 @@ class Exchange(Generic[W]):
         return f"{api_name(self.request_type)} v{self.version}"
 
 
-def api_name(request_type: type[AnyRequest]) -> str:
-    """Return Kafka's name of the API: "Fetch" for FetchRequest."""
-    return request_type.__name__.removesuffix("Request")
-
-
 class InFlightRequests(Generic[W]):
     """The requests in flight on one connection to ``broker`` (a name for error messages)."""
 
@@ -68,6 +54,11 @@ class InFlightRequests(Generic[W]):
 
     def __iter__(self) -> Iterator[Exchange[W]]:
         return iter(self._in_flight)
+
+    @property
+    def next_id(self) -> int:
+        """The correlation id of the next request."""
+        return self._next_id
 
     def usable_version(self, request_type: type[AnyRequest], max_version: int | None = None) -> int:
         """Return the highest version that both sides speak, up to ``max_version``. Raises UnsupportedVersion."""
@@ -115,23 +106,3 @@ class InFlightRequests(Generic[W]):
         self.error = error = MalformedResponse(f"{self.broker} {what}")
         error.__cause__ = cause
         return fresh(error)
-
-
-def usable_version(
-    offered: Mapping[int, VersionRange],
-    request_type: type[AnyRequest],
-    max_version: int | None = None,
-    *,
-    broker: str,
-) -> int:
-    """Return the highest version of an API that this client and ``broker`` both speak. Raises UnsupportedVersion."""
-    highest = request_type.max_version if max_version is None else min(request_type.max_version, max_version)
-    theirs = offered.get(request_type.api_key)
-    if theirs is not None:
-        version = min(highest, theirs.max)
-        if version >= request_type.min_version and version >= theirs.min:
-            return version
-    ours, api = VersionRange(request_type.min_version, highest), api_name(request_type)
-    if theirs is None:
-        raise UnsupportedVersion(f"{broker} does not offer {api} (API key {request_type.api_key}), needed as v{ours}")
-    raise UnsupportedVersion(f"{broker} offers {api} v{theirs}, and v{ours} is needed: no version in common")

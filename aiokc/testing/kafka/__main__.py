@@ -10,18 +10,21 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Final, NoReturn
 
-from . import LocalKafka
+from . import LocalKafka, SecureKafka
 from .jars import KAFKA_VERSION, LocalKafkaError, java, libs, release
 
 _OLDEST: Final = (2, 8)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a local Kafka. Print its bootstrap addresses to stdout when it is ready; end on SIGINT or SIGTERM."""
+    """Run a local Kafka. Print its bootstrap addresses to stdout when it is ready; end on SIGINT or SIGTERM.
+
+    With ``--secure`` the addresses of its other listeners follow, and the folder with the certificates.
+    """
     options = _parser().parse_args(arguments)
     for interrupt in (signal.SIGINT, signal.SIGTERM):
         signal.signal(interrupt, _leave)
-    kafka = LocalKafka(
+    kafka = (SecureKafka if options.secure else LocalKafka)(
         options.nodes,
         version=options.version,
         config=dict(options.config),
@@ -38,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             for name, partitions in options.topic:
                 kafka.create_topic(name, partitions, replication_factor=options.nodes)
             sys.stdout.write(f"{kafka.bootstrap}\n")
+            if isinstance(kafka, SecureKafka):
+                sys.stdout.write(_secure(kafka))
             sys.stdout.flush()
             while signal.sigtimedwait((), 1) is None:  # SIGINT and SIGTERM exit in _leave
                 kafka.check()
@@ -50,6 +55,11 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(0)
 
 
+def _secure(kafka: SecureKafka) -> str:
+    lines = [f"{name} {protocol} {kafka.bootstrap_of(name)}" for name, protocol in kafka.listeners.items()]
+    return "\n".join([*lines, f"certificates {kafka.certificates.ca.parent}", ""])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m aiokc.testing.kafka", description=__doc__)
     parser.add_argument("--nodes", type=int, default=1, help="how many brokers (default: 1)")
@@ -60,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=_setting, action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument(
         "--jvm", action="append", default=[], metavar="FLAG", help="one more flag of the JVM, as --jvm=-X..."
+    )
+    parser.add_argument(
+        "--secure", action="store_true", help="add listeners with TLS, SASL and ACLs (aiokc.testing.kafka.SecureKafka)"
     )
     parser.add_argument("--benchmark", action="store_true", help="the JVM of a benchmark: slower to start, faster then")
     parser.add_argument("--fetch", action="store_true", help="check Java, fetch Kafka's jars where needed, and end")

@@ -1,12 +1,10 @@
 """The requests that the local Kafka's runner sends to a broker over a blocking socket: Metadata and CreateTopics.
 
-They are encoded by hand, in versions without flexible fields. With aiokc's own encoders the runner would not start
-while those are broken, and could hide their bugs.
+They are encoded by hand, in versions without flexible fields.
 """
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -17,9 +15,10 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import broker_error
 from aiokc.types import PartitionInfo, TopicInfo
 
+from .exchange import Answer, Exchange, string
+
 _METADATA: Final = (3, 4)  # api key, version
 _CREATE_TOPICS: Final = (19, 2)
-_CLIENT_ID: Final = "aiokc.testing"
 _POLL_SECONDS: Final = 0.05
 
 
@@ -43,10 +42,8 @@ def describe(address: str, topics: Sequence[str] | None = (), *, timeout: float 
 
     Raises OSError where the broker does not answer within `timeout` seconds.
     """
-    wanted = (
-        struct.pack(">i", -1) if topics is None else struct.pack(">i", len(topics)) + b"".join(map(_string, topics))
-    )
-    answer = _Answer(_ask(address, _METADATA, wanted + b"\0", timeout))  # 0: don't create missing topics
+    wanted = struct.pack(">i", -1) if topics is None else struct.pack(">i", len(topics)) + b"".join(map(string, topics))
+    answer = _ask(address, _METADATA, wanted + b"\0", timeout)  # 0: don't create missing topics
     answer.int32()  # throttle time
     brokers: dict[int, str] = {}
     for _ in range(answer.int32()):
@@ -67,10 +64,10 @@ def create_topic(
     Raises BrokerError (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, ...), OSError, TimeoutError.
     """
     deadline = time.monotonic() + timeout
-    settings = b"".join(_string(key) + _string(value) for key, value in config.items())
-    body = struct.pack(">i", 1) + _string(name) + struct.pack(">ihi", partitions, replication_factor, 0)
+    settings = b"".join(string(key) + string(value) for key, value in config.items())
+    body = struct.pack(">i", 1) + string(name) + struct.pack(">ihi", partitions, replication_factor, 0)
     body += struct.pack(">i", len(config)) + settings + struct.pack(">ib", round(timeout * 1000), 0)
-    answer = _Answer(_ask(address, _CREATE_TOPICS, body, timeout))
+    answer = _ask(address, _CREATE_TOPICS, body, timeout)
     answer.int32()  # throttle time
     for _ in range(answer.int32()):
         answer.string()  # the name
@@ -104,14 +101,14 @@ def _knows_leaders(broker: str, name: str, partitions: int) -> bool:
     return len(topic.partitions) == partitions and all(info.leader is not None for info in topic.partitions.values())
 
 
-def _topic(answer: _Answer) -> TopicInfo:
+def _topic(answer: Answer) -> TopicInfo:
     answer.int16()  # error: an unknown topic comes with no partitions
     name, internal = answer.string() or "", answer.int8() == 1
     partitions = [_partition(answer, name) for _ in range(answer.int32())]
     return TopicInfo(name, {info.partition: info for info in partitions}, is_internal=internal)
 
 
-def _partition(answer: _Answer, topic: str) -> PartitionInfo:
+def _partition(answer: Answer, topic: str) -> PartitionInfo:
     answer.int16()  # error: LEADER_NOT_AVAILABLE comes with leader -1
     index, leader = answer.int32(), answer.int32()
     replicas = tuple(answer.int32() for _ in range(answer.int32()))
@@ -119,51 +116,6 @@ def _partition(answer: _Answer, topic: str) -> PartitionInfo:
     return PartitionInfo(topic, index, None if leader < 0 else leader, replicas=replicas, in_sync_replicas=in_sync)
 
 
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack(">h", len(encoded)) + encoded
-
-
-class _Answer:
-    def __init__(self, frame: bytes) -> None:
-        self._frame, self._at = frame, 0
-
-    def _take(self, layout: str, size: int) -> int:
-        (value,) = struct.unpack_from(layout, self._frame, self._at)
-        self._at += size
-        return int(value)
-
-    def int8(self) -> int:
-        return self._take(">b", 1)
-
-    def int16(self) -> int:
-        return self._take(">h", 2)
-
-    def int32(self) -> int:
-        return self._take(">i", 4)
-
-    def string(self) -> str | None:
-        length = self.int16()
-        if length < 0:
-            return None
-        self._at += length
-        return self._frame[self._at - length : self._at].decode()
-
-
-def _ask(address: str, api: tuple[int, int], body: bytes, timeout: float) -> bytes:
-    host, _, port = address.rpartition(":")
-    request = struct.pack(">hhi", *api, 1) + _string(_CLIENT_ID) + body
-    with socket.create_connection((host, int(port)), timeout=timeout) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        (length,) = struct.unpack(">i", _receive(connection, 4))
-        return _receive(connection, length)[4:]  # without the correlation id: one request, one answer
-
-
-def _receive(connection: socket.socket, count: int) -> bytes:
-    received = bytearray()
-    while len(received) < count:
-        chunk = connection.recv(count - len(received))
-        if not chunk:
-            raise ConnectionError("the broker closed the connection in the middle of an answer")
-        received += chunk
-    return bytes(received)
+def _ask(address: str, api: tuple[int, int], body: bytes, timeout: float) -> Answer:
+    with Exchange(address, timeout=timeout) as exchange:
+        return exchange.ask(*api, body)

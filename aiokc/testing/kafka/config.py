@@ -10,6 +10,9 @@ from .zookeeper import SESSION_SECONDS
 PLAINTEXT: Final = "PLAINTEXT"
 CONTROLLER: Final = "CONTROLLER"
 
+#: The address on which every listener listens.
+HOST: Final = "127.0.0.1"
+
 #: The ports of one node, by the name of the listener.
 Ports = Mapping[str, int]
 
@@ -65,15 +68,18 @@ def of_zookeeper(address: str) -> dict[str, str]:
     }
 
 
-def of_node(node_id: int, ports: Ports, advertised: Ports) -> dict[str, str]:
-    """Return the configuration of one node. Listeners that are not advertised are for controllers."""
+def of_node(node_id: int, ports: Ports, advertised: Mapping[str, str]) -> dict[str, str]:
+    """Return the configuration of one node. `advertised` has the address that clients are given, by listener.
+
+    Listeners that are not advertised are for controllers.
+    """
     return {
         "node.id": str(node_id),
         "broker.id": str(node_id),
-        "listeners": _addresses(ports),
-        "advertised.listeners": _addresses(advertised),
+        "listeners": _joined({name: f"{HOST}:{port}" for name, port in ports.items()}),
+        "advertised.listeners": _joined(advertised),
     }
 
 
-def _addresses(ports: Ports) -> str:
-    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+def _joined(addresses: Mapping[str, str]) -> str:
+    return ",".join(f"{name}://{address}" for name, address in addresses.items())

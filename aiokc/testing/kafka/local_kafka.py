@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from . import admin
 from . import config as kafka_config
-from .config import CONTROLLER, PLAINTEXT
+from .config import CONTROLLER, HOST, PLAINTEXT
 from .jars import KAFKA_VERSION, LocalKafkaError, home, libs, release
 from .node import Node
 from .process import START_SECONDS, JavaProcess, PortTaken, ReservedPort, StartFailed
@@ -38,7 +38,8 @@ class LocalKafka:
     `config` is added to every broker's configuration ("{node}" in its values is the broker's id), `jvm` to its command
     line. ``fast=False`` gives each broker the JVM flags of a benchmark. `listeners` are additional listeners by name,
     with their security protocol ({"SECURE": "SASL_SSL"}); `advertise` returns another port for them, that of a test's
-    proxy. `format_args` go to Kafka's StorageTool (``--add-scram ...``).
+    proxy. Listeners with TLS advertise ``localhost``, the others ``127.0.0.1``, unless `hosts` has another name for
+    them. `format_args` go to Kafka's StorageTool (``--add-scram ...``).
     The data are in a temporary folder, which `stop` removes unless `keep`.
     """
 
@@ -53,6 +54,7 @@ class LocalKafka:
         jvm: Sequence[str] = (),
         listeners: Mapping[str, str] | None = None,
         advertise: Advertise | None = None,
+        hosts: Mapping[str, str] | None = None,
         format_args: Sequence[str] = (),
     ) -> None:
         plain = nodes == 1 and version == KAFKA_VERSION and not (config or listeners or format_args)
@@ -61,6 +63,9 @@ class LocalKafka:
         self._count, self._keep, self._fast, self._jvm = nodes, keep, fast, tuple(jvm)
         self._config, self._listeners = dict(config or {}), dict(listeners or {})
         self._advertise, self._format_args = advertise, tuple(format_args)
+        # A client checks the certificate of a name, and sends it as SNI: with an address neither would be tried.
+        of_tls = {name: "localhost" for name, protocol in self._listeners.items() if protocol.endswith("SSL")}
+        self._hosts = {**of_tls, **(hosts or {})}
         self._nodes: list[Node] = []
         self._zookeeper: ZooKeeper | None = None
         self._ports: list[ReservedPort] = []
@@ -81,6 +86,11 @@ class LocalKafka:
         return self._bootstrap[listener]
 
     @property
+    def listeners(self) -> Mapping[str, str]:
+        """The security protocol of each listener beside ``PLAINTEXT``."""
+        return dict(self._listeners)
+
+    @property
     def nodes(self) -> Sequence[Node]:
         """The nodes in the order of their broker ids; empty before ``start``."""
         return tuple(self._nodes)
@@ -91,7 +101,7 @@ class LocalKafka:
             raise LocalKafkaError(f"AIOKC_BOOTSTRAP={self._external} was not started from here: its nodes are not ours")
         return self._nodes[node_id - 1]
 
-    def __enter__(self) -> LocalKafka:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -212,6 +222,7 @@ class LocalKafka:
     def _make_nodes(self) -> None:
         home().mkdir(parents=True, exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="run-", dir=home()))
+        self._prepare(self.folder)
         ids = range(1, self._count + 1)
         with_zookeeper = release(self.version) < _KRAFT_FROM
         listeners = {**({} if with_zookeeper else {CONTROLLER: PLAINTEXT}), PLAINTEXT: PLAINTEXT, **self._listeners}
@@ -239,19 +250,25 @@ class LocalKafka:
                 outlived_by=SESSION_SECONDS if with_zookeeper else 0.0,
             )
             self._nodes.append(node)
-            for name, port in advertised.items():
+            for name, address in advertised.items():
                 addresses = self._bootstrap.setdefault(name, "")
-                self._bootstrap[name] = f"{addresses}{',' if addresses else ''}127.0.0.1:{port}"
+                self._bootstrap[name] = f"{addresses}{',' if addresses else ''}{address}"
+
+    def _prepare(self, folder: Path) -> None:
+        """Add to the configuration what depends on the data folder, which is new and empty."""
 
     def _reserve(self) -> int:
         port = ReservedPort()
         self._ports.append(port)
         return port.number
 
-    def _advertised(self, node_id: int, ports: Mapping[str, int]) -> dict[str, int]:
+    def _advertised(self, node_id: int, ports: Mapping[str, int]) -> dict[str, str]:
+        """Return the addresses that clients are given, by listener."""
         elsewhere = self._advertise or (lambda _node, _name, port: port)
-        chosen = {name: elsewhere(node_id, name, ports[name]) for name in self._listeners}
-        return {PLAINTEXT: ports[PLAINTEXT], **chosen}
+        chosen = {
+            name: f"{self._hosts.get(name, HOST)}:{elsewhere(node_id, name, ports[name])}" for name in self._listeners
+        }
+        return {PLAINTEXT: f"{HOST}:{ports[PLAINTEXT]}", **chosen}
 
 
 def _check_external(bootstrap: str) -> None:

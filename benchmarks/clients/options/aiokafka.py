@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from typing import Any
 
-from ...measuring.job import FETCH_SETTINGS, Job
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.helpers import create_ssl_context
+
+from ...measuring.job import FETCH_SETTINGS, SASL_MECHANISM, Job
 
 
 def consumer(job: Job) -> AIOKafkaConsumer:
@@ -13,7 +16,21 @@ def consumer(job: Job) -> AIOKafkaConsumer:
         bootstrap_servers=job.bootstrap,
         enable_auto_commit=False,
         **FETCH_SETTINGS,
+        **_security(job),
     )
+
+
+def _security(job: Job) -> dict[str, Any]:
+    options: dict[str, Any] = {"security_protocol": job.security_protocol}
+    if job.tls:
+        options["ssl_context"] = create_ssl_context(cafile=job.ca)
+    if job.sasl:
+        options |= {
+            "sasl_mechanism": SASL_MECHANISM,
+            "sasl_plain_username": job.user,
+            "sasl_plain_password": job.password,
+        }
+    return options
 
 
 def assign_all(reader: AIOKafkaConsumer, job: Job) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from aiokc import Client, Consumer, TopicPartition
+from aiokc.config import SecurityOptions
 
-from ...measuring.job import FETCH_SETTINGS, Job
+from ...measuring.job import FETCH_SETTINGS, SASL_MECHANISM, Job
 
 
 def consumer(job: Job) -> Consumer[bytes, bytes]:
@@ -13,6 +14,7 @@ def consumer(job: Job) -> Consumer[bytes, bytes]:
         bootstrap_servers=job.bootstrap,
         enable_auto_commit=False,
         **FETCH_SETTINGS,
+        **_security(job),
     )
 
 
@@ -29,4 +31,18 @@ def client(job: Job) -> Client:
     return Client(
         bootstrap_servers=job.bootstrap,
         **FETCH_SETTINGS,
+        **_security(job),
     )
+
+
+def _security(job: Job) -> SecurityOptions:
+    options: SecurityOptions = {}
+    if job.tls:
+        options["ssl_truststore_location"] = job.ca
+    if job.sasl:
+        options |= {
+            "sasl_mechanism": SASL_MECHANISM,
+            "sasl_plain_username": job.user,
+            "sasl_plain_password": job.password,
+        }
+    return options

@@ -8,6 +8,7 @@ from ...measuring.job import (
     FETCH_MAX_WAIT_MS,
     FETCH_MIN_BYTES,
     MAX_PARTITION_FETCH_BYTES,
+    SASL_MECHANISM,
     Job,
 )
 
@@ -19,7 +20,12 @@ def settings(job: Job) -> dict[str, str | int | bool]:
     queue again for a second, and a fast reader of small records waits most of the time. Applications lower this
     setting, so it is lowered here too.
     """
-    return {
+    security: dict[str, str | int | bool] = {"security.protocol": job.security_protocol}
+    if job.tls:
+        security["ssl.ca.location"] = job.ca
+    if job.sasl:
+        security |= {"sasl.mechanism": SASL_MECHANISM, "sasl.username": job.user, "sasl.password": job.password}
+    return security | {
         "bootstrap.servers": job.bootstrap,
         "group.id": "benchmark",
         "enable.auto.commit": False,

@@ -92,6 +92,24 @@ async def test_the_health_of_a_consumer_without_a_group(cluster: Cluster) -> Non
     assert (health.running, health.assigned) == (False, frozenset())
 
 
+def test_health_tells_how_long_ago_the_last_call_for_records_ended() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"0")
+        async with consumer(cluster) as reader:
+            reader.assign([ZERO])
+            await reader.getmany()
+            await asyncio.sleep(3)
+            assert reader.health().last_poll_age_ms == pytest.approx(3_000, abs=10)
+            waiting = asyncio.ensure_future(reader.getmany())
+            await asyncio.sleep(2)
+            assert reader.health().last_poll_age_ms == 0
+            waiting.cancel()
+            await asyncio.sleep(1)
+            assert reader.health().last_poll_age_ms == pytest.approx(1_000, abs=10)
+
+    virtually(story, brokers=1)
+
+
 async def test_the_health_of_a_member(cluster: Cluster) -> None:
     hold = Hold()
     cluster.intercept(JoinGroupRequest, hold, times=1)

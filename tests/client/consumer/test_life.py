@@ -13,6 +13,7 @@ from aiokc.testing.faults import drop
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.group import LeaveGroupRequest
 from tests.net.scripted import dead_port
+from tests.suite.unused_faults import may_be_unused
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -78,6 +79,18 @@ async def test_stop_right_after_start_was_called_and_before_it_ran() -> None:
         with pytest.raises(ConsumerClosed, match="stopped"):
             async with asyncio.timeout(5):
                 await starting
+
+
+@pytest.mark.parametrize("kind", [Consumer, Client])
+async def test_what_was_stopped_before_it_started_does_not_start(kind: type[Consumer | Client]) -> None:
+    async with Cluster() as cluster:
+        asked = may_be_unused(cluster.intercept(MetadataRequest, lambda exchange: None))
+        client = kind(bootstrap_servers=cluster.bootstrap)
+        await client.stop()
+        with pytest.raises(ConsumerClosed, match="stopped: make a new one"):
+            await client.start()
+        await client.stop()
+        assert asked.hits == 0
 
 
 async def test_a_failed_start_is_final_and_says_so() -> None:

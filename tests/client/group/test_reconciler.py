@@ -150,6 +150,24 @@ async def test_a_topic_that_is_not_wanted_any_more_stays_blocked_after_its_callb
         assert not it.subscription[T0].fetchable
 
 
+async def test_partitions_are_served_again_only_if_their_topic_is_wanted_again() -> None:
+    listener = Noting()
+    async with member(listener) as it:
+        it.changes.add(Assign(ME, (T0, U0), (T0, U0), "range"))
+        await listener.heard("assigned")
+        async with asyncio.timeout(10):
+            while it.subscription[U0].blocked:
+                await it.moved.wait()
+        it.subscription.seek(T0, 5)
+        it.subscription.seek(U0, 5)
+        it.subscription.subscribe(["another"])
+        it.subscription.subscribe(["u"])
+        assert not it.subscription[U0].fetchable
+        it.changes.serve_again()
+        assert it.subscription[U0].fetchable
+        assert not it.subscription[T0].fetchable
+
+
 async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_rest_only() -> None:
     """stop() during a cooperative revocation: the callback under way has reported its partitions already."""
     gate = Gate()

@@ -22,7 +22,7 @@ from aiokc.core.group.events import MemberToken, PollClock, Tick
 from aiokc.core.group.loop_watch import HeartbeatPlan
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed
-from aiokc.net.connection import ConnectionOptions, Route
+from aiokc.net.options import ConnectionOptions, Route
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold

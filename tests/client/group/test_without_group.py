@@ -13,6 +13,8 @@ from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.wire.messages.discovery import MetadataRequest
 
+from ..virtually import virtually
+
 pytestmark = pytest.mark.timeout(30)
 
 
@@ -78,3 +80,30 @@ async def test_a_topic_that_is_dropped_and_wanted_again_at_once_is_read() -> Non
         cluster.append("u", b"0")
         async with asyncio.timeout(10):
             assert (await consumer.getone()).value == b"0"
+
+
+def test_a_topic_that_was_missing_at_first_is_read_from_its_beginning() -> None:
+    """Also with "latest": its first records were written after the consumer began to wait for it."""
+
+    async def story(cluster: Cluster) -> None:
+        async with reading(cluster, "new", auto_offset_reset="latest") as consumer:
+            assert not await consumer.getmany(timeout_ms=1_000)
+            cluster.create_topic("new", 1)
+            cluster.append("new", b"0", b"1")
+            assert [(await consumer.getone()).value for _ in range(2)] == [b"0", b"1"]
+
+    virtually(story, brokers=1, topics={})
+
+
+def test_a_topic_that_the_metadata_do_not_name_yet_is_not_new() -> None:
+    """It is subscribed to while the consumer runs: what was written before that is not read with "latest"."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"old")
+        async with reading(cluster, auto_offset_reset="latest") as consumer:
+            consumer.subscribe(["t"])
+            assert not await consumer.getmany(timeout_ms=1_000)
+            cluster.append("t", b"new")
+            assert (await consumer.getone()).value == b"new"
+
+    virtually(story, brokers=1, topics={"t": 1})

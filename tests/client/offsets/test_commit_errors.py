@@ -308,9 +308,11 @@ async def test_a_broken_connection_repeats_the_commit(cluster: Cluster, fault: A
         assert await reader.committed(ZERO) == {ZERO: OffsetAndMetadata(5)}
 
 
-async def test_commit_ends_at_its_deadline_whatever_is_refused(cluster: Cluster) -> None:
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+async def test_commit_ends_at_its_deadline_whatever_is_refused(cluster: Cluster, assignor: str) -> None:
     """aiokafka's tries for ever here."""
-    async with consumer(cluster, retry_backoff_ms=20, retry_backoff_max_ms=20) as reader:
+    options: Any = {"retry_backoff_ms": 20, "retry_backoff_max_ms": 20, "partition_assignment_strategy": [assignor]}
+    async with asyncio.timeout(15), consumer(cluster, **options) as reader:
         for fault in (E.UNKNOWN_TOPIC_OR_PARTITION, E.COORDINATOR_LOAD_IN_PROGRESS, drop()):
             refusal = cluster.intercept(OffsetCommitRequest, fault)
             with pytest.raises(RequestTimedOut):

@@ -3,25 +3,32 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Mapping
 
 import pytest
 
 from aiokc.core.connection.handshake import Dialogue, Greeting, Question, handshake
 from aiokc.core.connection.in_flight import InFlightRequests, VersionRange
+from aiokc.core.sasl.mechanism import Work
+from aiokc.core.sasl.plain import Plain
+from aiokc.core.sasl.session import Session
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
+from aiokc.secret import Secret
 from aiokc.wire import decode_request_header, encode, encode_response
 from aiokc.wire.messages.discovery import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
-    MetadataRequest,
 )
+from aiokc.wire.messages.sasl import SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
+
+
+def no_clock() -> float:
+    raise AssertionError("without SASL no time is asked for")
 
 
 def begin() -> Dialogue[Greeting]:
-    return handshake(broker="broker 1 (h:9092)", software_name="aiokc", software_version="1.2")
+    return handshake(broker="broker 1 (h:9092)", software_name="aiokc", software_version="1.2", clock=no_clock)
 
 
 def answer(*offered: tuple[int, int, int], code: int = 0, version: int = 3) -> memoryview:
@@ -38,7 +45,8 @@ def result(dialogue: Dialogue[Greeting], body: memoryview) -> Greeting:
     return greeting
 
 
-def asked(question: Question) -> int:
+def asked(question: Question | Work) -> int:
+    assert isinstance(question, Question)
     assert isinstance(question.request, ApiVersionsRequest)
     return question.version
 
@@ -46,6 +54,7 @@ def asked(question: Question) -> int:
 def test_the_client_says_its_software_and_learns_the_versions() -> None:
     dialogue = begin()
     question = next(dialogue)
+    assert isinstance(question, Question)
     request = question.request
     assert isinstance(request, ApiVersionsRequest)
     assert (question.version, request.client_software_name, request.client_software_version) == (3, "aiokc", "1.2")
@@ -115,26 +124,26 @@ def test_a_body_that_is_none_is_malformed(body: bytes) -> None:
 
 
 def test_sasl_comes_after_the_versions_and_may_refuse() -> None:
-    seen: list[object] = []
-
-    def sasl(versions: Mapping[int, VersionRange]) -> Dialogue[None]:
-        seen.append(dict(versions))
-        token = yield Question(MetadataRequest(topics=[]), 9)
-        seen.append(bytes(token))
-        if bytes(token) == b"no":
-            raise AuthenticationFailed("no")
-
-    def ask(token: bytes) -> None:
-        dialogue = handshake(broker="b", software_name="n", software_version="v", sasl=sasl)
+    def log_in(code: int) -> Greeting:
+        alice = Plain("alice", Secret("secret"))
+        dialogue = handshake(broker="b", software_name="n", software_version="v", mechanism=alice, clock=lambda: 7.0)
         next(dialogue)
-        assert dialogue.send(answer((17, 0, 1))).version == 9
-        dialogue.send(memoryview(token))
+        named = dialogue.send(answer((17, 0, 1), (36, 0, 2)))
+        assert named == Question(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        dialogue.send(memoryview(encode(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]), 1)))
+        said = SaslAuthenticateResponse(error_code=code, error_message=None, auth_bytes=b"", session_lifetime_ms=60_000)
+        return result(dialogue, memoryview(encode(said, 2)))
 
-    with pytest.raises(StopIteration):
-        ask(b"yes")
-    with pytest.raises(AuthenticationFailed):
-        ask(b"no")
-    assert seen == [{17: VersionRange(0, 1)}, b"yes", {17: VersionRange(0, 1)}, b"no"]
+    assert log_in(0).session == Session(60_000, 7.0)
+    assert log_in(0).versions == {17: VersionRange(0, 1), 36: VersionRange(0, 2)}
+    with pytest.raises(AuthenticationFailed, match="b refused user 'alice'"):
+        log_in(58)
+
+
+def test_the_session_of_one_connection_is_not_that_of_another() -> None:
+    dialogue = begin()
+    next(dialogue)
+    assert result(dialogue, answer((17, 0, 1), (36, 0, 2))).session is None
 
 
 def test_a_blocking_socket_in_a_thread_can_hold_the_dialogue() -> None:
@@ -163,6 +172,7 @@ def test_a_blocking_socket_in_a_thread_can_hold_the_dialogue() -> None:
     question = next(dialogue)
     try:
         while True:
+            assert isinstance(question, Question)
             client.sendall(line.send(question.request, question.version, None)[1])
             question = dialogue.send(line.receive(frame(client))[1])
     except StopIteration as end:

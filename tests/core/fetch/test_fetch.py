@@ -469,6 +469,15 @@ def test_crcs_are_checked_unless_told_not_to() -> None:
         assert take(buffer, subscription) == expected
 
 
+def test_crcs_of_aborted_batches_are_checked_unless_told_not_to() -> None:
+    broken = bytearray(batch(0, 3, producer_id=5, transactional=True))
+    broken[17] ^= 0xFF  # the CRC itself
+    for check, expected in ((True, []), (False, [3])):
+        subscription, buffer = reading(A0), FetchBuffer(Limits(check_crcs=check))
+        add(buffer, subscription, A0, 0, bytes(broken) + batch(3, 1), aborted=[(5, 0)])
+        assert take(buffer, subscription) == expected
+
+
 def test_a_leader_whose_address_is_not_known_is_none_yet() -> None:
     picture = cluster({A0: 1, A1: 2})
     picture = replace(picture, brokers={1: picture.brokers[1]})
@@ -489,3 +498,33 @@ def test_a_partition_that_goes_on_is_asked_for_after_those_that_wait() -> None:
     while planner.look(picture, 0.0, 10).more:
         pass
     assert [(tp, target.offset) for tp, target in planner._nodes[1].unbuffered.items()] == [(A1, 0), (A0, 5)]
+
+
+def test_a_partition_that_waits_for_its_validation_is_asked_for_no_more() -> None:
+    """KIP-320: its broker has said that the logs diverge. Asked again, it would say so at once, and so without end."""
+    planner = FetchPlanner(subscription := reading(A0, A1), FetchBuffer(), ClientConfig())
+    picture = cluster({A0: 1, A1: 1})
+    planner.look(picture, 0.0, 10)
+    assert [target.tp for target in planner.wanted(1)] == [A0, A1]
+    subscription.await_validation(A0)
+    planner.look(picture, 0.0, 10)
+    assert [target.tp for target in planner.wanted(1)] == [A1]
+    subscription.validated(A0, 3)
+    planner.look(picture, 0.0, 10)
+    assert [target.tp for target in planner.wanted(1)] == [A1, A0]
+
+
+def test_a_partition_was_heard_of_when_one_of_the_brokers_asked_for_it_last_answered() -> None:
+    planner = FetchPlanner(reading(A0), FetchBuffer(), ClientConfig())
+    assert planner.heard_at(A0) is None
+    first = cluster({A0: 1})
+    for picture in (first, replace(cluster({A0: 2}), version=2)):  # the leader moves
+        planner.look(picture, 0.0, 10)
+        planner.plan({}, 0.0)
+    former, present = planner.session(1), planner.session(2)
+    assert planner.heard_at(A0) is None, "neither has answered"
+    former.heard_at = 5.0
+    assert planner.heard_at(A0) == 5.0
+    present.heard_at = 7.0
+    assert planner.heard_at(A0) == 7.0
+    assert planner.heard_at(A1) is None

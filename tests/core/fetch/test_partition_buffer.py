@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
 from aiokc.core.fetch.frame_memory import FrameMemory
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
-from aiokc.errors import CorruptRecord
+from aiokc.errors import CorruptRecord, RecordError
 from aiokc.records import Codec, ControlType, NewRecord, encode_batch, encode_control_batch, new_builder
 from aiokc.types import TopicPartition
 from tests.records.old_formats.message_sets import Message, message_set
@@ -196,6 +197,19 @@ def test_an_error_names_the_broker_that_has_sent_its_batch() -> None:
     assert isinstance(buffer.error, CorruptRecord)
     assert buffer.error.broker == 2
     assert str(buffer.error).startswith("t-0 at offset 7, from broker 2: ")
+
+
+@pytest.mark.parametrize("sent", ["the beginning of a batch", "a batch before the position"])
+def test_bytes_that_bring_the_reader_no_further_are_an_error(sent: str) -> None:
+    """Without it the same bytes would be fetched again, and again: the partition would stand still in silence."""
+    batch, _, _, end = log(["plain"])
+    buffer = PartitionBuffer(TP, 1, end, Limits())
+    data = batch[: len(batch) // 2] if sent == "the beginning of a batch" else batch
+    buffer.add(FetchedPartition(TP, 1, end, memoryview(data), broker=3))
+
+    assert isinstance(buffer.error, RecordError)
+    assert str(buffer.error).startswith("t-0 at offset 7, from broker 3: the broker sent bytes without one complete")
+    assert buffer.end == end
 
 
 def test_brokers_of_what_was_taken_are_forgotten() -> None:

@@ -6,21 +6,21 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from aiokc.core.connection.handshake import Dialogue, Question
-from aiokc.core.connection.in_flight import VersionRange
+from aiokc.core.sasl.plain import Plain
 from aiokc.errors import ConnectionFailed, MalformedResponse, RequestTimedOut, UnsupportedVersion
 from aiokc.net.blocking import BlockingConnection
-from aiokc.net.connection import Route
+from aiokc.net.options import Route
+from aiokc.secret import Secret
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 
 from ..scripted import (
+    WITH_SASL,
     Peer,
     about,
     dead_port,
@@ -169,12 +169,8 @@ async def test_an_api_that_the_broker_does_not_have() -> None:
 
 async def test_over_tls_and_with_sasl(tmp_path: Path) -> None:
     """The same generators that the event loop drives: here they are driven by a thread."""
-    asked: list[int] = []
-
-    def sasl(versions: Mapping[int, VersionRange]) -> Dialogue[None]:
-        assert versions[3] == (0, 12)
-        body = yield Question(about("who I am"), 9)
-        asked.append(len(body))
+    sent: list[bytes] = []
+    alice = Plain("alice", Secret("secret"))
 
     (tmp_path / "server.pem").write_text(_KEY_AND_CERTIFICATE)
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -182,7 +178,7 @@ async def test_over_tls_and_with_sasl(tmp_path: Path) -> None:
     ours = ssl.create_default_context(cafile=str(tmp_path / "server.pem"))
 
     def ask_safely(route: Route) -> str | None:
-        with closing(BlockingConnection.open(route, options(ssl=ours, sasl=sasl), timeout=10.0)) as connection:
+        with closing(BlockingConnection.open(route, options(ssl=ours, sasl=alice), timeout=10.0)) as connection:
             return connection.request(MetadataRequest, lambda version: about("t"), timeout=10.0).cluster_id
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -191,7 +187,9 @@ async def test_over_tls_and_with_sasl(tmp_path: Path) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer, 0)
         with contextlib.suppress(EOFError):
-            await serve_plainly(peer)
+            await peer.greet(*WITH_SASL)
+            sent.append(await peer.log_in())
+            await peer.serve_on()
         await peer.aclose()
 
     tasks: set[asyncio.Task[None]] = set()
@@ -199,7 +197,7 @@ async def test_over_tls_and_with_sasl(tmp_path: Path) -> None:
     address = server.sockets[0].getsockname()[:2]
     try:
         assert await asyncio.to_thread(ask_safely, Route("broker 1", address, "localhost")) == "t"
-        assert len(asked) == 1
+        assert sent == [b"\0alice\0secret"]
         with pytest.raises(ConnectionFailed, match="certificate"):
             await asyncio.to_thread(ask_safely, Route("broker 1", address, "another-name"))
     finally:

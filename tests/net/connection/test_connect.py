@@ -10,13 +10,14 @@ from collections.abc import Sequence
 import pytest
 
 from aiokc.config import Resolve
-from aiokc.core.connection.handshake import Dialogue, Question
+from aiokc.core.sasl.plain import Plain
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
 from aiokc.net.connect import connect
 from aiokc.net.connection import Connection
+from aiokc.secret import Secret
 from aiokc.wire.messages.discovery import MetadataRequest
 
-from ..scripted import Peer, cancelled, dead_port, metadata, never_answer, options, serve_plainly, serving
+from ..scripted import WITH_SASL, Peer, cancelled, dead_port, metadata, never_answer, options, serve_plainly, serving
 
 pytestmark = pytest.mark.any_loop
 
@@ -152,37 +153,41 @@ async def test_connecting_may_be_cancelled_at_any_moment(rounds: int) -> None:
         await server.all_closed()
 
 
-# The place for SASL
+# SASL
 
 
-async def test_sasl_is_asked_between_the_handshake_and_the_first_request() -> None:
-    topics = []
+def alice() -> Plain:
+    return Plain("alice", Secret("secret"))
+
+
+async def test_sasl_comes_between_the_handshake_and_the_first_request() -> None:
+    sent = []
 
     async def script(peer: Peer) -> None:
-        await peer.greet()
-        while True:
-            asked = await peer.request()
-            topics.append(asked.api_version)
-            peer.reply(asked, metadata("ready"))
-
-    def sasl(versions: object) -> Dialogue[None]:
-        yield Question(MetadataRequest(topics=[]), 1)  # stands for SaslAuthenticate
+        await peer.greet(*WITH_SASL)
+        sent.append(await peer.log_in(session_ms=4_000))
+        await peer.serve_on(lambda asked: metadata("ready"))
 
     async with serving(script) as server:
-        connection = await reach(server.port, sasl=sasl)
+        connection = await reach(server.port, sasl=alice())
         assert (await connection.request(MetadataRequest(topics=[]), timeout=10)).cluster_id == "ready"
+        session = connection.greeting.session
+        assert session is not None
+        assert session.lifetime_ms == 4_000
+        assert 0 <= asyncio.get_running_loop().time() - session.sent_at < 60
         await finish(connection)
-    assert topics == [1, 12]
+    assert sent == [b"\0alice\0secret"]
 
 
 async def test_a_refusal_of_the_credentials_is_not_tried_on_another_address() -> None:
-    def sasl(versions: object) -> Dialogue[None]:
-        yield Question(MetadataRequest(topics=[]), 1)  # stands for SaslAuthenticate
-        raise AuthenticationFailed("wrong password")
+    async def script(peer: Peer) -> None:
+        await peer.greet(*WITH_SASL)
+        await peer.log_in(58, "wrong password")
+        await peer.until_closed()
 
-    async with serving(serve_plainly) as server, serving(serve_plainly) as other:
+    async with serving(script) as server, serving(serve_plainly) as other:
         resolve = to(("127.0.0.1", server.port), ("127.0.0.1", other.port))
         with pytest.raises(AuthenticationFailed, match="wrong password"):
-            await reach(resolve=resolve, sasl=sasl)
+            await reach(resolve=resolve, sasl=alice())
         assert (server.accepted, other.accepted) == (1, 0)
         await server.all_closed()

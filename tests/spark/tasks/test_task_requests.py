@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -84,6 +85,22 @@ def test_all_ranges_of_a_task_on_one_broker_are_one_request(caplog: pytest.LogCa
         assert sorted(asked.fetches) == sorted(led.items())
         assert asked.seen == {"Fetch": 2}, "connections and metadata are there already"
         assert " 2 fetches, " in caplog.messages[-1]
+
+
+def test_the_line_of_a_task_counts_what_spark_got(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "spark_source.worker")
+    with Cluster(topics={"events": 1}).in_thread() as cluster:
+        cluster.append("events", *[bytes(KB)] * 3)
+        options = options_for(cluster)
+
+        (batch,) = read(options, all_of(1, 3), "value")
+        assert read(options, all_of(1, 0), "value") == []
+
+    full, empty = (message.partition(", waited for Spark")[0] for message in caplog.messages[-2:])
+    said = re.fullmatch(r"task done: events-0 \[0, 3\): 3 records, (\d+) bytes in 1 Arrow batches, 1 fetches", full)
+    assert said is not None, full
+    assert batch.nbytes <= int(said[1]) < batch.nbytes + 64, "the bitmaps of what is null included"
+    assert empty == "task done: events-0 [0, 0): 0 records, 0 bytes in 0 Arrow batches, 0 fetches"
 
 
 def test_a_task_leaves_no_fetch_session_at_the_brokers() -> None:

@@ -14,6 +14,7 @@ from aiokc.errors import RequestTimedOut
 from aiokc.testing.kafka import LocalKafka
 from spark_source import worker
 from spark_source.data_loss import DataLoss
+from spark_source.options.security_options import NO_SECURITY
 from spark_source.options.source_options import SourceOptions
 from spark_source.options.topic_choice import subscribe
 from spark_source.planning.task_plan import OffsetRange
@@ -35,7 +36,7 @@ def tp(kafka: LocalKafka, topic_name: str) -> TopicPartition:
 def options(kafka: LocalKafka, topic_name: str) -> Iterator[SourceOptions]:
     config = ClientConfig(bootstrap_servers=kafka.bootstrap, client_id=topic_name)
     yield SourceOptions(config, subscribe(topic_name), poll_timeout_ms=20_000)
-    runtime = worker._runtimes.pop(config, None)
+    runtime = worker._runtimes.pop((config, NO_SECURITY), None)
     if runtime is not None:
         runtime.close()
 
@@ -73,10 +74,10 @@ def test_a_range_that_ends_with_control_records(kafka: LocalKafka, tp: TopicPart
 def test_connections_are_kept_from_task_to_task(kafka: LocalKafka, tp: TopicPartition, options: SourceOptions) -> None:
     produce(kafka.bootstrap, tp.topic, [b"x"] * 10)
     offsets_read(options, OffsetRange(tp, 0, 5))
-    runtime = worker._runtimes[options.client]
+    runtime = worker._runtimes[options.client, NO_SECURITY]
 
     assert offsets_read(options, OffsetRange(tp, 5, 10)) == [5, 6, 7, 8, 9]
-    assert worker._runtimes[options.client] is runtime
+    assert worker._runtimes[options.client, NO_SECURITY] is runtime
 
 
 def test_a_read_that_is_abandoned_takes_its_client_along(
@@ -88,7 +89,7 @@ def test_a_read_that_is_abandoned_takes_its_client_along(
 
     batches.close()  # type: ignore[attr-defined]
 
-    assert options.client not in worker._runtimes
+    assert not worker._runtimes
     assert len(offsets_read(options, OffsetRange(tp, 0, 10))) == 10
 
 
@@ -98,7 +99,7 @@ def test_records_that_were_deleted(kafka: LocalKafka, tp: TopicPartition, option
 
     with pytest.raises(DataLoss, match=r"oldest records were deleted.*offsets 2 to 8 .*; available: 4 to 10"):
         offsets_read(options, OffsetRange(tp, 2, 8))
-    assert options.client not in worker._runtimes
+    assert not worker._runtimes
     lenient = SourceOptions(options.client, options.choice, fail_on_data_loss=False)
     assert offsets_read(lenient, OffsetRange(tp, 2, 8)) == [4, 5, 6, 7]
     assert offsets_read(lenient, OffsetRange(tp, 0, 3)) == []
@@ -119,6 +120,7 @@ def test_a_process_ends_although_its_threads_still_wait(kafka: LocalKafka, tp: T
     script = f"""
 from aiokc import ClientConfig, TopicPartition
 from spark_source import worker
+from spark_source.options.security_options import NO_SECURITY
 from spark_source.options.source_options import SourceOptions
 from spark_source.planning.task_plan import OffsetRange
 from spark_source.options.topic_choice import subscribe

@@ -8,7 +8,15 @@ from typing import Final
 
 from ....assignor import Assignment, Assignor, Group, MemberSubscription, RebalanceProtocol
 from ....error_codes import ErrorCode
-from ....errors import AssignmentFailed, KafkaError, MalformedResponse, UnsupportedVersion, broker_error, shown
+from ....errors import (
+    AssignmentFailed,
+    AuthenticationFailed,
+    KafkaError,
+    MalformedResponse,
+    UnsupportedVersion,
+    broker_error,
+    shown,
+)
 from ....wire.messages.group import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -200,8 +208,11 @@ class ClassicGroup:
         return Fatal(sent, error)
 
     def failure(self, sent: Sent, error: KafkaError) -> Event:
-        """What it means for the membership that no readable answer came."""
-        if error.retriable or isinstance(error, MalformedResponse):
+        """What it means for the membership that no readable answer came.
+
+        Refused credentials do not end it: they may be good again in a while, and the application hears of them anyway.
+        """
+        if error.retriable or isinstance(error, MalformedResponse | AuthenticationFailed):
             return NotNow(sent, error)
         return Fatal(sent, error)
 

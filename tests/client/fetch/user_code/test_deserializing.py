@@ -15,7 +15,7 @@ import pytest
 
 from aiokc import AsyncDeserializer, Consumer, Headers, TopicPartition
 from aiokc.client.aio import time_slice
-from aiokc.errors import ConfigError, ConsumerClosed, DeserializationFailed
+from aiokc.errors import ConfigError, ConsumerClosed, DeserializationFailed, UsageError
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -554,6 +554,46 @@ def test_stop_waits_for_no_deserializer() -> None:
         assert asyncio.get_running_loop().time() - began < 1
         assert gate.cancelled == 1
         assert cluster.committed("g") == {}
+
+    play(story)
+
+
+def test_what_is_done_when_stop_begins_is_not_handed_out() -> None:
+    """stop() commits what is processed, and leaves the group: the next owner of the partition hands out the rest."""
+
+    async def story(cluster: Cluster) -> None:
+        gate = Gate()
+        cluster.append("t", *NUMBERS)
+
+        def second_waits(data: bytes) -> object:
+            return 0 if data == b"0" else gate(data)
+
+        reader = consumer(cluster, "t", value_deserializer=second_waits, group_id="g", enable_auto_commit=True)
+        await reader.start()
+        polling = asyncio.ensure_future(reader.getmany())
+        await gate.entered.wait()
+        stopping = asyncio.ensure_future(reader.stop())
+        with pytest.raises(ConsumerClosed, match="nothing more is handed out"):
+            await polling
+        await stopping
+        assert cluster.committed("g") == {T0: 0, T1: 0}
+
+    play(story)
+
+
+def test_a_partition_that_is_taken_away_meanwhile_is_said_to_be_gone() -> None:
+    async def story(cluster: Cluster) -> None:
+        gate = Gate()
+        cluster.append("t", *NUMBERS)
+        async with consumer(cluster, value_deserializer=gate) as reader:
+            reader.assign([T0])
+            await asyncio.sleep(1)  # the records have come
+            polling = asyncio.ensure_future(reader.getmany(T0, timeout_ms=0))
+            await gate.entered.wait()
+            reader.assign([T1])
+            gate.open.set()
+            with pytest.raises(UsageError, match="t-0 is not assigned"):
+                await polling
 
     play(story)
 

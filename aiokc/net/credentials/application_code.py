@@ -1,0 +1,58 @@
+"""Calls of the application's providers: async functions in the loop, plain ones in a thread, bounded, errors told."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from ...core.sasl.broker_text import broker_text
+from ...errors import AuthenticationFailed
+from ..own_thread import OwnThread
+from ..user_errors import USER_ERRORS, as_error, ends_us
+
+T = TypeVar("T")
+
+
+async def call(function: Callable[[], object], thread: OwnThread, read: Callable[[Any], T]) -> T:
+    """Return what ``read`` makes of the result of the application's ``function``, which may be async or plain.
+
+    A plain function runs in ``thread``, and ``read`` with it: so asyncio, which shows results of tasks and arguments of
+    callbacks in its debug mode, never gets the result itself.
+    """
+    if inspect.iscoroutinefunction(function):
+        return read(await function())
+
+    def call_and_read() -> T | Awaitable[Any]:
+        result = function()
+        return result if inspect.isawaitable(result) else read(result)
+
+    outcome = await thread.run(call_and_read)
+    return read(await outcome) if inspect.isawaitable(outcome) else outcome
+
+
+async def called(name: str, mechanism: str, result: Awaitable[T]) -> T:
+    """Await ``result`` of the application's code, which ``name`` names. Raises AuthenticationFailed for all errors.
+
+    An AuthenticationFailed of the application's code stays as it is: so a provider can say that it is not retriable.
+    """
+    try:
+        return await result
+    except AuthenticationFailed as error:
+        error.mechanism = error.mechanism or mechanism
+        raise
+    except USER_ERRORS as error:
+        if ends_us(error, asyncio.current_task()):
+            raise
+        raise _failed(name, mechanism, error) from error
+
+
+def _failed(name: str, mechanism: str, error: BaseException) -> AuthenticationFailed:
+    told = as_error(error, name)
+    try:
+        text = broker_text(str(told))
+    except Exception:  # its __str__ is the application's code, too
+        text = ""
+    said = f"raised {type(told).__name__}{text and f': {text}'}" if told is error else text.removeprefix(f"{name} ")
+    return AuthenticationFailed(f"{name} {said}", mechanism=mechanism, retriable=True)

@@ -1,0 +1,107 @@
+"""PasswordLogin: user and password for PLAIN and SCRAM, from the options or from the application's provider."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from base64 import b64encode
+from typing import Any, Final, Literal, NamedTuple, cast
+
+from ...config import SecurityConfig
+from ...core.sasl.mechanism import Mechanism
+from ...core.sasl.plain import Plain
+from ...core.sasl.scram import Scram, ScramHash, ScramKeys
+from ...errors import AuthenticationFailed, ConfigError
+from ...secret import Secret
+from ..own_thread import OwnThread
+from .application_code import call, called
+
+#: How long one call of the provider may take, in seconds.
+CALL_SECONDS: Final = 30.0
+_NONCE_BYTES: Final = 18
+_NAME: Final = "the credentials provider"
+
+
+class _Account(NamedTuple):
+    user: str
+    password: Secret
+
+
+class PasswordLogin:
+    """Makes the mechanisms PLAIN and SCRAM. ``sasl_credentials_provider`` is called for each authentication.
+
+    So an application can replace user and password while the client runs: new connections, and those that authenticate
+    again, use the new ones.
+    """
+
+    def __init__(self, config: SecurityConfig) -> None:
+        self._mechanism = cast(Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], config.sasl_mechanism)
+        self._tokenauth = config.sasl_tokenauth
+        self._provider = config.sasl_credentials_provider
+        self._keys = ScramKeys()
+        self._thread = OwnThread("aiokc credentials provider")
+        self._account: _Account | None = None
+        if self._provider is None:
+            user, password = config.sasl_plain_username, config.sasl_plain_password
+            if user is None or password is None:
+                raise ConfigError(f"sasl_mechanism={self._mechanism!r} needs sasl_plain_username and _password")
+            self._account = _Account(user, Secret(password))
+
+    async def login(self, host: str) -> Mechanism:
+        if self._provider is not None:
+            self._account = await self._asked()
+        assert self._account is not None
+        return self._made(self._account)
+
+    def current(self, host: str) -> Mechanism | None:
+        account = self._account
+        return None if account is None else self._made(account)
+
+    def refused(self, mechanism: Mechanism) -> None:
+        """There is nothing to forget: the provider is called for each authentication."""
+
+    async def run(self) -> None:
+        """Wait until cancelled: nothing is due ahead of time."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._thread.close()
+
+    async def _asked(self) -> _Account:
+        assert self._provider is not None
+        try:
+            async with asyncio.timeout(CALL_SECONDS) as limit:
+                return await called(_NAME, self._mechanism, call(self._provider, self._thread, self._read))
+        except TimeoutError as error:
+            assert limit.expired()  # a TimeoutError of the provider has become an AuthenticationFailed
+            raise AuthenticationFailed(
+                f"{_NAME} has not returned within {CALL_SECONDS:.3g} s", mechanism=self._mechanism, retriable=True
+            ) from error
+
+    def _read(self, result: Any) -> _Account:
+        """Return the account. The error names types only: what the provider returned may be a password."""
+        if isinstance(result, tuple | list) and len(result) == 2:
+            user, password = result
+            if isinstance(user, str) and isinstance(password, str | Secret):
+                return _Account(user, Secret(password))
+        raise AuthenticationFailed(
+            f"{_NAME} must return a user name and a password, (str, str or Secret): it returned {_type_of(result)}"
+        )
+
+    def _made(self, account: _Account) -> Mechanism:
+        if self._mechanism == "PLAIN":
+            return Plain(account.user, account.password)
+        return Scram(
+            cast(ScramHash, self._mechanism.removeprefix("SCRAM-")),
+            account.user,
+            account.password,
+            nonce=b64encode(secrets.token_bytes(_NONCE_BYTES)).decode(),
+            token_auth=self._tokenauth,
+            keys=self._keys,
+        )
+
+
+def _type_of(result: object) -> str:
+    if isinstance(result, tuple | list):
+        return f"{type(result).__name__} of ({', '.join(type(item).__name__ for item in result[:5])})"
+    return f"one of {type(result).__name__}"

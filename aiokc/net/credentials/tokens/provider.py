@@ -1,0 +1,55 @@
+"""ProviderAsker: asks the application's token provider, and reads what it returns."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ....errors import AuthenticationFailed
+from ....secret import Secret
+from ....token_provider import OAuthToken
+from ...own_thread import OwnThread
+from ..application_code import call, called
+from .checked_token import checked
+
+_MECHANISM: Final = "OAUTHBEARER"
+
+
+class ProviderAsker:
+    """Asks a TokenProvider; see there for what it may look like."""
+
+    def __init__(self, provider: Any) -> None:
+        self.name = f"the token provider {type(provider).__name__}"
+        self.in_thread = not inspect.iscoroutinefunction(provider.token)
+        self._provider = provider
+        self._thread = OwnThread("aiokc token provider")
+
+    async def ask(self) -> OAuthToken:
+        return await called(self.name, _MECHANISM, self._ask())
+
+    def close(self) -> None:
+        self._thread.close()
+
+    async def _ask(self) -> OAuthToken:
+        token = await call(self._provider.token, self._thread, self._read)
+        extensions = getattr(self._provider, "extensions", None)
+        if extensions is None or token.extensions:
+            return token
+        found = await call(extensions, self._thread, self._read_extensions)
+        return OAuthToken(token.value, token.expires_at, found)
+
+    def _read(self, result: Any) -> OAuthToken:
+        """Return the token. Errors name types only: what the provider returned may be a token."""
+        if isinstance(result, str | Secret):
+            result = OAuthToken(result)
+        if not isinstance(result, OAuthToken):
+            raise AuthenticationFailed(
+                f"{self.name} returned one of {type(result).__name__}: token() must return a str or an aiokc.OAuthToken"
+            )
+        return checked(result, self.name, retriable=False)
+
+    def _read_extensions(self, result: Any) -> Mapping[str, str]:
+        if isinstance(result, Mapping) and all(isinstance(text, str) for item in result.items() for text in item):
+            return result
+        raise AuthenticationFailed(f"{self.name}: extensions() must return a dict of str to str")

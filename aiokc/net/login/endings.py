@@ -1,0 +1,53 @@
+"""Why a connection has ended: what the close of a socket means for TLS, for the login, and at the end of a session."""
+
+from __future__ import annotations
+
+from ...errors import ConnectionFailed, KafkaError, MalformedResponse
+from ..options import ConnectionOptions
+
+
+class SessionEnded(ConnectionFailed):
+    """The SASL session of a connection is over, so the connection is, too; a new one may be made at once."""
+
+
+def why_it_ended(
+    error: Exception | None,
+    broker: str,
+    host: str,
+    options: ConnectionOptions,
+    *,
+    is_greeted: bool,
+    is_due: bool,
+    is_by_token: bool,
+    at_first_request: bool,
+) -> KafkaError:
+    """Return the error for an established connection that the peer or the network has ended; ``error``: in which way.
+
+    ``host`` is the name that the broker's certificate is for. ``is_greeted``: the handshake is over. ``is_due``: the
+    SASL session is over, or nearly so. ``is_by_token``: it began with credentials that expire. ``at_first_request``:
+    only the first request after the handshake waits for its reply.
+    """
+    failure: KafkaError | None = None
+    if isinstance(error, KafkaError):
+        failure = MalformedResponse(f"{broker}: {error}")
+    elif is_due:
+        failure = SessionEnded(f"{broker} closed the connection at the end of its SASL session")
+    elif error is not None and not is_greeted and options.tls is not None:
+        # In TLS 1.3 a broker refuses the client's certificate after the handshake: the first read tells.
+        failure = options.tls.failure(error, broker, host, established=True)
+    if failure is None:
+        hint = _at_first_request(options, is_by_token) if at_first_request else ""
+        if error is None:
+            failure = ConnectionFailed(f"{broker} closed the connection{hint}")
+        else:
+            why = (error.strerror if isinstance(error, OSError) else None) or repr(error)
+            failure = ConnectionFailed(f"{broker}: the connection broke ({why}){hint}")
+    failure.__cause__ = error
+    return failure
+
+
+def _at_first_request(options: ConnectionOptions, is_by_token: bool) -> str:
+    if options.credentials is None:
+        return " at the first request: this listener probably wants SASL (security_protocol, sasl_mechanism)"
+    # A broker accepts a token that is over by no more than its allowed clock skew, and then closes the connection.
+    return " at the first request after the login: is the token over by the broker's clock?" if is_by_token else ""

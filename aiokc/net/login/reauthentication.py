@@ -1,0 +1,251 @@
+"""Re-authentication (KIP-368): renews the SASL session of a connection behind what is in flight, without a reconnect.
+
+The broker closes nothing when a session ends. It closes the connection when a request comes after that which is no
+SaslHandshake. So there is no timer: the connection compares ``admits_until`` with the time before it writes a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from math import inf
+from typing import Any, Final, Protocol, TypeAlias
+
+from ...core.backoff import Backoff, Chance
+from ...core.sasl.authentication import authenticate
+from ...core.sasl.mechanism import Mechanism
+from ...core.sasl.session import Session, due_at, retire_at
+from ...core.versions import AnyRequest, VersionRange
+from ...error_codes import ErrorCode
+from ...errors import AuthenticationFailed, KafkaError
+from ...wire.messages.sasl import SaslHandshakeRequest
+from ..credentials.credentials import Credentials
+from ..own_thread import OwnThread
+from .dialogue import carry_out
+from .endings import SessionEnded
+
+logger = logging.getLogger("aiokc.net")
+
+#: Runs a coroutine function in a task that ends with the connection's owner; False: there is no owner that runs.
+Start: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, None]]], bool]
+
+
+def no_owner(run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+    """Stand in for ``Start`` where no owner runs anything: a session that is over is not renewed."""
+    return False
+
+
+# The pauses between attempts to renew a session that goes on meanwhile.
+_LATER_SECONDS: Final = (1.0, 60.0)
+
+
+class Line(Protocol):
+    """What a re-authentication needs of its connection.
+
+    A request that is written from ``admits_until`` on needs ``SaslSession.admission`` before, on the loop's clock. A
+    denial that comes from ``doubts_from`` on may be due to the age of the token.
+    """
+
+    name: str
+    admits_until: float
+    doubts_from: float
+
+    @property
+    def versions(self) -> Mapping[int, VersionRange]: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def retire(self) -> None: ...
+
+    def end_session(self, error: SessionEnded) -> None:
+        """End the connection, since its session is over. Nothing but requests at the gate waits for it."""
+
+    async def calm(self) -> None:
+        """Return when a request may be written, or when the connection is closed."""
+
+    async def ask_in_turn(self, request: AnyRequest, version: int) -> memoryview:
+        """Write a request behind what is in flight. Its time begins to run when all before it are answered."""
+
+
+class SaslSession:
+    """The session of one connection, and the gate that new requests wait at while it is renewed."""
+
+    def __init__(
+        self,
+        line: Line,
+        session: Session,
+        mechanism: Mechanism,
+        credentials: Credentials,
+        *,
+        host: str,
+        thread: OwnThread | None,
+        random: Chance,
+        start: Start,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._line = line
+        self._mechanism = mechanism
+        self._credentials = credentials
+        self._host = host
+        self._thread = thread
+        self._random = random
+        self._start = start
+        self._wall_clock = wall_clock
+        self._loop = asyncio.get_running_loop()
+        self._later = Backoff(*_LATER_SECONDS, random)
+        self._retires = False
+        self._was_due_at = inf  # when the present session was to be renewed; it stays while that is under way
+        self._ends_at = inf
+        self._number = 0  # of the session; each renewal makes another one
+        self._is_running = False
+        self._is_shut = False
+        self._asked: type[AnyRequest] | None = None  # what the renewal under way has written last
+        self._settled = asyncio.Event()  # no renewal is under way
+        self._settled.set()
+        self._take_over(session, mechanism)
+
+    # What the connection asks
+
+    def is_due(self, now: float) -> bool:
+        """Whether the session should have been renewed by now: then a close by the broker is no failure."""
+        return now >= self._was_due_at
+
+    @property
+    def is_by_token(self) -> bool:
+        """Whether the session began with credentials that expire."""
+        return self._mechanism.expires_at is not None
+
+    async def admission(self) -> bool:
+        """Return True if a request may be written now; False after a wait: ask again. Begins the renewal that is due.
+
+        Raises SessionEnded where the session can't be renewed: another connection has to take its place.
+        """
+        now = self._loop.time()
+        if not self._is_running:
+            self._begin()
+        if self._retires:
+            raise SessionEnded(f"{self._line.name}: not sent, the connection's credentials are not valid any more")
+        if self._is_running and (self._is_shut or now >= self._ends_at):
+            await self._settled.wait()
+            return False
+        return True
+
+    async def renew(self, deadline: float) -> bool:
+        """Renew the session now. Return whether that is done: not if it takes until ``deadline``, or can't be."""
+        before = self._number
+        self._line.doubts_from = inf  # one denial is doubted in each session
+        if not (self._is_running or self._retires or self._line.closed):
+            self._begin()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return self._number > before
+
+    def close(self) -> None:
+        """The connection has ended: let those go on that wait at the gate."""
+        self._line.admits_until = self._line.doubts_from = inf
+        self._settled.set()
+
+    # Renewing
+
+    def _begin(self) -> None:
+        if self._retires:
+            self._line.admits_until = -inf  # each request that comes now finds out
+            self._line.retire()
+            return
+        self._is_running = True
+        self._settled.clear()
+        # Until the credentials are there, requests go on being written as long as the session lasts.
+        self._line.admits_until = self._ends_at
+        if not self._start(self._run):
+            self._is_running = False  # the owner has ended: use the connection as long as the broker serves it
+            self._line.admits_until = inf
+            self._settled.set()
+
+    async def _run(self) -> None:
+        """Renew the session. However this ends, no request is left waiting at the gate."""
+        try:
+            await self._renew()
+        except KafkaError as error:
+            # A connection that broke has told why already. All else means that a new connection has to be made: the
+            # broker may accept there what it refuses here, and if not, that is where the refusal counts.
+            if not self._line.closed:
+                self._give_up(f"the SASL session could not be renewed ({error})", error)
+        except BaseException:
+            if self._asked is not None and not self._line.closed:
+                self._give_up("the renewal of the SASL session was cancelled half way", None)
+            raise
+        finally:
+            self._is_running = self._is_shut = False
+            self._settled.set()
+
+    async def _renew(self) -> None:
+        line = self._line
+        self._asked = None
+        try:
+            mechanism = await self._credentials.login(self._host)
+        except AuthenticationFailed as error:
+            now = self._loop.time()
+            if now >= self._ends_at:
+                raise
+            logger.info("%s: the SASL session is not renewed yet: %s", line.name, error)
+            self._line.admits_until = min(now + self._later.next(), self._ends_at)
+            return
+        if not self._credentials.is_same_principal(self._mechanism, mechanism):
+            logger.info("%s: logging in as another principal, over a new connection", line.name)
+            self._retires, self._was_due_at, self._line.admits_until = True, -inf, -inf
+            return line.retire()
+        await line.calm()
+        if line.closed:
+            return
+        # Shut before the first message is made, which may take a thread: from now on no request is written.
+        self._is_shut, self._line.admits_until = True, -inf
+        dialogue = authenticate(mechanism, broker=line.name, versions=line.versions, clock=self._loop.time)
+        try:
+            session = await carry_out(dialogue, self._ask, self._thread)
+        except AuthenticationFailed as error:
+            if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+                self._credentials.refused(mechanism)
+            if error.code != ErrorCode.ILLEGAL_SASL_STATE or self._asked is not SaslHandshakeRequest:
+                raise
+            logger.debug("%s: the broker does not let the connection authenticate again now", line.name)
+            line.admits_until = self._loop.time() + self._later.next()
+        else:
+            logger.debug("%s: authenticated again", line.name)
+            self._later.reset()
+            self._take_over(session, mechanism)
+
+    async def _ask(self, request: AnyRequest, version: int) -> memoryview:
+        self._asked = type(request)
+        return await self._line.ask_in_turn(request, version)
+
+    def _give_up(self, why: str, cause: KafkaError | None) -> None:
+        error = SessionEnded(f"{self._line.name}: {why}: connecting anew")
+        error.__cause__ = cause
+        if self._asked is not None:
+            self._line.end_session(error)  # the broker is in the middle of it, and accepts no other request
+        else:
+            self._retires, self._was_due_at, self._line.admits_until = True, -inf, -inf
+            logger.info("%s", error)
+            self._line.retire()
+
+    def _take_over(self, session: Session, mechanism: Mechanism) -> None:
+        self._mechanism = mechanism
+        self._number += 1
+        due = due_at(session, self._random)
+        expires = mechanism.expires_at
+        life = None if expires is None else expires - self._wall_clock()
+        self._retires = False
+        self._ends_at = inf
+        if due is not None:
+            self._ends_at = max(due, session.sent_at + session.lifetime_ms / 1e3)
+        elif (due := retire_at(session, life, self._random)) is not None:
+            self._retires = True
+        self._line.admits_until = self._was_due_at = inf if due is None else due
+        has_token = mechanism.name == "OAUTHBEARER" and life is not None and not self._retires
+        self._line.doubts_from = session.sent_at + life / 2 if has_token and life is not None else inf

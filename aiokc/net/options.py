@@ -1,0 +1,55 @@
+"""What all connections of a client have in common, and how one broker was reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Final, NamedTuple
+
+from ..config import Resolve
+from ..core.backoff import Chance
+from ..core.connection.login_policy import LoginPolicy
+from ..wire import FrameBuffers
+from .addresses import Address
+from .credentials.credentials import Credentials
+from .own_thread import OwnThread
+from .tls.contexts import TlsContexts
+
+
+def _software_version() -> str:
+    try:
+        return metadata.version("aiokc").replace("+", "-")  # KIP-511 allows letters, digits, dots and dashes
+    except metadata.PackageNotFoundError:
+        return "source"  # imported from a checkout that was never installed
+
+
+#: Name and version of this client, as it tells them to brokers (KIP-511).
+SOFTWARE: Final = ("aiokc", _software_version())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """What all connections of a client have in common.
+
+    ``tls`` is None for plaintext. ``credentials`` is None without SASL, and comes with the ``thread`` for what must not
+    hold the event loop, the ``random`` that spreads re-authentications, and ``logins``, the clock of all logins. Long
+    frames are received into ``buffers``.
+    """
+
+    client_id: str
+    max_response_bytes: int
+    resolve: Resolve | None = None
+    tls: TlsContexts | None = None
+    credentials: Credentials | None = None
+    thread: OwnThread | None = None
+    random: Chance | None = None
+    logins: LoginPolicy | None = None
+    buffers: FrameBuffers | None = None
+
+
+class Route(NamedTuple):
+    """How a broker was reached: its name in messages, the address that answered, the name its certificate must have."""
+
+    name: str
+    address: Address
+    server_hostname: str

@@ -1,0 +1,1 @@
+"""What secures a local Kafka: certificates, tokens, the broker's configuration, users, ACLs and delegation tokens."""

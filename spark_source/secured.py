@@ -1,0 +1,103 @@
+"""Connecting with the secrets, keys and certificates that are on this machine.
+
+The driver and each executor's worker do it for themselves: TLS contexts, tokens and connections never travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkFiles
+
+from aiokc import Client, ClientConfig
+from aiokc.errors import ConfigError
+
+from .options.client_options import in_java_names
+from .options.security_options import SecurityTexts
+
+_LONGEST_JAAS: Final = 1 << 20  # bytes
+_PASSWORD: Final = {"sasl_plain_username", "sasl_plain_password"}
+
+
+async def connected(client: ClientConfig, security: SecurityTexts, *, timeout_ms: int | None = None) -> Client:
+    """Return a Client that has connected. Raises what Client.start() does, a ConfigError with Java's names of options.
+
+    Raises ConfigError too if this machine has no such file as ``security`` names.
+    """
+    config = await asyncio.to_thread(secured, client, security) if security.texts else client
+    with in_java_names():
+        started = Client(config)
+        await started.start(timeout_ms=timeout_ms)
+    return started
+
+
+def secured(client: ClientConfig, security: SecurityTexts) -> ClientConfig:
+    """Return ``client`` with what ``security`` says on this machine: files are found, and JAAS texts read.
+
+    Raises ConfigError, which names the option, the machine and the path of a file that is not there.
+    """
+    found = security.fields(local_file, _text_of)
+    if security.has_jaas_file and found.keys() >= _PASSWORD:
+        # Asked again for each authentication: a password that is exchanged in the file needs no restart.
+        found = {name: value for name, value in found.items() if name not in _PASSWORD}
+        found["sasl_credentials_provider"] = _JaasFile(security)
+    with in_java_names():
+        return replace(client, **found)
+
+
+class _JaasFile:
+    """Reads the user and the password from the file with the JAAS text, whenever it is called."""
+
+    def __init__(self, security: SecurityTexts) -> None:
+        self._security = security
+
+    async def __call__(self) -> tuple[str, str]:
+        found = await asyncio.to_thread(self._security.fields, local_file, _text_of)
+        return found["sasl_plain_username"], found["sasl_plain_password"]
+
+
+def local_file(option: str, path: str) -> Path:
+    """Return the file or folder that an option names. Raises ConfigError if this machine has none.
+
+    A relative path is looked for in the working directory of the process, where YARN and Kubernetes put the files of
+    ``--files``, and then among the files that Spark has sent to this machine (SparkFiles).
+    """
+    candidates = [Path(path)]
+    if not candidates[0].is_absolute() and (root := _spark_files()) is not None:
+        candidates.append(root / path)
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    raise ConfigError(
+        f"option '{option}': there is no {' and no '.join(map(repr, map(str, candidates)))} on {socket.gethostname()}. "
+        "The driver and every executor read this file by themselves: put it on each machine under the same path, or "
+        f"send it with the application (--files {path}, or spark.sparkContext.addFile) and give only its name, "
+        f"{Path(path).name!r}: it is then found among SparkFiles"
+    )
+
+
+def _spark_files() -> Path | None:
+    """Return the folder of the files that Spark has sent; None in a process that Spark has not told."""
+    try:
+        folder = SparkFiles.getRootDirectory()
+    except AssertionError:  # a process without a SparkContext, which is no worker either
+        return None
+    return Path(folder) if folder else None
+
+
+def _text_of(option: str, path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LONGEST_JAAS + 1)
+    except OSError as error:
+        raise ConfigError(f"option '{option}': can't read {str(path)!r}: {error.strerror}") from error
+    if len(data) > _LONGEST_JAAS:
+        raise ConfigError(f"option '{option}': {str(path)!r} has more than {_LONGEST_JAAS} bytes: is it the one?")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:  # without it as a cause: it shows the bytes
+        raise ConfigError(f"option '{option}': {str(path)!r} is not text in UTF-8") from None

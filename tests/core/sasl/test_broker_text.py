@@ -1,0 +1,63 @@
+"""What is shown of a broker's text: no secret, no control character, not much."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiokc.core.sasl.broker_text import broker_text, quoted
+from aiokc.secret import Secret
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("Authentication failed", "Authentication failed"),
+        ("a\r\nb\tc\0", "a\\r\\nb\\tc\\x00"),
+        ("\x1b[31m\x7f\x9b", "\\x1b[31m\\x7f\\x9b"),
+        ("\u202e\u2028\ufeff\U000e0001", "\\u202e\\u2028\\ufeff\\U000e0001"),
+        ("Ünïcode ☃ 漢字", "Ünïcode ☃ 漢字"),
+        ("x" * 200, "x" * 200),
+        ("x" * 201, "x" * 200 + "..."),
+        ("x" * 199 + "\n", "x" * 199 + "..."),
+    ],
+)
+def test_shown(text: str, shown: str) -> None:
+    assert broker_text(text) == shown
+    assert quoted(text) == f"'{shown}'"
+
+
+def test_secrets_are_masked_longest_first() -> None:
+    secrets = [Secret("pass"), Secret("password"), Secret("")]
+    assert broker_text("the password, pass.", secrets) == "the ***, ***."
+
+
+def test_a_secret_is_found_where_the_cut_or_an_escape_would_divide_it() -> None:
+    assert broker_text("x" * 195 + "hunter2hunter2", [Secret("hunter2hunter2")]) == "x" * 195 + "***"
+    assert broker_text("hun\nter", [Secret("hun\nter")]) == "***"
+
+
+def test_the_usual_spellings_of_a_secret_are_masked() -> None:
+    secret = "s3cret/pass wörd"
+    raw = secret.encode()
+    spellings = [secret, b64encode(raw).decode(), b64encode(raw).decode().rstrip("="), quote(raw, safe=""), raw.hex()]
+    for spelling in spellings:
+        assert broker_text(f"[{spelling}]", [Secret(secret)]) == "[***]"
+
+
+@given(st.text(), st.text(min_size=4), st.text())
+def test_no_secret_and_no_line_break_in_whatever_is_shown(before: str, secret: str, after: str) -> None:
+    shown = broker_text(before + secret + after, [Secret(secret)])
+    assert shown.isprintable()
+    assert len(shown) <= 203
+    if secret.isprintable() and "***" not in secret and "\\" not in secret and "..." not in secret:
+        assert secret not in shown.replace("***", "\0")
+
+
+def test_a_long_text_takes_no_time() -> None:
+    assert broker_text("\0" * 65_536, [Secret("\0\0"), Secret("y")] * 20)

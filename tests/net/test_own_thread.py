@@ -1,0 +1,122 @@
+"""A thread of our own for plain functions: what it returns, raises and survives, and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+
+import pytest
+
+from aiokc.errors import UsageError
+from aiokc.net.own_thread import OwnThread
+from aiokc.testing.virtual.loop import VirtualLoop
+
+SECONDS = 10.0
+
+
+def names() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.any_loop
+async def test_functions_run_one_after_the_other_in_one_daemon_thread() -> None:
+    own = OwnThread("mine")
+    assert "mine" not in names()
+    seen = await asyncio.gather(*(own.run(lambda n=n: (n, threading.current_thread())) for n in range(5)))  # type: ignore[misc]
+    assert [number for number, _ in seen] == [0, 1, 2, 3, 4]
+    (thread,) = {thread for _, thread in seen}
+    assert (thread.name, thread.daemon) == ("mine", True)
+    own.close()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+@pytest.mark.any_loop
+async def test_errors_are_raised_and_the_thread_goes_on() -> None:
+    own = OwnThread("mine")
+    with pytest.raises(ZeroDivisionError):
+        await own.run(lambda: 1 // 0)
+    for mistaken in (StopIteration, SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
+
+        def fail(kind: type[BaseException] = mistaken) -> None:
+            raise kind
+
+        with pytest.raises(UsageError, match=r"fail (raised|ended)") as caught:
+            await own.run(fail)
+        assert isinstance(caught.value.__cause__, mistaken)
+    assert await own.run(lambda: "alive") == "alive"
+    own.close()
+
+
+@pytest.mark.any_loop
+async def test_a_cancelled_caller_gets_nothing_and_its_function_does_not_start_any_more() -> None:
+    own, go, ran = OwnThread("mine"), threading.Event(), list[str]()
+
+    def slow() -> None:
+        go.wait(SECONDS)
+        ran.append("slow")
+
+    first = asyncio.create_task(own.run(slow))
+    second = asyncio.create_task(own.run(lambda: ran.append("second")))
+    await asyncio.sleep(0)
+    first.cancel()
+    second.cancel()
+    await asyncio.wait((first, second))
+    assert first.cancelled()
+    assert second.cancelled()
+    third = asyncio.create_task(own.run(lambda: ran.append("third")))
+    await asyncio.sleep(0)
+    go.set()
+    await third
+    assert ran in (["slow", "third"], ["third"])  # `slow` may have been cancelled before the thread took it
+    own.close()
+
+
+async def test_what_was_given_before_the_close_is_run_and_a_later_run_starts_another_thread() -> None:
+    own, go = OwnThread("mine"), threading.Event()
+    given = asyncio.create_task(own.run(lambda: go.wait(SECONDS)))
+    await asyncio.sleep(0)
+    (first,) = (thread for thread in threading.enumerate() if thread.name == "mine")
+    own.close()
+    own.close()
+    go.set()
+    assert await given
+    first.join(SECONDS)
+    assert not first.is_alive()
+    assert await own.run(threading.current_thread) is not first
+    own.close()
+
+
+async def test_the_thread_ends_when_its_owner_is_forgotten() -> None:
+    own = OwnThread("mine")
+    thread = await own.run(threading.current_thread)
+    del own
+    gc.collect()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+async def test_a_thread_at_rest_keeps_nothing_alive() -> None:
+    import weakref
+
+    class Thing:
+        pass
+
+    own = OwnThread("mine")
+    thing = Thing()
+    seen = weakref.ref(thing)
+    await own.run(lambda thing=thing: None)  # type: ignore[misc]
+    await own.run(lambda: None)  # the thread has put the first call away
+    del thing
+    gc.collect()
+    assert seen() is None
+    own.close()
+
+
+def test_in_virtual_time_functions_run_at_once() -> None:
+    loop = VirtualLoop()
+    own = OwnThread("mine")
+    assert loop.run_until_complete(own.run(threading.current_thread)) is threading.current_thread()
+    assert "mine" not in names()
+    loop.close()

@@ -1,0 +1,66 @@
+"""Java's own keytool: it makes the stores that the library is to read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+    pkcs12,
+)
+
+from . import certificates as made
+
+STORE_PASSWORD = "changeit"
+UNICODE_PASSWORD = "schön 🔑"  # in PKCS12 keytool takes ASCII only
+KEY_PASSWORD = "another password"
+
+
+def keytool(*arguments: str) -> None:
+    """Run keytool. It finds the passwords in its environment, by the names STORE, KEY and UNICODE."""
+    home = os.environ.get("JAVA_HOME")
+    program = shutil.which("keytool") or (home and os.path.join(home, "bin", "keytool"))
+    assert program, "the tests need a JDK, and its keytool"
+    quick = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-J-Dfile.encoding=UTF-8")
+    environment = os.environ | {
+        "STORE": STORE_PASSWORD,
+        "KEY": KEY_PASSWORD,
+        "UNICODE": UNICODE_PASSWORD,
+        "LC_ALL": "C.UTF-8",
+    }
+    done = subprocess.run([program, *quick, *arguments], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def trust_store(file: Path, kind: str, *authorities: trustme.CA, password: str = "STORE") -> Path:
+    for number, authority in enumerate(authorities):
+        pem = made.written(file.with_suffix(".pem"), authority.cert_pem.bytes())
+        named = ("-alias", f"ca-{number}", "-file", str(pem), "-keystore", str(file), "-storetype", kind)
+        keytool("-importcert", "-noprompt", *named, "-storepass:env", password)
+    return file
+
+
+def pkcs12_of(leaf: trustme.LeafCert, file: Path, password: str = STORE_PASSWORD) -> Path:
+    """What `openssl pkcs12 -export` makes."""
+    key = load_pem_private_key(made.key_pem(leaf), None)
+    first, *others = [x509.load_pem_x509_certificate(one.bytes()) for one in leaf.cert_chain_pems]
+    how = BestAvailableEncryption(password.encode())
+    file.write_bytes(pkcs12.serialize_key_and_certificates(b"client", key, first, others, how))  # type: ignore[arg-type]
+    return file
+
+
+def key_store(source: Path, file: Path, kind: str, *, key_password: bool = False) -> Path:
+    """Turn a PKCS12 file into another key store."""
+    protected = ("-srcalias", "client", "-destkeypass:env", "KEY") if key_password else ()
+    keytool(
+        *("-importkeystore", "-noprompt", "-srckeystore", str(source), "-srcstoretype", "PKCS12"),
+        *("-srcstorepass:env", "STORE", "-destkeystore", str(file), "-deststoretype", kind),
+        *("-deststorepass:env", "STORE", *protected),
+    )
+    return file

@@ -1,0 +1,172 @@
+"""The contexts themselves: what is verified, which versions, how private keys get in, and that nothing asks anybody."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiokc.config import SecurityConfig
+from aiokc.errors import ConfigError
+from aiokc.net.tls import key_file as key_files
+from aiokc.net.tls.building import build
+from aiokc.net.tls.der import validity
+from aiokc.net.tls.key_file import key_file
+from aiokc.net.tls.pem import parse
+
+from . import certificates as made
+
+
+def context_of(**options: Any) -> ssl.SSLContext:
+    return build(SecurityConfig(security_protocol="SSL", **options)).context
+
+
+def test_what_is_verified() -> None:
+    own = context_of(ssl_truststore_certificates=made.trust_pem(made.authority()).decode())
+    of_system = context_of()
+    for context in (own, of_system):
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.check_hostname
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+        assert context.maximum_version is ssl.TLSVersion.TLSv1_3
+        assert context.options & ssl.OP_NO_COMPRESSION
+    assert own.cert_store_stats()["x509"] == 1
+
+
+def test_strictness_is_that_of_python_for_public_authorities_and_off_for_ones_own() -> None:
+    own = context_of(ssl_truststore_certificates=made.trust_pem(made.authority()).decode())
+    assert not own.verify_flags & ssl.VERIFY_X509_STRICT
+    strict = ssl.create_default_context().verify_flags & ssl.VERIFY_X509_STRICT
+    assert bool(strict) == (sys.version_info >= (3, 13))
+    assert context_of().verify_flags & ssl.VERIFY_X509_STRICT == strict
+
+
+@pytest.mark.parametrize(
+    ("enabled", "lowest", "highest"),
+    [
+        ("TLSv1.2,TLSv1.3", ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3),
+        ("TLSv1.3, TLSv1.2", ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3),
+        (["TLSv1.2"], ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2),
+        (["TLSv1.3"], ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3),
+    ],
+)
+def test_versions(enabled: str | list[str], lowest: ssl.TLSVersion, highest: ssl.TLSVersion) -> None:
+    context = context_of(ssl_enabled_protocols=enabled)
+    assert (context.minimum_version, context.maximum_version) == (lowest, highest)
+
+
+def test_the_key_log_that_debuggers_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys.log"))
+    own = context_of(ssl_truststore_certificates=made.trust_pem(made.authority()).decode())
+    assert own.keylog_filename == context_of().keylog_filename == str(tmp_path / "keys.log")
+
+
+# Private keys
+
+
+@pytest.mark.parametrize("encrypted", [made.encrypted_key_pem, made.old_encrypted_key_pem])
+def test_an_encrypted_key(encrypted: Any, tmp_path: Path) -> None:
+    """Without a password OpenSSL would ask on the terminal. Here it raises, also where there is a terminal."""
+    file = made.written(tmp_path / "client.pem", encrypted(made.client()) + made.chain_pem(made.client()))
+    context_of(ssl_keystore_location=file, ssl_key_password=made.PASSWORD)
+    with pytest.raises(ConfigError, match=r"client\.pem': the private key is encrypted: give ssl_key_password"):
+        context_of(ssl_keystore_location=file)
+    for wrong in ("wrong", "x" * 2000):
+        with pytest.raises(ConfigError, match=r"client\.pem': the private key does not open: ssl_key_password is"):
+            context_of(ssl_keystore_location=file, ssl_key_password=wrong)
+
+
+def test_a_password_for_a_key_without_one_does_no_harm(tmp_path: Path) -> None:
+    file = made.written(tmp_path / "client.pem", made.identity_pem(made.client()))
+    context_of(ssl_keystore_location=file, ssl_key_password="needless")
+
+
+def test_the_certificates_of_a_chain_may_be_in_any_order(tmp_path: Path) -> None:
+    leaf = made.authority().create_child_ca().create_child_ca().issue_cert("client@aiokc.example")
+    pems = [pem.bytes() for pem in leaf.cert_chain_pems]
+    assert len(pems) == 3
+    file = made.written(tmp_path / "client.pem", b"".join(reversed(pems)) + made.key_pem(leaf))
+    context_of(ssl_keystore_location=file)
+
+
+def test_a_key_is_in_memory_only_and_gone_afterwards() -> None:
+    with key_file(b"key") as path:
+        assert Path(path).read_bytes() == b"key"
+        if sys.platform == "linux":
+            assert "memfd:" in os.readlink(path)
+    assert not os.path.exists(path) or "memfd:" not in os.readlink(path)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_key_on_disk_belongs_to_the_user_alone_and_is_gone_afterwards(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_files, "_in_memory", lambda: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(LookupError) if fails else key_file(b""), key_file(b"key") as path:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        assert Path(path).parent == tmp_path
+        assert Path(path).read_bytes() == b"key"
+        if fails:
+            raise LookupError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sandbox_without_files_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*arguments: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    file = made.written(tmp_path / "client.pem", made.identity_pem(made.client()))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    context_of(ssl_keystore_location=file)
+    assert list(tmp_path.iterdir()) == [file]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"client\.pem': no file for the private key \(No such file"):
+        context_of(ssl_keystore_location=file)
+
+
+def test_no_descriptor_is_left(tmp_path: Path) -> None:
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("needs /proc")
+    file = made.written(tmp_path / "client.pem", made.identity_pem(made.client()))
+    bad = made.written(tmp_path / "bad.pem", made.key_pem(made.client()) + made.chain_pem(made.server("localhost")))
+    before = len(os.listdir("/proc/self/fd"))
+    context_of(ssl_keystore_location=file)
+    with pytest.raises(ConfigError):
+        context_of(ssl_keystore_location=bad)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# When a certificate is valid
+
+
+def test_validity_is_what_openssl_reads() -> None:
+    """CPython can decode a certificate, for its own tests."""
+    from _ssl import _test_decode_cert  # type: ignore[attr-defined]
+
+    for leaf in (made.client(), made.expired("a.example"), made.not_yet_valid("a.example")):
+        pem = leaf.cert_chain_pems[0]
+        with pem.tempfile() as path:
+            told = _test_decode_cert(path)
+        found = validity(parse(pem.bytes(), "").certificates[0])
+        assert found.begin.timestamp() == ssl.cert_time_to_seconds(told["notBefore"])
+        assert found.end.timestamp() == ssl.cert_time_to_seconds(told["notAfter"])
+
+
+def test_validity_of_garbage() -> None:
+    (der,) = parse(made.client().cert_chain_pems[0].bytes(), "").certificates
+    for at in range(len(der)):
+        changed = der[:at] + bytes([der[at] ^ 0xFF]) + der[at + 1 :]
+        for garbage in (der[:at], changed):
+            try:
+                validity(garbage)
+            except ValueError:
+                continue
+            assert garbage is changed  # of a part that is not looked at

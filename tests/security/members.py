@@ -1,0 +1,26 @@
+"""What the tests of a secure Kafka do with a consumer: read so many records, within a time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiokc import Consumer, TopicPartition
+
+SECONDS = 30.0
+
+
+async def read(consumer: Consumer[Any, Any], count: int, *, seconds: float = SECONDS) -> list[bytes]:
+    """Return the values of the next `count` records, as they come."""
+    values: list[bytes] = []
+    async with asyncio.timeout(seconds):
+        while len(values) < count:
+            for records in (await consumer.getmany(max_records=count - len(values))).values():
+                values += [record.value for record in records]
+    return values
+
+
+async def committed(consumer: Consumer[Any, Any], topic: str, partition: int = 0) -> int | None:
+    """Return the offset that the consumer's group has committed."""
+    found = (await consumer.committed(TopicPartition(topic, partition))).get(TopicPartition(topic, partition))
+    return None if found is None else found.offset

@@ -1,0 +1,185 @@
+"""ACLs of a real broker that change while a consumer runs: what is raised, what goes on, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aiokc import Client, Consumer, TopicPartition
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import AuthorizationFailed
+from aiokc.testing.kafka import Acl, SecureKafka
+from tests.producing import Message, produce
+
+from .members import SECONDS, committed, read
+from .ways import Way
+
+pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]
+
+WAY = Way("SASL", "SCRAM-SHA-512")
+
+
+class Rights:
+    """What bob may do; gone after the test."""
+
+    def __init__(self, kafka: SecureKafka) -> None:
+        self._kafka, self._there = kafka, set[Acl]()
+
+    def grant(self, resource: str, name: str, operation: str = "READ") -> Acl:
+        acl = Acl("bob", operation, resource, name)
+        self._kafka.add_acls(acl)
+        self._there.add(acl)
+        return acl
+
+    def revoke(self, *acls: Acl) -> None:
+        self._kafka.remove_acls(*acls)
+        self._there.difference_update(acls)
+
+
+@pytest.fixture
+def rights(secure_kafka: SecureKafka) -> Iterator[Rights]:
+    rights = Rights(secure_kafka)
+    yield rights
+    rights.revoke(*rights._there)
+
+
+def options(kafka: SecureKafka, **more: Any) -> dict[str, Any]:
+    return {
+        **WAY.options(kafka, "bob"),
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "metadata_max_age_ms": 500,
+        **more,
+    }
+
+
+def new_topic(kafka: SecureKafka, name: str) -> str:
+    kafka.create_topic(name)
+    produce(kafka.bootstrap, name, [b"0", b"1"])
+    return name
+
+
+async def refused(consumer: Consumer[Any, Any]) -> AuthorizationFailed:
+    """Return what the consumer raises, within a time."""
+    with pytest.raises(AuthorizationFailed) as raised:
+        await read(consumer, 1_000)
+    return raised.value
+
+
+async def read_when_allowed(consumer: Consumer[Any, Any], count: int) -> list[bytes]:
+    """Read through the refusals that the consumer has seen before the change."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            try:
+                return await read(consumer, count)
+            except AuthorizationFailed:
+                pass
+
+
+async def test_a_topic_that_is_forbidden_and_then_allowed(
+    secure_kafka: SecureKafka, topic_name: str, rights: Rights
+) -> None:
+    """The error names topic and principal's right; the consumer lives, and reads when it may."""
+    new_topic(secure_kafka, topic_name)
+    rights.grant("GROUP", topic_name)
+    async with Consumer(topic_name, group_id=topic_name, **options(secure_kafka)) as consumer:
+        error = await refused(consumer)
+        assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert topic_name in str(error)
+        rights.grant("TOPIC", topic_name)
+        assert await read_when_allowed(consumer, 2) == [b"0", b"1"]
+        await consumer.commit()
+        assert await committed(consumer, topic_name) == 2
+
+
+async def test_a_topic_that_is_missing_looks_forbidden_and_the_error_says_so(
+    secure_kafka: SecureKafka, topic_name: str, rights: Rights
+) -> None:
+    async with Client(**WAY.options(secure_kafka, "bob")) as client:
+        with pytest.raises(AuthorizationFailed, match=topic_name) as raised:
+            await client.list_topics([topic_name])
+    assert "does not exist" in str(raised.value)
+
+
+async def test_a_topic_that_is_forbidden_while_it_is_read_leaves_its_neighbour_alone(
+    secure_kafka: SecureKafka, topic_name: str, rights: Rights
+) -> None:
+    """Then the application may go on with the other topic, and with both once it may read again: nothing is lost."""
+    kept, lost = (new_topic(secure_kafka, f"{topic_name}-{name}") for name in ("kept", "lost"))
+    rights.grant("TOPIC", kept)
+    right = rights.grant("TOPIC", lost)
+    async with Consumer(**options(secure_kafka)) as consumer:
+        consumer.assign([TopicPartition(kept, 0), TopicPartition(lost, 0)])
+        assert sorted(await read(consumer, 4)) == [b"0", b"0", b"1", b"1"]
+        rights.revoke(right)
+        produce(secure_kafka.bootstrap, lost, [b"2"])
+        error = await refused(consumer)
+        assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert lost in str(error)
+        assert kept not in str(error)
+        produce(secure_kafka.bootstrap, kept, [b"3"])
+        assert await read_when_allowed(consumer, 1) == [b"3"]
+        rights.grant("TOPIC", lost)
+        assert await read_when_allowed(consumer, 1) == [b"2"]
+
+
+async def test_a_group_that_is_forbidden(secure_kafka: SecureKafka, topic_name: str, rights: Rights) -> None:
+    """Reading by assign() lives; subscribe() works as soon as the group is allowed."""
+    new_topic(secure_kafka, topic_name)
+    rights.grant("TOPIC", topic_name)
+    async with Consumer(group_id=topic_name, **options(secure_kafka)) as consumer:
+        consumer.subscribe([topic_name])
+        error = await refused(consumer)
+        assert error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert topic_name in str(error)
+        consumer.unsubscribe()
+        rights.grant("GROUP", topic_name)
+        consumer.subscribe([topic_name])
+        assert await read_when_allowed(consumer, 2) == [b"0", b"1"]
+
+
+async def test_a_group_that_is_forbidden_does_not_stop_those_who_assign(
+    secure_kafka: SecureKafka, topic_name: str, rights: Rights
+) -> None:
+    new_topic(secure_kafka, topic_name)
+    rights.grant("TOPIC", topic_name)
+    partition = TopicPartition(topic_name, 0)
+    async with Consumer(group_id=topic_name, **options(secure_kafka)) as consumer:
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        assert await read(consumer, 2) == [b"0", b"1"]
+        with pytest.raises(AuthorizationFailed) as raised:
+            await consumer.commit()
+        assert raised.value.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        produce(secure_kafka.bootstrap, topic_name, [b"2"])
+        assert await read(consumer, 1) == [b"2"]
+
+
+async def test_a_member_whose_group_is_forbidden_later_commits_nothing_and_comes_back(
+    secure_kafka: SecureKafka, topic_name: str, rights: Rights
+) -> None:
+    """Its commit is refused; when the group is allowed again, a new consumer starts where the last commit was."""
+    new_topic(secure_kafka, topic_name)
+    rights.grant("TOPIC", topic_name)
+    right = rights.grant("GROUP", topic_name)
+    async with Consumer(topic_name, group_id=topic_name, **options(secure_kafka)) as consumer:
+        assert await read(consumer, 2) == [b"0", b"1"]
+        await consumer.commit()
+        rights.revoke(right)
+        produce(secure_kafka.bootstrap, topic_name, [Message(b"2")])
+        with pytest.raises(AuthorizationFailed) as raised:
+            await _commit_again_and_again(consumer)
+        assert raised.value.code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    rights.grant("GROUP", topic_name)
+    async with Consumer(topic_name, group_id=topic_name, **options(secure_kafka)) as consumer:
+        assert await read(consumer, 1) == [b"2"]
+
+
+async def _commit_again_and_again(consumer: Consumer[Any, Any]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            await consumer.getmany(timeout_ms=100)
+            await consumer.commit()

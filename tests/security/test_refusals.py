@@ -1,0 +1,65 @@
+"""What a client raises where a real broker refuses it: on asyncio, on uvloop, and on the watchdog's blocking socket."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+
+import pytest
+from aiokc.wire.messages.metadata import MetadataRequest
+
+from aiokc import Consumer
+from aiokc.config import ConsumerConfig
+from aiokc.net.blocking import BlockingConnection
+from aiokc.net.connection import Route
+from aiokc.net.pool import Pool
+from aiokc.testing.kafka import SecureKafka
+
+from .refusals import REFUSALS, Refusal
+
+pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]
+
+TIMEOUT_MS = 1_500  # of those that are tried again: until then
+AT_ONCE_SECONDS = 10.0  # where the timeout is much longer
+
+
+@pytest.mark.any_loop
+@pytest.mark.parametrize("refusal", [refusal.parameter() for refusal in REFUSALS])
+async def test_what_start_raises(secure_kafka: SecureKafka, refusal: Refusal) -> None:
+    consumer = Consumer(**refusal.options(secure_kafka))
+    begun = time.monotonic()
+    with pytest.raises(refusal.error, match=refusal.text) as raised:
+        await consumer.start(timeout_ms=60_000 if refusal.at_once else TIMEOUT_MS)
+    await consumer.stop()
+    assert time.monotonic() - begun < AT_ONCE_SECONDS
+    assert secure_kafka.bootstrap_of("TLS").split(":")[0] in str(raised.value) or "127.0.0.1" in str(raised.value)
+
+
+@pytest.mark.parametrize("refusal", [refusal.parameter() for refusal in REFUSALS])
+async def test_what_the_watchdogs_connection_raises(secure_kafka: SecureKafka, refusal: Refusal) -> None:
+    """With the context and the credentials that the event loop has got ready for it."""
+    config = ConsumerConfig(**refusal.options(secure_kafka))
+    pool = Pool(config, random=Random(0))
+    try:
+        host, _, port = str(config.bootstrap_servers).rpartition(":")
+        route = Route(host, int(port), ("127.0.0.1", int(port)))
+        with pytest.raises(refusal.error, match=refusal.text):
+            await _ask(pool, route)
+    finally:
+        await pool.aclose()
+
+
+async def _ask(pool: Pool, route: Route) -> None:
+    options = pool._options
+    if options.tls is not None:
+        await options.tls.get()
+    if options.credentials is not None:
+        await options.credentials.login(route.host)
+    connection = await asyncio.to_thread(BlockingConnection.open, route, options, timeout=10)
+    try:
+        await asyncio.to_thread(
+            connection.request, MetadataRequest, lambda version: MetadataRequest(topics=[]), timeout=10
+        )
+    finally:
+        connection.close()

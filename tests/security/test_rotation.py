@@ -1,0 +1,58 @@
+"""Certificates that are replaced on disk while a consumer reads: new connections use them, or keep the old ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer
+from aiokc.errors import CertificateRefused
+from aiokc.testing.kafka import SecureKafka
+from tests.producing import produce
+
+from .counting_proxy import CountingProxy
+from .members import SECONDS, read
+
+pytestmark = [pytest.mark.every_kafka, pytest.mark.any_loop, pytest.mark.timeout(90)]
+
+
+async def _one_more(kafka: SecureKafka, topic: str, consumer: Consumer[Any, Any]) -> None:
+    await asyncio.to_thread(produce, kafka.bootstrap, topic, [b"x"])
+    assert await read(consumer, 1) == [b"x"]
+
+
+async def test_a_client_certificate_that_is_replaced(
+    secure_kafka: SecureKafka, topic_name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A half-written file changes nothing; one that the broker refuses is named; a good one is taken."""
+    secure_kafka.create_topic(topic_name)
+    certificates = secure_kafka.certificates
+    good = certificates.client.read_bytes()
+    keystore = tmp_path / "client.pem"
+    keystore.write_bytes(good)
+    with CountingProxy(secure_kafka.bootstrap_of("MTLS")) as proxy:
+        options = {**secure_kafka.options_of("MTLS"), "ssl_keystore_location": keystore, "resolve": proxy.resolve}
+        async with Consumer(
+            topic_name, group_id=topic_name, auto_offset_reset="earliest", reconnect_backoff_max_ms=500, **options
+        ) as consumer:
+            await _one_more(secure_kafka, topic_name, consumer)
+
+            with caplog.at_level(logging.WARNING):
+                await asyncio.sleep(1.1)  # files are looked at once a second
+                keystore.write_bytes(good[: len(good) // 2])
+                proxy.drop()
+                await _one_more(secure_kafka, topic_name, consumer)
+            assert str(keystore) in caplog.text
+
+            keystore.write_bytes(certificates.foreign_client.read_bytes())
+            async with asyncio.timeout(SECONDS):
+                while not isinstance(consumer.health().last_error, CertificateRefused):
+                    proxy.drop()
+                    assert not await consumer.getmany(timeout_ms=200)
+
+            keystore.write_bytes(certificates.issue_client("alice").read_bytes())
+            await _one_more(secure_kafka, topic_name, consumer)

@@ -1,0 +1,195 @@
+"""Sessions that end (KIP-368): a member reads on over many of them, with one login after the other, and no reconnect.
+
+On the listener SHORT a session lasts 4 s. The broker closes the connection of a client that has not authenticated again
+by then, at the client's next request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, RebalanceListener, TopicPartition
+from aiokc.testing.kafka import SecureKafka
+from tests.producing import produce
+
+from .counting_proxy import CountingProxy
+from .ways import Way
+
+pytestmark = pytest.mark.every_kafka
+
+MECHANISMS = [Way("SHORT", mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")]
+
+
+class Rebalances(RebalanceListener):
+    """Counts the assignments, and what was taken away."""
+
+    def __init__(self) -> None:
+        self.assigned = 0
+        self.revoked = 0
+        self.settled = asyncio.Event()
+
+    async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        self.assigned += 1
+        self.settled.set()
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.revoked += bool(partitions)
+
+
+async def read_over(kafka: SecureKafka, topic: str, way: Way, sessions: int) -> None:
+    """Read, as a member of a group, a record about every 0.1 s, and none for whole sessions in between.
+
+    Each record comes exactly once and in order, over the connections that were there after the first records, without
+    a rebalance.
+    """
+    loop = asyncio.get_running_loop()
+    rebalances = Rebalances()
+    with CountingProxy(kafka.bootstrap_of(way.listener)) as proxy:
+        options = {**way.options(kafka), "resolve": proxy.resolve}
+        async with Consumer(
+            group_id=topic, auto_offset_reset="earliest", auto_commit_interval_ms=300, **options
+        ) as consumer:
+            consumer.subscribe([topic], listener=rebalances)
+            numbers = itertools.count()
+            seen: list[int] = []
+
+            async def exchange() -> None:
+                sent = next(numbers)
+                await asyncio.to_thread(produce, kafka.bootstrap, topic, [b"%d" % sent])
+                async with asyncio.timeout(30):
+                    while sent not in seen:
+                        for records in (await consumer.getmany()).values():
+                            seen.extend(int(record.value) for record in records)
+
+            await exchange()
+            await consumer.commit()
+            await exchange()
+            opened = proxy.opened
+            end = loop.time() + sessions * kafka.session_seconds
+            for turn in itertools.count():
+                await exchange()
+                if loop.time() > end:
+                    break
+                # Every fourth pause is longer than a session: a Fetch is parked, heartbeats go on.
+                await asyncio.sleep(kafka.session_seconds * 1.2 if turn % 4 == 3 else 0.1)
+            assert seen == list(range(next(numbers)))
+            assert (rebalances.assigned, rebalances.revoked) == (1, 0)
+            assert proxy.opened == opened
+            assert consumer.metrics().failed_fetches == 0
+            assert consumer.metrics().failed_heartbeats == 0
+
+
+@pytest.mark.timeout(60)
+async def test_a_member_reads_over_some_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
+    secure_kafka.create_topic(topic_name)
+    await read_over(secure_kafka, topic_name, Way("SHORT", "SCRAM-SHA-512"), 3)
+
+
+@pytest.mark.long
+@pytest.mark.any_loop
+@pytest.mark.every_kafka
+@pytest.mark.timeout(900)
+async def test_members_read_over_a_hundred_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
+    """One for each mechanism, at the same time."""
+    async with asyncio.TaskGroup() as group:
+        for way in MECHANISMS:
+            topic = f"{topic_name}-{way}"
+            secure_kafka.create_topic(topic)
+            group.create_task(read_over(secure_kafka, topic, way, 100))
+
+
+class Slow(Rebalances):
+    """Gives up its partitions when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.asked.set()
+        await self.may_go_on.wait()
+
+
+@pytest.mark.timeout(90)
+async def test_a_join_that_is_parked_for_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
+    """The second member waits in JoinGroup until the first gives way, for two sessions; its connections stay."""
+    secure_kafka.create_topic(topic_name, 2)
+    way = Way("SHORT", "PLAIN")
+    slow, second = Slow(), Rebalances()
+    with CountingProxy(secure_kafka.bootstrap_of("SHORT")) as proxy:
+        options = {"group_id": topic_name, "partition_assignment_strategy": ["range"], **way.options(secure_kafka)}
+        async with (
+            Consumer(**options) as first,
+            Consumer(**options, resolve=proxy.resolve) as other,
+        ):
+            first.subscribe([topic_name], listener=slow)
+            assert len(await first.wait_assigned(timeout_ms=20_000)) == 2
+            other.subscribe([topic_name], listener=second)
+            polling = [asyncio.ensure_future(_poll(member)) for member in (first, other)]
+            try:
+                async with asyncio.timeout(20):
+                    await slow.asked.wait()
+                opened = proxy.opened
+                await asyncio.sleep(2.2 * secure_kafka.session_seconds)
+                assert other.assignment() == frozenset()
+                slow.may_go_on.set()
+                async with asyncio.timeout(20):
+                    await second.settled.wait()
+                assert (len(other.assignment()), second.assigned) == (1, 1)
+                # A Fetch comes with the first assignment: that connection may be new.
+                assert proxy.opened <= opened + 1
+                assert other.metrics().failed_joins == 0
+            finally:
+                for task in polling:
+                    task.cancel()
+                await asyncio.wait(polling)
+
+
+async def _poll(member: Consumer[Any, Any]) -> None:
+    while True:
+        await member.getmany(timeout_ms=200)
+
+
+READER = """
+import asyncio, json, sys
+from aiokc import Consumer
+
+async def main() -> None:
+    options = json.loads(sys.argv[1])
+    async with Consumer(options.pop("topic"), auto_offset_reset="earliest", **options) as consumer:
+        async for record in consumer:
+            print(record.offset, consumer.metrics().rebalances.count, flush=True)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(90)
+async def test_a_process_that_is_suspended_over_the_end_of_its_session(
+    secure_kafka: SecureKafka, topic_name: str
+) -> None:
+    """It reads on where it was, and keeps its place in the group."""
+    secure_kafka.create_topic(topic_name)
+    options = {"topic": topic_name, "group_id": topic_name, **Way("SHORT", "SCRAM-SHA-256").options(secure_kafka)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", READER, json.dumps(options), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            for offset in range(3):
+                await asyncio.to_thread(produce, secure_kafka.bootstrap, topic_name, [b""])
+                assert (await process.stdout.readline()).split() == [b"%d" % offset, b"1"]
+                process.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(1.5 * secure_kafka.session_seconds)
+                process.send_signal(signal.SIGCONT)
+    finally:
+        process.kill()
+        await process.communicate()

@@ -1,0 +1,57 @@
+"""The watchdog thread over SASL_SSL: it keeps a member in its group while a handler blocks the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer
+from aiokc.testing.kafka import SecureKafka
+from tests.producing import produce
+
+from .counting_proxy import CountingProxy
+from .members import committed, read
+from .ways import Way, parameters
+
+pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(90)]
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        *parameters(Way("SHORT", "SCRAM-SHA-512")),
+        *(
+            pytest.param(*parameter.values, id=parameter.id, marks=[*parameter.marks, pytest.mark.long])
+            for parameter in parameters(Way("SHORT", "PLAIN"), Way("SHORT", "OAUTHBEARER"), Way("MTLS"))
+        ),
+    ],
+)
+async def test_a_handler_that_blocks_the_loop_over_the_ends_of_sessions(
+    secure_kafka: SecureKafka, topic_name: str, way: Way
+) -> None:
+    """For two SASL sessions, and three sessions of the group: the member stays, and commits what it has read."""
+    secure_kafka.create_topic(topic_name)
+    produce(secure_kafka.bootstrap, topic_name, [b"0"])
+    with CountingProxy(secure_kafka.bootstrap_of(way.listener)) as proxy:
+        # The consumer has a loop of its own, which it blocks.
+        await asyncio.to_thread(asyncio.run, _consume(secure_kafka, topic_name, way, proxy))
+
+
+async def _consume(kafka: SecureKafka, topic: str, way: Way, proxy: CountingProxy) -> None:
+    options: dict[str, Any] = {**way.options(kafka), "resolve": proxy.resolve, "session_timeout_ms": 3_000}
+    async with Consumer(
+        topic, group_id=topic, auto_offset_reset="earliest", heartbeat_interval_ms=500, **options
+    ) as consumer:
+        assert await read(consumer, 1) == [b"0"]
+        generation, opened = consumer.health().generation, proxy.opened
+        time.sleep(2.2 * kafka.session_seconds)  # noqa: ASYNC251  (this is the handler)
+        assert proxy.opened > opened, "nothing but the watchdog connects meanwhile"
+        await consumer.commit()
+        assert await committed(consumer, topic) == 1
+        assert consumer.health().generation == generation
+        produce(kafka.bootstrap, topic, [b"1"])
+        assert await read(consumer, 1) == [b"1"]
+        assert consumer.metrics().rebalances.count == 1

@@ -1,0 +1,143 @@
+"""Queries over TLS and SASL read what Spark's own source reads with the same options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Row, SparkSession
+
+from aiokc.testing.kafka import SecureKafka
+from tests.producing import Message, produce
+
+from .listeners import STORE_PASSWORD, jaas, over_tls, truststore, with_password
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(240)]
+
+BOTH = ("kafka", "aiokc")
+RECORDS = 300
+_OIDC = "org.apache.kafka.common.security.oauthbearer"
+
+
+@pytest.fixture
+def topic(secure_kafka: SecureKafka, topic_name: str) -> str:
+    """A topic of three partitions with RECORDS records."""
+    secure_kafka.create_topic(topic_name, partitions=3)
+    messages = [Message(b"value %d" % n, b"key", partition=n % 3) for n in range(RECORDS)]
+    produce(secure_kafka.bootstrap, topic_name, messages, codec="lz4")
+    return topic_name
+
+
+def batch(spark: SparkSession, source: str, options: Mapping[str, str]) -> list[Row]:
+    rows = spark.read.format(source).options(**options).load().collect()
+    return sorted(rows, key=lambda row: (row.partition, row.offset))
+
+
+def stream(spark: SparkSession, source: str, options: Mapping[str, str], folder: Path) -> list[Row]:
+    found: list[Row] = []
+    given = {**options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "120"}
+    rows = spark.readStream.format(source).options(**given).load()
+    writer = rows.writeStream.foreachBatch(lambda rows, _: found.extend(rows.collect()))
+    query = writer.option("checkpointLocation", str(folder / source)).trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(120)
+        assert len([one for one in query.recentProgress if one.numInputRows]) == 3
+    finally:
+        query.stop()
+    return sorted(found, key=lambda row: (row.partition, row.offset))
+
+
+def both_read_all(spark: SparkSession, options: Mapping[str, str]) -> None:
+    expected, found = (batch(spark, source, options) for source in BOTH)
+    assert found == expected
+    assert len(found) == RECORDS
+
+
+def test_a_stream_over_sasl_ssl(spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path) -> None:
+    options = with_password(secure_kafka, "SCRAM-SHA-512", topic)
+
+    expected, found = (stream(spark, source, options, tmp_path) for source in BOTH)
+
+    assert found == expected
+    assert len(found) == RECORDS
+
+
+@pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
+def test_javas_truststores(
+    spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path, kind: str
+) -> None:
+    store = {
+        "kafka.ssl.truststore.location": str(truststore(kind, secure_kafka.certificates.ca, tmp_path)),
+        "kafka.ssl.truststore.type": kind,
+        "kafka.ssl.truststore.password": STORE_PASSWORD,
+    }
+
+    both_read_all(spark, {**over_tls(secure_kafka, "TLS", topic), **store})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_batch_by_a_password(spark: SparkSession, secure_kafka: SecureKafka, topic: str, mechanism: str) -> None:
+    both_read_all(spark, with_password(secure_kafka, mechanism, topic))
+
+
+@pytest.mark.long
+def test_a_batch_by_a_token_in_a_file(
+    spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(secure_kafka.tokens.signed("alice"))
+    url = f"file://{file}"
+    assert spark.sparkContext._jvm is not None
+    spark.sparkContext._jvm.java.lang.System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", url)
+
+    both_read_all(
+        spark,
+        {
+            **over_tls(secure_kafka, "OIDC", topic),
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": url,
+            "kafka.sasl.login.callback.handler.class": f"{_OIDC}.OAuthBearerLoginCallbackHandler",
+            "kafka.sasl.jaas.config": f"{_OIDC}.OAuthBearerLoginModule required;",
+        },
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("inline", [False, True])
+def test_a_batch_by_a_client_certificate(
+    spark: SparkSession, secure_kafka: SecureKafka, topic: str, inline: bool
+) -> None:
+    pem = secure_kafka.certificates.client
+    key, mark, chain = pem.read_text().partition("-----BEGIN CERTIFICATE-----")
+    given = (
+        {"kafka.ssl.keystore.key": key, "kafka.ssl.keystore.certificate.chain": mark + chain}
+        if inline
+        else {"kafka.ssl.keystore.location": str(pem)}
+    )
+
+    both_read_all(spark, {**over_tls(secure_kafka, "MTLS", topic), "kafka.ssl.keystore.type": "PEM", **given})
+
+
+def test_secrets_in_files_that_spark_sends(
+    spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path
+) -> None:
+    """What ``--files`` does: driver and executors find the files by their names alone."""
+    file, ca = tmp_path / f"{topic}.jaas", tmp_path / f"{topic}.pem"
+    file.write_text(jaas("SCRAM-SHA-256", secure_kafka.scram_passwords["alice"]))
+    ca.write_bytes(secure_kafka.certificates.ca.read_bytes())
+    for each in (file, ca):
+        spark.sparkContext.addFile(str(each))
+        each.unlink()
+    options = {
+        **with_password(secure_kafka, "SCRAM-SHA-256", topic),
+        "kafka.sasl.jaas.config": f"file:{file.name}",
+        "kafka.ssl.truststore.location": ca.name,
+    }
+
+    rows = batch(spark, "aiokc", options)
+    streamed = stream(spark, "aiokc", options, tmp_path)
+
+    assert streamed == rows
+    assert len(rows) == RECORDS

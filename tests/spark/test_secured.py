@@ -1,0 +1,197 @@
+"""Files are found and read on the machine that connects, when it connects; errors name the machine, and no content."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import socket
+from pathlib import Path
+
+import pytest
+from pyspark import SparkFiles
+
+from aiokc import Client, Secret, TopicPartition
+from aiokc.errors import ConfigError
+from spark_source import AiokcDataSource
+from spark_source.options.source_options import parse_options
+from spark_source.planning.task_plan import OffsetRange
+from spark_source.schema import kafka_schema
+from spark_source.secured import connected, local_file, secured
+from spark_source.worker import _runtimes, read_task
+
+JAAS = "kafka.sasl.jaas.config"
+GIVEN = {
+    "kafka.bootstrap.servers": "127.0.0.1:1",
+    "subscribe": "events",
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+}
+ALICE = 'ScramLoginModule required username="alice" password="canary";'
+
+
+@pytest.fixture
+def spark_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of files that Spark has sent, as a worker knows it; the working directory is another one."""
+    folder, elsewhere = tmp_path / "userFiles", tmp_path / "work"
+    folder.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(folder))
+    return folder
+
+
+def test_a_relative_path_is_looked_for_in_both_folders(spark_files: Path) -> None:
+    (spark_files / "ca.pem").write_text("sent")
+    assert local_file("o", "ca.pem").read_text() == "sent"
+
+    Path("ca.pem").write_text("localised by YARN")
+    assert local_file("o", "ca.pem").read_text() == "localised by YARN"
+    assert local_file("o", str(spark_files / "ca.pem")).read_text() == "sent"
+    assert local_file("o", str(spark_files)) == spark_files
+
+
+def test_a_process_that_spark_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", False)
+    monkeypatch.setattr(SparkFiles, "_sc", None)
+
+    with pytest.raises(ConfigError, match=r"option 'o': there is no 'ca.pem' on "):
+        local_file("o", "ca.pem")
+
+
+def test_a_file_that_is_not_there(spark_files: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        local_file("kafka.ssl.truststore.location", "ssl_key_password/ca.pem")
+
+    said = str(caught.value)
+    assert said.startswith("option 'kafka.ssl.truststore.location': there is no 'ssl_key_password/ca.pem' and no ")
+    assert str(spark_files / "ssl_key_password/ca.pem") in said
+    assert f" on {socket.gethostname()}. " in said
+    assert "--files ssl_key_password/ca.pem" in said
+    assert "'ca.pem': it is then found among SparkFiles" in said
+
+
+def test_options_and_readers_touch_no_file() -> None:
+    given = {
+        **GIVEN,
+        JAAS: "file:/nowhere/jaas.conf",
+        "kafka.ssl.truststore.location": "/nowhere/ca.pem",
+        "kafka.ssl.keystore.key": "file:/nowhere/key.pem",
+        "kafka.ssl.keystore.certificate.chain": "file:/nowhere/chain.pem",
+    }
+    source = AiokcDataSource(given)
+    batch, stream = source.reader(kafka_schema(include_headers=False)), source.streamReader(source.schema())
+
+    for reader in (batch, pickle.loads(pickle.dumps(batch))):
+        with pytest.raises(ConfigError, match=r"there is no '/nowhere/.*' on "):
+            reader.partitions()
+    stream = pickle.loads(pickle.dumps(stream))
+    stream.initialOffset()  # keeps what it raises: a batch that is repeated needs no start
+    with pytest.raises(ConfigError, match=r"there is no '/nowhere/.*' on "):
+        stream.latestOffset({}, None)
+    stream.stop()
+
+
+def test_a_task_on_a_machine_without_the_file() -> None:
+    options = parse_options({**GIVEN, JAAS: "file:/nowhere/jaas.conf"})
+
+    with pytest.raises(ConfigError, match=rf"option '{JAAS}': there is no '/nowhere/jaas.conf' on "):
+        list(read_task(options, ("value",), (OffsetRange(TopicPartition("events", 0), 0, 1),)))
+
+    assert not _runtimes
+
+
+def test_secrets_of_options_are_in_the_config_of_this_process_only(tmp_path: Path) -> None:
+    options = parse_options({**GIVEN, JAAS: ALICE})
+
+    config = secured(options.client, options.security)
+
+    assert (config.sasl_plain_username, config.sasl_plain_password) == ("alice", Secret("canary"))
+    assert options.client.sasl_plain_password is None
+    assert b"canary" not in pickle.dumps(options.client)
+
+
+async def test_a_password_that_is_exchanged_in_the_file_needs_no_restart(tmp_path: Path) -> None:
+    file = tmp_path / "jaas.conf"
+    file.write_text(ALICE.replace(";", " tokenauth=true;"))
+    options = parse_options({**GIVEN, JAAS: f"file:{file}"})
+
+    config = secured(options.client, options.security)
+    assert config.sasl_credentials_provider is not None
+    before = await config.sasl_credentials_provider()
+    file.write_text(ALICE.replace("canary", "the next one"))
+    after = await config.sasl_credentials_provider()
+
+    assert before == ("alice", "canary")
+    assert after == ("alice", "the next one")
+    assert (config.sasl_plain_username, config.sasl_plain_password) == (None, None)
+    assert config.sasl_tokenauth
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"canary\xff", "is not text in UTF-8"),
+        (b"canary" * 200_000, "has more than 1048576 bytes: is it the one?"),
+        (b"ScramLoginModule required password=canary;", "ScramLoginModule needs username"),
+        (b'ScramLoginModule required password="canary;', "line 1, column 36: this quote is not closed"),
+    ],
+)
+def test_a_jaas_file_that_is_none(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "jaas.conf"
+    file.write_bytes(content)
+    options = parse_options({**GIVEN, JAAS: f"file:{file}"})
+
+    with pytest.raises(ConfigError) as caught:
+        secured(options.client, options.security)
+
+    assert said in str(caught.value)
+    assert JAAS in str(caught.value)
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "canary" not in str(error)
+        error = error.__cause__
+
+
+def test_a_jaas_file_that_is_a_folder(tmp_path: Path) -> None:
+    options = parse_options({**GIVEN, JAAS: f"file:{tmp_path}"})
+
+    with pytest.raises(ConfigError, match=rf"option '{JAAS}': can't read '.*': Is a directory"):
+        secured(options.client, options.security)
+
+
+async def test_errors_of_the_client_have_javas_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(self: Client, *, timeout_ms: int | None = None) -> None:
+        raise ConfigError("ssl_truststore_location: no certificate in /srv/ssl_key_password/x; see ssl_key_password.")
+
+    monkeypatch.setattr(Client, "start", start)
+    options = parse_options({**GIVEN, JAAS: ALICE})
+
+    with pytest.raises(ConfigError) as caught:
+        await connected(options.client, options.security)
+
+    assert str(caught.value) == (
+        "kafka.ssl.truststore.location: no certificate in /srv/ssl_key_password/x; see kafka.ssl.key.password."
+    )
+
+
+async def test_files_are_read_off_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loops: list[bool] = []
+
+    def look(option: str, path: str) -> Path:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            loops.append(False)
+        else:
+            loops.append(True)
+        raise ConfigError("looked")
+
+    monkeypatch.setattr("spark_source.secured.local_file", look)
+    options = parse_options({**GIVEN, JAAS: f"file:{tmp_path / 'jaas.conf'}"})
+
+    with pytest.raises(ConfigError, match="looked"):
+        await connected(options.client, options.security)
+
+    assert loops == [False]
