@@ -7,7 +7,6 @@ import time
 from random import Random
 
 import pytest
-from aiokc.wire.messages.discovery import MetadataRequest
 
 from aiokc import Consumer
 from aiokc.config import ConsumerConfig
@@ -15,6 +14,7 @@ from aiokc.net.blocking import BlockingConnection
 from aiokc.net.options import Route
 from aiokc.net.pool import Pool
 from aiokc.testing.kafka import SecureKafka
+from aiokc.wire.messages.discovery import MetadataRequest
 
 from .refusals import REFUSALS, Refusal
 
