@@ -13,8 +13,7 @@ from ..core.connection.in_flight import InFlightRequests
 from ..core.sasl.mechanism import Mechanism, Work
 from ..core.versions import api_name
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
-from ..wire import Request, Response, decode
-from ..wire.frames import what_else_speaks
+from ..wire import Request, Response, decode, what_else_speaks
 from .login.endings import at_first_request_text
 from .options import SOFTWARE, ConnectionOptions, Route
 
@@ -158,10 +157,10 @@ class BlockingConnection:
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(frame)
         head = self._receive(_LENGTH_BYTES, deadline)
+        if stranger := what_else_speaks(bytes(head)):
+            raise MalformedResponse(f"{self.name}: not Kafka's protocol: this looks like {stranger}")
         length = int.from_bytes(head, "big", signed=True)
         if not 0 < length <= self._options.max_response_bytes:
-            if stranger := what_else_speaks(bytes(head)):
-                raise MalformedResponse(f"not Kafka's protocol: this looks like {stranger}")
             raise MalformedResponse(
                 f"a frame of {length} bytes, where max_response_bytes allows 1 to {self._options.max_response_bytes}"
             )

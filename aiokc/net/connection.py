@@ -177,8 +177,10 @@ class Connection:
         try:
             self.greeting = await carry_out(dialogue, ask, options.thread)
         except ConnectionFailed as error:
-            kind = "TLS" if options.tls is not None else "plaintext"
-            raise ConnectionFailed(f"{error}: is it a Kafka listener, and a {kind} one?") from error
+            hint = "is it a Kafka listener, and a plaintext one?"
+            if options.tls is not None:
+                hint = "is it a Kafka listener, and a TLS one, or does it want a certificate (ssl_keystore_location)?"
+            raise ConnectionFailed(f"{error}: {hint}") from error
         self._pipeline.versions = self.greeting.versions
         self._first_after_greeting = self._pipeline.next_id
 

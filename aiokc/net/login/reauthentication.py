@@ -170,7 +170,7 @@ class SaslSession:
             self._line.admits_until = -inf  # each request that comes now finds out
             self._line.retire()
             return
-        self._is_running, self._has_begun = True, False
+        self._is_running, self._has_begun, self._asked = True, False, None
         self._settled.clear()
         # Until the credentials are there, requests go on being written as long as the session lasts.
         self._line.admits_until = self._ends_at
@@ -199,7 +199,6 @@ class SaslSession:
 
     async def _renew(self) -> None:
         line = self._line
-        self._asked = None
         try:
             mechanism = await self._credentials.login(self._host)
         except AuthenticationFailed as error:

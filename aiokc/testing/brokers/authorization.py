@@ -25,6 +25,8 @@ from ..messages.describing import (
     DescribeGroupsRequest,
     ListGroupsRequest,
     OffsetDeleteRequest,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
 )
 from ..messages.producing import InitProducerIdRequest, ProduceRequest
 from ..messages.topic_admin import (
@@ -239,9 +241,40 @@ async def _add_partitions(call: Call[AddPartitionsToTxnRequest], handle: Handler
     return answer  # type: ignore[no-any-return]
 
 
+async def _describe_groups(call: Call[DescribeGroupsRequest], handle: Handler) -> Response | None:
+    """Tell only the operations that the user may do."""
+    answer: Any = await _split(call, handle, _EACH[DescribeGroupsRequest])
+    for group in answer.groups:
+        if group.authorized_operations > 0:
+            bits = call.cluster.security.acls.bits(call.user, "group", group.group_id, group.authorized_operations)
+            group.authorized_operations = bits
+    return answer  # type: ignore[no-any-return]
+
+
+async def _offset_delete(call: Call[OffsetDeleteRequest], handle: Handler) -> Response | None:
+    """Refuse forbidden topics; `refused` names none, as its answers have a code for all."""
+    forbidden = [one for one in call.request.topics if not call.allows(Operation.READ, "topic", one.name)]
+    allowed = [one for one in call.request.topics if one not in forbidden]
+    answer: Any = await handle(replace(call, request=_changed(call.request, topics=allowed)))
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    answer.topics += [
+        OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code)
+                for one in topic.partitions
+            ],
+        )
+        for topic in forbidden
+    ]
+    return answer  # type: ignore[no-any-return]
+
+
 _SPECIAL: Final[dict[type[Request[Any]], Callable[[Call[Any], Handler], Awaitable[Response | None]]]] = {
     InitProducerIdRequest: _init_producer_id,
     OffsetFetchRequest: _offset_fetch,
+    DescribeGroupsRequest: _describe_groups,
+    OffsetDeleteRequest: _offset_delete,
     ListGroupsRequest: _list_groups,
     AddPartitionsToTxnRequest: _add_partitions,
 }

@@ -7,25 +7,28 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from ...error_codes import ErrorCode
 from ...errors import MalformedResponse
 from ...wire import FrameAssembler, decode_prefix, decode_request_header
 from ...wire.messages.discovery import ApiVersionsRequest, ApiVersionsResponse
+from ...wire.messages.fetch import FetchResponse
 from ..refusal import ClosesConnection
 from ..security.certificates import common_name
 from ..security.sasl.authenticator import Admission, Authenticator
+from ..virtual.loop import VirtualLoop
 from .apis.metadata import advertised
 from .apis.table import FLEXIBLE_FROM, REQUESTS
 from .call import Call
 from .cluster_state import BrokerNode, ClusterState
 from .exchange import Exchange
-from .tls_server import TlsServer
+from .tls_connection import TlsConnection
 
 _log = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES: Final = 100 << 20  # socket.request.max.bytes
+_FETCH_CODE_FROM: Final = 7  # the version in which Fetch has an error code beside those of the partitions
 _QUEUED_REQUESTS: Final = 8  # the connection reads no more; further requests stay in the socket
 
 #: Carries out an exchange.
@@ -43,7 +46,8 @@ class Broker:
         self.serve = serve
         self.failed = failed
         self.connections: set[Connection] = set()
-        self._servers: list[asyncio.Server | TlsServer] = []
+        self._servers: list[asyncio.Server] = []
+        self._tls: set[TlsConnection] = set()
         self._coming_up = asyncio.Lock()
 
     async def listen(self) -> None:
@@ -51,26 +55,34 @@ class Broker:
         async with self._coming_up:
             if self._servers:  # another call has started listening while this one waited for the lock
                 return
-            opened: list[asyncio.Server | TlsServer] = []
+            opened: list[asyncio.Server] = []
             for listener, endpoint in self.node.endpoints.items():
                 try:
-                    server, port = await self._open(listener, endpoint.bound, endpoint.port)
+                    server = await self._open(listener, endpoint.bound, endpoint.port)
                 except OSError:
                     if endpoint.port == 0:
                         raise
-                    server, port = await self._open(listener, endpoint.bound, 0)
+                    server = await self._open(listener, endpoint.bound, 0)
                 opened.append(server)
-                endpoint.port = port
+                endpoint.port = server.sockets[0].getsockname()[1]
             self._servers = opened
 
-    async def _open(self, listener: str, host: str, port: int) -> tuple[asyncio.Server | TlsServer, int]:
-        factory = partial(Connection, self, listener)
+    async def _open(self, listener: str, host: str, port: int) -> asyncio.Server:
+        """Listen at one address. Raises OSError; ValueError for TLS in a loop that has no real sockets."""
+        loop = asyncio.get_running_loop()
+        factory: Callable[[], asyncio.BaseProtocol] = partial(Connection, self, listener)
+        if self.cluster.security.listeners[listener].uses_tls:
+            if isinstance(loop, VirtualLoop):
+                text = f"listener {listener}: the virtual network has no TLS; SASL_PLAINTEXT works there"
+                raise ValueError(text)
+            factory = partial(self._tls_connection, listener)
+        return await loop.create_server(factory, host, port)
+
+    def _tls_connection(self, listener: str) -> TlsConnection:
         security = self.cluster.security
-        if security.listeners[listener].uses_tls:
-            tls = TlsServer(security, listener, factory)
-            return tls, tls.listen(host, port)
-        server = await asyncio.get_running_loop().create_server(factory, host, port)
-        return server, server.sockets[0].getsockname()[1]
+        is_half = security.faults.take("half_handshake") is not None
+        context = security.context(listener)
+        return TlsConnection(context, partial(Connection, self, listener), self._tls, is_half=is_half)
 
     @property
     def is_listening(self) -> bool:
@@ -80,10 +92,10 @@ class Broker:
     def close(self) -> list[asyncio.Task[None]]:
         """Stop listening and abort every connection; return the connections' tasks, which end soon."""
         servers, self._servers = self._servers, []
-        ended = [server.close() for server in servers]
-        tasks = [task for tasks in ended if tasks is not None for task in tasks]
-        tasks += [connection.task for connection in self.connections]
-        for connection in list(self.connections):
+        for server in servers:
+            server.close()
+        tasks = [connection.task for connection in self.connections]
+        for connection in [*self._tls, *self.connections]:
             connection.abort()
         return tasks
 
@@ -243,7 +255,9 @@ class Connection(asyncio.BufferedProtocol):
     async def _refuse_state(self, exchange: Exchange) -> None:
         """Answer ILLEGAL_SASL_STATE in the layout of the request that came instead of SaslAuthenticate, and close."""
         try:
-            response = exchange.refusal(ErrorCode.ILLEGAL_SASL_STATE)
+            response: Any = exchange.refusal(ErrorCode.ILLEGAL_SASL_STATE)
+            if isinstance(response, FetchResponse) and exchange.version >= _FETCH_CODE_FROM:
+                response.error_code = ErrorCode.ILLEGAL_SASL_STATE
         except TypeError:  # this API has no error code
             response = None
         await asyncio.sleep(self._broker.cluster.settings.connection_failed_authentication_delay_ms / 1000)

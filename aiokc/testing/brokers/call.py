@@ -38,6 +38,10 @@ class Call(Generic[Q]):
         """Return the address that a broker advertises to clients of this listener."""
         return node.endpoints[self.listener]
 
+    def endpoints(self) -> list[tuple[BrokerNode, Endpoint]]:
+        """Return all brokers that are alive, with the address that each advertises to clients of this listener."""
+        return [(node, self.endpoint_of(node)) for node in self.cluster.nodes.values() if node.alive]
+
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Return whether the user may do this."""
         return self.cluster.security.acls.allows(self.user, operation, kind, name)

@@ -260,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
             refusal = {"error": "invalid_client", "error_description": "unknown client, or a wrong secret"}
             self.reply(401, json.dumps(refusal).encode())
         else:
-            scope = {"scope": self.form["scope"]} if "scope" in self.form else {}
+            scope: dict[str, Any] = {"scope": self.form["scope"]} if "scope" in self.form else {}
             granted = {"access_token": idp.token(client, **scope), "token_type": "Bearer", "expires_in": idp.lifetime}
             self.reply(200, json.dumps(granted | scope).encode())
 

@@ -106,8 +106,7 @@ async def metadata(call: Call[MetadataRequest]) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.node_id, host=at.host, port=at.port, rack=node.rack)
-            for node in cluster.nodes.values()
-            if node.alive and (at := call.endpoint_of(node))
+            for node, at in call.endpoints()
         ],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
@@ -205,8 +204,7 @@ async def describe_cluster(call: Call[DescribeClusterRequest]) -> DescribeCluste
         controller_id=cluster.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=node.node_id, host=at.host, port=at.port, rack=node.rack)
-            for node in cluster.nodes.values()
-            if node.alive and (at := call.endpoint_of(node))
+            for node, at in call.endpoints()
         ],
         cluster_authorized_operations=_cluster_bits(call) if wants_operations else _NOT_ASKED,
     )
