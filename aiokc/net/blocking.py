@@ -13,7 +13,7 @@ from ..core.connection.in_flight import InFlightRequests
 from ..core.sasl.mechanism import Mechanism, Work
 from ..core.versions import api_name
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
-from ..wire import Request, Response, decode
+from ..wire import Request, Response, decode, what_else_speaks
 from .options import SOFTWARE, ConnectionOptions, Route
 
 R = TypeVar("R", bound=Response)
@@ -147,7 +147,10 @@ class BlockingConnection:
         _, frame = self._pipeline.send(request, version, None)
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(frame)
-        length = int.from_bytes(self._receive(_LENGTH_BYTES, deadline), "big", signed=True)
+        head = self._receive(_LENGTH_BYTES, deadline)
+        if stranger := what_else_speaks(bytes(head)):
+            raise MalformedResponse(f"{self.name}: not Kafka's protocol: this looks like {stranger}")
+        length = int.from_bytes(head, "big", signed=True)
         if not 0 < length <= self._options.max_response_bytes:
             raise MalformedResponse(
                 f"a frame of {length} bytes, where max_response_bytes allows 1 to {self._options.max_response_bytes}"

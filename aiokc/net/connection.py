@@ -177,8 +177,10 @@ class Connection:
         try:
             self.greeting = await carry_out(dialogue, ask, options.thread)
         except ConnectionFailed as error:
-            kind = "TLS" if options.tls is not None else "plaintext"
-            raise ConnectionFailed(f"{error}: is it a Kafka listener, and a {kind} one?") from error
+            hint = "is it a Kafka listener, and a plaintext one?"
+            if options.tls is not None:
+                hint = "is it a Kafka listener, and a TLS one, or does it want a certificate (ssl_keystore_location)?"
+            raise ConnectionFailed(f"{error}: {hint}") from error
         self._pipeline.versions = self.greeting.versions
         self._first_after_greeting = self._pipeline.next_id
 
@@ -265,6 +267,11 @@ class Connection:
         """Accept no more requests, and close as soon as those in flight are answered."""
         self._retiring = True
         self._close_if_spent()
+
+    def lose_owner(self) -> None:
+        """The task that renews its SASL session has ended: the connection lasts as long as the broker serves it."""
+        if self._session is not None:
+            self._session.lose_owner()
 
     def end_session(self, error: SessionEnded) -> None:
         """End the connection now, since its SASL session is over."""
@@ -450,7 +457,11 @@ class Connection:
                 is_greeted=bool(self.greeting.versions),
                 is_due=session is not None and session.is_due(self._loop.time()),
                 is_by_token=session is not None and session.is_by_token,
-                at_first_request=first is not None and first.correlation_id == self._first_after_greeting,
+                at_first_request=(
+                    first is not None
+                    and first.correlation_id == self._first_after_greeting
+                    and not self._transport.is_inside_frame
+                ),
             )
         )
 

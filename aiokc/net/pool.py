@@ -76,6 +76,8 @@ class Pool:
             logins=self.logins,
             buffers=self.buffers,
         )
+        for weakness in config.security_warnings:
+            logger.warning("%s", weakness)
         self._nodes = Nodes(config, random)
         # Dicts, not sets: what is done to all of them is done in the order in which they were made, in every run.
         self._connections: dict[Connection, Node] = {}
@@ -108,6 +110,8 @@ class Pool:
         finally:
             self._tasks = None
             self._stopped.set()
+            for connection in self._connections:
+                connection.lose_owner()
             self._end_threads()
 
     def _end_threads(self) -> None:
@@ -262,9 +266,10 @@ class Pool:
                 if _is_refusal(error):
                     raise
                 self._check_open()
+                was_cut_short = isinstance(error, RequestTimedOut) and deadline - now < patience
                 now = self._now()
                 node.failure(error, now)
-                errors[node] = error
+                errors[node] = errors.get(node, error) if was_cut_short else error
                 tried.add(node.broker.node_id)
                 if self._unanswered_since is None:
                     self._unanswered_since = now

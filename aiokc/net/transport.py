@@ -77,6 +77,11 @@ class FrameTransport(asyncio.BufferedProtocol):
     def can_write(self) -> bool:
         return self._can_write.is_set()
 
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether a part of a frame has been received, and its rest is missing."""
+        return self._assembler.is_inside_frame
+
     async def writable(self) -> None:
         """Return when the peer has read enough of what was sent, or when the connection has ended."""
         await self._can_write.wait()

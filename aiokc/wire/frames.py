@@ -66,6 +66,11 @@ class FrameAssembler:
         frame, self._own, self._held = self._own, None, 0
         return iter((memoryview(frame)[: self._own_length],))
 
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether a part of a frame has been received, and its rest is missing."""
+        return self._own is not None or self._held > 0
+
     def _grow(self, buffer: bytearray) -> None:
         """Make room for more of the long frame, in place: realloc moves pages, not bytes.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -63,6 +64,10 @@ class Peer:
         """The next request. Raises EOFError when the client has closed the connection."""
         (length,) = struct.unpack(">i", await self._reader.readexactly(4))
         return decode_request_header(memoryview(await self._reader.readexactly(length)), _FLEXIBLE)
+
+    async def read(self, count: int) -> bytes:
+        """So many bytes, whatever they are."""
+        return await self._reader.readexactly(count)
 
     def send(self, data: bytes) -> None:
         self._writer.write(data)
@@ -179,10 +184,10 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(script: Script, *, port: int = 0) -> AsyncIterator[Server]:
+async def serving(script: Script, *, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     """Listen on loopback; an assertion that fails in a script fails the test."""
     server = Server(script)
-    listening = await asyncio.start_server(server.accept, "127.0.0.1", port)
+    listening = await asyncio.start_server(server.accept, "127.0.0.1", port, ssl=tls)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server

@@ -10,9 +10,9 @@ from aiokc import Consumer, TopicPartition
 SECONDS = 30.0
 
 
-async def read(consumer: Consumer[Any, Any], count: int, *, seconds: float = SECONDS) -> list[bytes]:
+async def read(consumer: Consumer[Any, Any], count: int, *, seconds: float = SECONDS) -> list[bytes | None]:
     """Return the values of the next `count` records, as they come."""
-    values: list[bytes] = []
+    values: list[bytes | None] = []
     async with asyncio.timeout(seconds):
         while len(values) < count:
             for records in (await consumer.getmany(max_records=count - len(values))).values():

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import ssl
 import time
+import warnings
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from kafka import KafkaConsumer, KafkaProducer
 
 from aiokc.testing.kafka import SecureKafka
 
 from .ways import Way
 
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of its way to read its own resources
+    from kafka import KafkaConsumer, KafkaProducer
+
 _SECONDS = 20.0
 
 
 def confluent(kafka: SecureKafka, way: Way, **options: Any) -> dict[str, Any]:
-    """Return librdkafka's configuration, with "_" for "." in `options`."""
+    """Return librdkafka's configuration; in `options`, "_" stands for ".", but in oauth_cb."""
     config: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap_of(way.listener),
         "security.protocol": kafka.options_of(way.listener)["security_protocol"],
@@ -41,7 +44,7 @@ def confluent(kafka: SecureKafka, way: Way, **options: Any) -> dict[str, Any]:
             "sasl.username": "alice",
             "sasl.password": way.password(kafka),
         }
-    return config | {name.replace("_", "."): value for name, value in options.items()}
+    return config | {name if name == "oauth_cb" else name.replace("_", "."): value for name, value in options.items()}
 
 
 def confluent_reads_and_writes(kafka: SecureKafka, way: Way, topic: str) -> list[bytes]:

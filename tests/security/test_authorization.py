@@ -69,7 +69,7 @@ async def refused(consumer: Consumer[Any, Any]) -> AuthorizationFailed:
     return raised.value
 
 
-async def read_when_allowed(consumer: Consumer[Any, Any], count: int) -> list[bytes]:
+async def read_when_allowed(consumer: Consumer[Any, Any], count: int) -> list[bytes | None]:
     """Read through the refusals that the consumer has seen before the change."""
     async with asyncio.timeout(SECONDS):
         while True:

@@ -18,8 +18,13 @@ pytestmark = [pytest.mark.every_kafka, pytest.mark.any_loop, pytest.mark.timeout
 async def test_a_member_reads_and_commits(secure_kafka: SecureKafka, topic_name: str, way: Way) -> None:
     secure_kafka.create_topic(topic_name)
     produce(secure_kafka.bootstrap, topic_name, [b"0", b"1", b"2"])
-    options = {"group_id": topic_name, "auto_offset_reset": "earliest", "enable_auto_commit": False}
-    async with Consumer(topic_name, **options, **way.options(secure_kafka)) as consumer:
+    async with Consumer(
+        topic_name,
+        group_id=topic_name,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        **way.options(secure_kafka),
+    ) as consumer:
         assert await read(consumer, 3) == [b"0", b"1", b"2"]
         await consumer.commit()
         assert await committed(consumer, topic_name) == 3

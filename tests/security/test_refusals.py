@@ -7,14 +7,14 @@ import time
 from random import Random
 
 import pytest
-from aiokc.wire.messages.metadata import MetadataRequest
 
 from aiokc import Consumer
 from aiokc.config import ConsumerConfig
 from aiokc.net.blocking import BlockingConnection
-from aiokc.net.connection import Route
+from aiokc.net.options import Route
 from aiokc.net.pool import Pool
 from aiokc.testing.kafka import SecureKafka
+from aiokc.wire.messages.discovery import MetadataRequest
 
 from .refusals import REFUSALS, Refusal
 
@@ -43,7 +43,7 @@ async def test_what_the_watchdogs_connection_raises(secure_kafka: SecureKafka, r
     pool = Pool(config, random=Random(0))
     try:
         host, _, port = str(config.bootstrap_servers).rpartition(":")
-        route = Route(host, int(port), ("127.0.0.1", int(port)))
+        route = Route(f"{host}:{port}", ("127.0.0.1", int(port)), host)
         with pytest.raises(refusal.error, match=refusal.text):
             await _ask(pool, route)
     finally:
@@ -55,7 +55,7 @@ async def _ask(pool: Pool, route: Route) -> None:
     if options.tls is not None:
         await options.tls.get()
     if options.credentials is not None:
-        await options.credentials.login(route.host)
+        await options.credentials.login(route.server_hostname)
     connection = await asyncio.to_thread(BlockingConnection.open, route, options, timeout=10)
     try:
         await asyncio.to_thread(

@@ -26,7 +26,7 @@ NEEDED: Final = (
     *("hypothesis", "sortedcontainers", "setuptools"),
 )
 #: Without one of these a few tests are left out.
-WHERE_BUILT: Final = ("lz4", "pyarrow", "python-snappy", "uvloop", "zstandard")
+WHERE_BUILT: Final = ("cffi", "cryptography", "lz4", "pyarrow", "python-snappy", "trustme", "uvloop", "zstandard")
 
 TESTS: Final = (
     *("tests/core", "tests/wire", "tests/records", "tests/_native", "tests/net", "tests/client"),

@@ -20,8 +20,7 @@ from ...wire.messages.discovery import ApiVersionsRequest, ApiVersionsResponse
 from ..sasl.authentication import authenticate
 from ..sasl.mechanism import Mechanism, Work
 from ..sasl.session import Session
-from ..versions import Question as Question
-from ..versions import VersionRange
+from ..versions import Question, VersionRange
 
 T = TypeVar("T")
 

@@ -14,9 +14,7 @@ from typing import Generic, TypeVar
 
 from ...errors import KafkaError, MalformedResponse, fresh
 from ...wire import encode_request, read_response_header
-from ..versions import AnyRequest, usable_version
-from ..versions import VersionRange as VersionRange
-from ..versions import api_name as api_name
+from ..versions import AnyRequest, VersionRange, api_name, usable_version
 
 W = TypeVar("W")
 

@@ -96,6 +96,7 @@ def _origin(config: SecurityConfig, clock: Callable[[], float]) -> _Origin:
         return _Origin(aws, partial(AwsAsker, aws, clock), identity=aws.identity)
     provider = config.sasl_oauth_token_provider
     if provider is not None:
+        ProviderAsker(provider)  # now, not when the first token is needed: it raises ConfigError
         return _Origin(("provider", id(provider)), partial(ProviderAsker, provider))
     path = token_file_path(config)
     if path is not None:

@@ -37,6 +37,10 @@ def no_owner(run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
     return False
 
 
+# A request that is written just before the end of a session may reach the broker after it. So requests wait for the
+# renewal from so much before it on: a share of the session, and at most so many seconds.
+_ON_THE_WAY: Final = 0.05
+_LONGEST_WAY: Final = 1.0
 # The pauses between attempts to renew a session that goes on meanwhile.
 _LATER_SECONDS: Final = (1.0, 60.0)
 
@@ -100,7 +104,7 @@ class SaslSession:
         self._was_due_at = inf  # when the present session was to be renewed; it stays while that is under way
         self._ends_at = inf
         self._number = 0  # of the session; each renewal makes another one
-        self._is_running = False
+        self._is_running = self._has_begun = False
         self._is_shut = False
         self._asked: type[AnyRequest] | None = None  # what the renewal under way has written last
         self._settled = asyncio.Event()  # no renewal is under way
@@ -146,6 +150,14 @@ class SaslSession:
             return False
         return self._number > before
 
+    def lose_owner(self) -> None:
+        """Nothing runs what ``start`` was given, from now on, or goes on with it."""
+        self._start = no_owner
+        if self._is_running and not self._has_begun:
+            self._is_running = False
+            self._line.admits_until = inf
+            self._settled.set()
+
     def close(self) -> None:
         """The connection has ended: let those go on that wait at the gate."""
         self._line.admits_until = self._line.doubts_from = inf
@@ -158,7 +170,7 @@ class SaslSession:
             self._line.admits_until = -inf  # each request that comes now finds out
             self._line.retire()
             return
-        self._is_running = True
+        self._is_running, self._has_begun, self._asked = True, False, None
         self._settled.clear()
         # Until the credentials are there, requests go on being written as long as the session lasts.
         self._line.admits_until = self._ends_at
@@ -169,6 +181,7 @@ class SaslSession:
 
     async def _run(self) -> None:
         """Renew the session. However this ends, no request is left waiting at the gate."""
+        self._has_begun = True
         try:
             await self._renew()
         except KafkaError as error:
@@ -186,7 +199,6 @@ class SaslSession:
 
     async def _renew(self) -> None:
         line = self._line
-        self._asked = None
         try:
             mechanism = await self._credentials.login(self._host)
         except AuthenticationFailed as error:
@@ -201,8 +213,6 @@ class SaslSession:
             self._retires, self._was_due_at, self._line.admits_until = True, -inf, -inf
             return line.retire()
         await line.calm()
-        if line.closed:
-            return
         # Shut before the first message is made, which may take a thread: from now on no request is written.
         self._is_shut, self._line.admits_until = True, -inf
         dialogue = authenticate(mechanism, broker=line.name, versions=line.versions, clock=self._loop.time)
@@ -243,7 +253,8 @@ class SaslSession:
         self._retires = False
         self._ends_at = inf
         if due is not None:
-            self._ends_at = max(due, session.sent_at + session.lifetime_ms / 1e3)
+            lifetime = session.lifetime_ms / 1e3
+            self._ends_at = max(due, session.sent_at + lifetime - min(_ON_THE_WAY * lifetime, _LONGEST_WAY))
         elif (due := retire_at(session, life, self._random)) is not None:
             self._retires = True
         self._line.admits_until = self._was_due_at = inf if due is None else due

@@ -40,6 +40,15 @@ def build(config: SecurityConfig) -> Built:
 
     Certificates and names are verified, TLS is 1.2 at least. SSLKEYLOGFILE is honoured, as by the standard library.
     """
+    try:
+        return _built(config)
+    except ConfigError as error:
+        told = str(error)
+    # A new error, without the frames of the first one: what reports errors may show variables, and some held a key.
+    raise ConfigError(told)
+
+
+def _built(config: SecurityConfig) -> Built:
     trust, identity = read_trust(config), read_identity(config)
     if trust is None:
         context, trusts = ssl.create_default_context(), _system_store()
@@ -48,6 +57,7 @@ def build(config: SecurityConfig) -> Built:
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
     versions = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    context.options |= ssl.OP_NO_RENEGOTIATION  # Kafka has no use for it; a hostile broker could ask without end
     if identity is not None:
         _identify(context, identity, config.ssl_key_password)
     side = OurSide(

@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from ...config import SecurityConfig
-from ...errors import KafkaError
+from ...errors import ConnectionFailed, KafkaError
 from ..own_thread import OwnThread
 from .building import Built, build, given
 from .rotation import Fingerprint, fingerprint
@@ -24,6 +24,8 @@ logger = logging.getLogger("aiokc.net")
 
 # The files are looked at before a connection is made, and no more often than this.
 _LOOK_SECONDS: Final = 1.0
+# The most that reading the files for the first context may take: of a file system that does not answer, say.
+_FIRST_SECONDS: Final = 30.0
 # A file system that does not answer must not keep a client from connecting that has a context already.
 _PATIENCE_SECONDS: Final = 2.0
 
@@ -51,10 +53,18 @@ class TlsContexts:
     async def get(self) -> ssl.SSLContext:
         """Return the context for a new connection. Files are read in a thread, never in the loop.
 
-        Raises ConfigError if there is no context yet, and the options or the files do not make one.
+        If there is no context yet, it raises ConfigError where the options or the files do not make one, and
+        ConnectionFailed where the files can't be read within 30 s.
         """
         if self._built is None:
-            await self._thread.run(self._read)
+            try:
+                async with asyncio.timeout(_FIRST_SECONDS):
+                    await self._thread.run(self._read)
+            except TimeoutError as error:
+                raise ConnectionFailed(
+                    f"the files of the ssl_ options were not read within {_FIRST_SECONDS:.3g} s: does their file "
+                    "system answer?"
+                ) from error
         elif self._is_due() and not self._reading.locked():
             self._next_look = self._clock() + _LOOK_SECONDS  # all others go on with the context that there is
             try:
@@ -78,7 +88,8 @@ class TlsContexts:
     def failure(self, error: BaseException, broker: str, name: str, *, established: bool = False) -> KafkaError | None:
         """Return what an exception of the network means where it is about TLS; None where it is not.
 
-        ``broker`` begins the message, ``name`` is the server_name. ``established``: the handshake was over.
+        ``broker`` begins the message, ``name`` is the server_name. ``established``: the handshake was over, and nothing
+        was received since.
         """
         side = None if self._built is None else self._built.side
         return None if side is None else tls_failure(error, broker, name, side, established=established)

@@ -43,13 +43,14 @@ def tls_failure(
     """Return what ``error`` means where it is about TLS, with ``error`` as its cause; None where it is not.
 
     ``broker`` begins the message. ``name`` is the name that the certificate must be for. ``established``: the handshake
-    was over; in TLS 1.3 a broker refuses a client's certificate then. TimeoutError means that of the handshake.
+    was over, and nothing was received since; in TLS 1.3 a broker refuses a client's certificate then. A TimeoutError is
+    that of the handshake.
     """
     found: KafkaError | None = None
     if isinstance(error, ssl.SSLCertVerificationError):
         found = CertificateRefused(f"{broker}: {_refused_by_us(error, name, side)}")
     elif isinstance(error, _ENDS):
-        found = None if established else ConnectionFailed(f"{broker}: {_closed(error)}")
+        found = ConnectionFailed(f"{broker}: {_closed_after(error) if established else _closed(error)}")
     elif isinstance(error, ssl.SSLError):
         found = _of_alert(error, broker, name, side, established)
     elif isinstance(error, TimeoutError) and not established:
@@ -63,12 +64,23 @@ def tls_failure(
 
 
 def _closed(error: BaseException) -> str:
-    why = getattr(error, "strerror", None)
-    told = f" ({why})" if why and isinstance(error, ConnectionError) else ""
     return (
-        f"closed during the TLS handshake{told}: a plaintext listener? Then use its TLS port, or "
+        f"closed during the TLS handshake{_by_system(error)}: a plaintext listener? Then use its TLS port, or "
         "security_protocol='PLAINTEXT' or 'SASL_PLAINTEXT'"
     )
+
+
+def _closed_after(error: BaseException) -> str:
+    # A broker that closes with bytes of ours unread resets the connection, and its alert may be lost.
+    return (
+        f"closed right after the TLS handshake{_by_system(error)}: with TLS 1.3 a broker may refuse a client's "
+        "certificate so, or the lack of one; look at ssl_keystore_location, and at the broker's log"
+    )
+
+
+def _by_system(error: BaseException) -> str:
+    why = getattr(error, "strerror", None)
+    return f" ({why})" if why and isinstance(error, ConnectionError) else ""
 
 
 def _refused_by_us(error: ssl.SSLCertVerificationError, name: str, side: OurSide) -> str:

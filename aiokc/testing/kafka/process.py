@@ -204,5 +204,6 @@ class JavaProcess(ABC):
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
-    """Write a Java properties file."""
-    path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    """Write a Java properties file; a value may have several lines."""
+    lines = (f"{key}={value}".replace("\n", "\\n") for key, value in properties.items())
+    path.write_text("".join(f"{line}\n" for line in lines))

@@ -28,6 +28,8 @@ from aiokc.wire.messages.group import JoinGroupRequest, SyncGroupRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
 from tests.suite.unused_faults import may_be_unused
 
+from ..virtually import virtually
+
 pytestmark = pytest.mark.timeout(60)
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -308,17 +310,31 @@ async def test_a_broken_connection_repeats_the_commit(cluster: Cluster, fault: A
         assert await reader.committed(ZERO) == {ZERO: OffsetAndMetadata(5)}
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-async def test_commit_ends_at_its_deadline_whatever_is_refused(cluster: Cluster, assignor: str) -> None:
+async def test_commit_ends_at_its_deadline_whatever_is_refused(cluster: Cluster) -> None:
     """aiokafka's tries for ever here."""
-    options: Any = {"retry_backoff_ms": 20, "retry_backoff_max_ms": 20, "partition_assignment_strategy": [assignor]}
-    async with asyncio.timeout(15), consumer(cluster, **options) as reader:
+    async with consumer(cluster, retry_backoff_ms=20, retry_backoff_max_ms=20) as reader:
         for fault in (E.UNKNOWN_TOPIC_OR_PARTITION, E.COORDINATOR_LOAD_IN_PROGRESS, drop()):
             refusal = cluster.intercept(OffsetCommitRequest, fault)
             with pytest.raises(RequestTimedOut):
                 await reader.commit({ZERO: 5}, timeout_ms=200)
             assert 1 <= refusal.hits <= 15, "with pauses in between"
             refusal.cancel()
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_commit_ends_at_its_deadline_with_every_protocol(assignor: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = asyncio.get_running_loop()
+        async with consumer(cluster, partition_assignment_strategy=[assignor]) as reader:
+            await asyncio.sleep(60)
+            silence = cluster.intercept(OffsetCommitRequest, drop())
+            began = loop.time()
+            with pytest.raises(RequestTimedOut):
+                await reader.commit({ZERO: 5}, timeout_ms=2_000)
+            assert loop.time() - began == pytest.approx(2, abs=0.1)
+            silence.cancel()
+
+    virtually(story, brokers=1)
 
 
 async def test_a_lookup_of_the_coordinator_does_not_wait_behind_a_fetch(cluster: Cluster) -> None:

@@ -6,11 +6,12 @@ import threading
 
 import pytest
 
-from aiokc.core.connection.handshake import Dialogue, Greeting, Question, handshake
-from aiokc.core.connection.in_flight import InFlightRequests, VersionRange
+from aiokc.core.connection.handshake import Dialogue, Greeting, handshake
+from aiokc.core.connection.in_flight import InFlightRequests
 from aiokc.core.sasl.mechanism import Work
 from aiokc.core.sasl.plain import Plain
 from aiokc.core.sasl.session import Session
+from aiokc.core.versions import Question, VersionRange
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
 from aiokc.secret import Secret
 from aiokc.wire import decode_request_header, encode, encode_response

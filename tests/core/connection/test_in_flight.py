@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.core.connection.in_flight import InFlightRequests, VersionRange, api_name
+from aiokc.core.connection.in_flight import InFlightRequests
+from aiokc.core.versions import VersionRange, api_name
 from aiokc.errors import ConnectionFailed, MalformedResponse, UnsupportedVersion
 from aiokc.wire import decode_request_header, encode_response
 from aiokc.wire.messages.discovery import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic

@@ -274,6 +274,12 @@ def test_an_opaque_token_says_nothing(token: str) -> None:
     assert read_claims(token) is None
 
 
+def test_a_token_has_64_kib_at_most() -> None:
+    longest = jwt({}, "x" * (65_536 - len(jwt({}, ""))))
+    assert read_claims(longest) is not None
+    assert read_claims(longest + "x") is None
+
+
 @given(st.one_of(st.text(), st.lists(st.binary().map(part), min_size=3, max_size=3).map(".".join)))
 def test_no_token_raises(token: str) -> None:
     read_claims(token)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aiokc.core.sasl import scram
 from aiokc.core.sasl.mechanism import Work
 from aiokc.core.sasl.scram import Scram, ScramHash, ScramKeys
+from aiokc.core.sasl.scram_messages import read_server_final, read_server_first
 from aiokc.errors import AuthenticationFailed
 from aiokc.secret import Secret
 
@@ -266,6 +267,25 @@ def test_an_endless_salt_takes_no_time() -> None:
     with pytest.raises(AuthenticationFailed, match=r"answered SaslAuthenticate with 13\d+ bytes, more than the 65536"):
         ScriptedBroker([challenge(salt=b64encode(bytes(1_000_000)).decode())]).accept(scram_of())
     assert time.perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        challenge(end=",a=b" * 12_000 + "\0"),
+        challenge(nonce=NONCE + "=" * 50_000, salt="="),
+        challenge(salt="A" * 60_000 + "===", iterations="9" * 60_000),
+        b"v=" + b"A" * 60_000 + b"===",
+        b"v=AAAA" + b",a=b" * 12_000 + b"\n\0",
+        b"e=" + b"," * 60_000 + b"\0",
+    ],
+)
+def test_no_message_makes_a_parser_search_for_long(message: bytes) -> None:
+    begin = time.process_time()
+    for read in (read_server_final, lambda message: read_server_first(message, NONCE)):
+        with pytest.raises(AuthenticationFailed):
+            read(message)
+    assert time.process_time() - begin < 1
 
 
 @pytest.mark.parametrize("nonce", ["", "a,b", "a b", "ü", "a\n"])

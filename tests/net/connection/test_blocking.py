@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from aiokc.core.sasl.plain import Plain
-from aiokc.errors import ConnectionFailed, MalformedResponse, RequestTimedOut, UnsupportedVersion
+from aiokc.config import ClientConfig
+from aiokc.errors import CertificateRefused, ConnectionFailed, MalformedResponse, RequestTimedOut, UnsupportedVersion
 from aiokc.net.blocking import BlockingConnection
 from aiokc.net.options import Route
-from aiokc.secret import Secret
+from aiokc.net.tls.contexts import TlsContexts
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 
+from ..login.session_broker import Logins
 from ..scripted import (
     WITH_SASL,
     Peer,
@@ -170,15 +171,14 @@ async def test_an_api_that_the_broker_does_not_have() -> None:
 async def test_over_tls_and_with_sasl(tmp_path: Path) -> None:
     """The same generators that the event loop drives: here they are driven by a thread."""
     sent: list[bytes] = []
-    alice = Plain("alice", Secret("secret"))
-
     (tmp_path / "server.pem").write_text(_KEY_AND_CERTIFICATE)
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(tmp_path / "server.pem")
-    ours = ssl.create_default_context(cafile=str(tmp_path / "server.pem"))
+    contexts = TlsContexts(ClientConfig(ssl_truststore_location=tmp_path / "server.pem"))
 
     def ask_safely(route: Route) -> str | None:
-        with closing(BlockingConnection.open(route, options(ssl=ours, sasl=alice), timeout=10.0)) as connection:
+        secure = options(tls=contexts, credentials=Logins())
+        with closing(BlockingConnection.open(route, secure, timeout=10.0)) as connection:
             return connection.request(MetadataRequest, lambda version: about("t"), timeout=10.0).cluster_id
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -198,7 +198,7 @@ async def test_over_tls_and_with_sasl(tmp_path: Path) -> None:
     try:
         assert await asyncio.to_thread(ask_safely, Route("broker 1", address, "localhost")) == "t"
         assert sent == [b"\0alice\0secret"]
-        with pytest.raises(ConnectionFailed, match="certificate"):
+        with pytest.raises(CertificateRefused, match="not for 'another-name'"):
             await asyncio.to_thread(ask_safely, Route("broker 1", address, "another-name"))
     finally:
         server.close()

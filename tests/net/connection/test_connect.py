@@ -6,17 +6,17 @@ import asyncio
 import re
 import socket
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
 from aiokc.config import Resolve
-from aiokc.core.sasl.plain import Plain
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, MalformedResponse
 from aiokc.net.connect import connect
 from aiokc.net.connection import Connection
-from aiokc.secret import Secret
 from aiokc.wire.messages.discovery import MetadataRequest
 
+from ..login.session_broker import Logins
 from ..scripted import WITH_SASL, Peer, cancelled, dead_port, metadata, never_answer, options, serve_plainly, serving
 
 pytestmark = pytest.mark.any_loop
@@ -156,10 +156,6 @@ async def test_connecting_may_be_cancelled_at_any_moment(rounds: int) -> None:
 # SASL
 
 
-def alice() -> Plain:
-    return Plain("alice", Secret("secret"))
-
-
 async def test_sasl_comes_between_the_handshake_and_the_first_request() -> None:
     sent = []
 
@@ -169,7 +165,7 @@ async def test_sasl_comes_between_the_handshake_and_the_first_request() -> None:
         await peer.serve_on(lambda asked: metadata("ready"))
 
     async with serving(script) as server:
-        connection = await reach(server.port, sasl=alice())
+        connection = await reach(server.port, credentials=Logins(), random=Random(1))
         assert (await connection.request(MetadataRequest(topics=[]), timeout=10)).cluster_id == "ready"
         session = connection.greeting.session
         assert session is not None
@@ -188,6 +184,6 @@ async def test_a_refusal_of_the_credentials_is_not_tried_on_another_address() ->
     async with serving(script) as server, serving(serve_plainly) as other:
         resolve = to(("127.0.0.1", server.port), ("127.0.0.1", other.port))
         with pytest.raises(AuthenticationFailed, match="wrong password"):
-            await reach(resolve=resolve, sasl=alice())
+            await reach(resolve=resolve, credentials=Logins(), random=Random(1))
         assert (server.accepted, other.accepted) == (1, 0)
         await server.all_closed()

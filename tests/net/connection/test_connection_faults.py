@@ -119,7 +119,8 @@ async def test_a_reset_names_the_broker_and_has_the_cause() -> None:
 
     async with serving(script) as server, connected(server) as connection:
         with pytest.raises(
-            ConnectionFailed, match=r"broker 1: the connection broke \(.*reset.*\), while Metadata"
+            ConnectionFailed,
+            match=r"broker 1: the connection broke \(.*reset.*\) at the first .*, while Metadata",
         ) as got:
             await ask_over(connection, "t")
         assert isinstance(got.value.__cause__, ConnectionResetError)

@@ -7,28 +7,22 @@ import gc
 import logging
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
-from aiokafka.abc import AbstractTokenProvider as AiokafkaProvider
 
-from aiokc import OAuthToken, TokenProvider
+from aiokc import OAuthToken
 from aiokc.config import SecurityConfig
 from aiokc.core.sasl.mechanism import Mechanism
-from aiokc.errors import AuthenticationFailed
+from aiokc.errors import AuthenticationFailed, ConfigError
 from aiokc.net.credentials.credentials import Credentials
 from aiokc.net.credentials.tokens.provider import ProviderAsker
 from aiokc.secret import Secret
 
 from .tokens.loopback_idp import granted, idp, jwt
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its resources in an old way
-    from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
 
 HOUR = 3600.0
 
@@ -59,47 +53,34 @@ class Counting:
         return self._result()
 
 
-class OfAiokafka(AiokafkaProvider):  # type: ignore[misc]
-    async def token(self) -> str:
-        return jwt(sub="alice", exp=time.time() + HOUR)
+class Plain:
+    """A provider whose functions are plain, and block."""
 
-    def extensions(self) -> dict[str, str]:
-        return {"logicalCluster": "lkc-1"}
-
-
-class OfKafkaPython(KafkaPythonProvider):  # type: ignore[misc]
-    thread: threading.Thread | None = None
+    def __init__(self) -> None:
+        self.threads: list[threading.Thread] = []
 
     def token(self) -> str:
-        self.thread = threading.current_thread()
-        return "opaque-token"
+        self.threads.append(threading.current_thread())
+        return "canary-token"
+
+    def extensions(self) -> dict[str, str]:
+        self.threads.append(threading.current_thread())
+        return {"a": "b"}
 
 
-async def test_a_provider_of_aiokafka_fits() -> None:
-    mechanism = await credentials(OfAiokafka()).login()
-    assert mechanism.identity == "token of subject 'alice'"
-    assert mechanism.expires_at == pytest.approx(time.time() + HOUR, abs=5)
-    assert first_message(mechanism).endswith("\x01logicalCluster=lkc-1\x01\x01")
-
-
-async def test_a_provider_of_kafka_python_fits_and_runs_in_a_thread() -> None:
-    provider = OfKafkaPython()
-    found = credentials(provider)
-    running = asyncio.create_task(found.run())
-    mechanism = await found.login()
-    assert first_message(mechanism) == "n,,\x01auth=Bearer opaque-token\x01\x01"
+async def test_plain_functions_run_in_a_thread_that_ends_with_the_client() -> None:
+    provider = Plain()
+    client = credentials(provider)
+    running = asyncio.create_task(client.run())
+    mechanism = await client.login()
+    assert first_message(mechanism) == "n,,\x01auth=Bearer canary-token\x01a=b\x01\x01"
     assert mechanism.expires_at is None
-    assert provider.thread not in (None, threading.main_thread())
     running.cancel()
     await asyncio.wait([running])
-    assert provider.thread is not None
-    provider.thread.join(5)
-    assert not provider.thread.is_alive()
-
-
-def test_the_types_of_all_these_providers_fit() -> None:
-    found: list[TokenProvider] = [Counting(), OfAiokafka(), OfKafkaPython()]
-    assert len(found) == 3
+    (thread,) = set(provider.threads)
+    assert thread is not threading.main_thread()
+    thread.join(5)
+    assert not thread.is_alive()
 
 
 async def test_a_plain_function_may_return_an_awaitable() -> None:
@@ -182,6 +163,7 @@ async def test_what_the_provider_raises_is_kept_as_the_cause() -> None:
     assert raised.value.mechanism == "OAUTHBEARER"
 
 
+@pytest.mark.any_loop
 async def test_a_hundred_clients_with_one_provider_start_with_one_call() -> None:
     provider = Counting()
     clients = [credentials(provider) for _ in range(100)]
@@ -305,10 +287,6 @@ async def test_no_debug_output_of_asyncio_shows_a_token(caplog: pytest.LogCaptur
     loop.set_debug(True)
     loop.slow_callback_duration = 0.0
 
-    class Plain:
-        def token(self) -> str:
-            return "canary-token"
-
     with caplog.at_level(logging.DEBUG):
         for provider in (Plain(), Counting(lambda: "canary-token")):
             client = credentials(provider)
@@ -335,6 +313,13 @@ def test_a_token_shows_nothing_and_takes_seconds_only() -> None:
 
 
 async def test_names_in_messages_are_of_the_providers_class() -> None:
-    assert ProviderAsker(OfKafkaPython()).name == "the token provider OfKafkaPython"
-    assert ProviderAsker(OfKafkaPython()).in_thread
-    assert not ProviderAsker(OfAiokafka()).in_thread
+    assert ProviderAsker(Plain()).name == "the token provider Plain"
+    assert ProviderAsker(Plain()).in_thread
+    assert not ProviderAsker(Counting()).in_thread
+
+
+@pytest.mark.parametrize("provider", ["canary", b"canary", lambda: "canary", {"token": "canary"}, Counting])
+def test_what_is_no_provider_is_refused_at_once(provider: object) -> None:
+    with pytest.raises(ConfigError, match="sasl_oauth_token_provider") as raised:
+        credentials(provider)
+    assert "canary" not in str(raised.value)

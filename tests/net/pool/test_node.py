@@ -21,13 +21,13 @@ class NoJitter(Random):
 
 @pytest.fixture
 def node() -> Node:
-    return Node(Broker(1, "h", 9092), Backoff(0.05, 1.0, NoJitter()))
+    return Node(Broker(1, "h", 9092), Backoff(0.05, 1.0, NoJitter()), Backoff(1.0, 30.0, NoJitter()))
 
 
 def test_names() -> None:
     backoff = Backoff(0.05, 1.0, NoJitter())
-    assert Node(Broker(1, "h", 9092), backoff).name == "broker 1 (h:9092)"
-    assert Node(Broker(-1, "::1", 9092), backoff).name == "bootstrap server [::1]:9092"
+    assert Node(Broker(1, "h", 9092), backoff, backoff).name == "broker 1 (h:9092)"
+    assert Node(Broker(-1, "::1", 9092), backoff, backoff).name == "bootstrap server [::1]:9092"
 
 
 def test_the_pause_grows_with_each_failure_up_to_the_maximum(node: Node) -> None:

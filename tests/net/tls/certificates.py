@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("trustme", reason="trustme makes the certificates")
+pytest.importorskip("cryptography", reason="it makes the certificates")
+pytest.importorskip("trustme", reason="it makes the certificates")
 
 import trustme
 from cryptography import x509

@@ -11,7 +11,6 @@ import pytest
 from aiokc.config import SecurityConfig
 from aiokc.net.tls.contexts import TlsContexts
 
-from . import certificates as made
 from .reaching import Reach, on, reach_blocking
 
 
@@ -36,6 +35,7 @@ def reach(request: pytest.FixtureRequest) -> Reach:
 @pytest.fixture
 def contexts(tmp_path: Path) -> Callable[..., TlsContexts]:
     """Contexts that trust ``authority``, with these options; from files."""
+    from . import certificates as made  # not where they can't be made, and no test is collected that needs them
 
     def make(**options: Any) -> TlsContexts:
         options.setdefault(

@@ -76,6 +76,22 @@ def tls(context: ssl.SSLContext, names: list[str | None] | None = None) -> Scrip
     return script
 
 
+def tls_in_single_bytes(context: ssl.SSLContext, *, cut_after: int | None = None) -> Script:
+    """Answer like ``tls``, with a TLS record for each byte; with ``cut_after``, end TLS in good order after so many."""
+
+    def script(peer: socket.socket) -> None:
+        with context.wrap_socket(peer, server_side=True) as secure:
+            data = secure.recv(65_536)
+            for at in range(len(data) if cut_after is None else cut_after):
+                secure.sendall(data[at : at + 1])
+            if cut_after is not None:
+                secure.unwrap()
+            while secure.recv(65_536):
+                pass
+
+    return script
+
+
 def says(answer: bytes, *, then_reads: bool = True) -> Script:
     """Answer the first bytes with ``answer``."""
 

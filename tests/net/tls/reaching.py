@@ -62,6 +62,11 @@ def reach_blocking(contexts: TlsContexts, host: str, port: int, broker_host: str
         with secure:
             try:
                 secure.sendall(FRAME)
-                return secure.recv(1024)[4:]
+                received = b""
+                while len(received) < len(FRAME):
+                    if not (piece := secure.recv(1024)):
+                        raise ConnectionFailed("closed")
+                    received += piece
+                return received[4:]
             except OSError as error:
                 raise contexts.failure(error, BROKER, name, established=True) or error from error

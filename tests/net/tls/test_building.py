@@ -36,6 +36,7 @@ def test_what_is_verified() -> None:
         assert context.minimum_version is ssl.TLSVersion.TLSv1_2
         assert context.maximum_version is ssl.TLSVersion.TLSv1_3
         assert context.options & ssl.OP_NO_COMPRESSION
+        assert context.options & ssl.OP_NO_RENEGOTIATION
     assert own.cert_store_stats()["x509"] == 1
 
 
@@ -80,6 +81,23 @@ def test_an_encrypted_key(encrypted: Any, tmp_path: Path) -> None:
     for wrong in ("wrong", "x" * 2000):
         with pytest.raises(ConfigError, match=r"client\.pem': the private key does not open: ssl_key_password is"):
             context_of(ssl_keystore_location=file, ssl_key_password=wrong)
+
+
+def test_no_frame_of_an_error_holds_a_private_key(tmp_path: Path) -> None:
+    """What reports errors may show the variables of all frames, also of those of the causes."""
+    pem = made.encrypted_key_pem(made.client()), made.key_pem(made.client())
+    chain, other = made.chain_pem(made.client()), made.chain_pem(made.server("localhost"))
+    for data in (pem[0] + chain, pem[1] + other, pem[1] + chain[:100], pem[1]):
+        file = made.written(tmp_path / "client.pem", data)
+        with pytest.raises(ConfigError) as caught:
+            context_of(ssl_keystore_location=file)
+        line = max(data.decode().splitlines()[:3], key=len)
+        assert caught.value.__context__ is None
+        frame = caught.value.__traceback__
+        while frame is not None:
+            if frame.tb_frame.f_code.co_filename != __file__:
+                assert line not in repr(frame.tb_frame.f_locals)
+            frame = frame.tb_next
 
 
 def test_a_password_for_a_key_without_one_does_no_harm(tmp_path: Path) -> None:

@@ -337,6 +337,19 @@ async def test_files_that_do_not_answer_hold_up_nobody_who_has_a_context(
     assert second.get_ca_certs() != first.get_ca_certs()
 
 
+async def test_files_that_never_answer_are_no_wait_without_an_end(
+    make: Make, builds: Builds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FIRST_SECONDS", 0.01)
+    contexts = make()
+    builds.may_go_on.clear()
+    with pytest.raises(ConnectionFailed, match=r"not read within 0\.01 s: does their file system answer\?"):
+        await contexts.get()
+    builds.may_go_on.set()
+    monkeypatch.undo()
+    assert isinstance(await contexts.get(), ssl.SSLContext)
+
+
 async def test_a_cancelled_caller_leaves_the_context_to_the_next_one(make: Make, builds: Builds) -> None:
     contexts = make()
     builds.may_go_on.clear()
@@ -397,6 +410,8 @@ async def test_failures(make: Make) -> None:
     found = contexts.failure(closed, "broker 1", "localhost")
     assert isinstance(found, ConnectionFailed)
     assert found.__cause__ is closed
-    assert contexts.failure(closed, "broker 1", "localhost", established=True) is None
+    after = contexts.failure(closed, "broker 1", "localhost", established=True)
+    assert isinstance(after, ConnectionFailed)
+    assert "closed right after the TLS handshake: with TLS 1.3 a broker may refuse" in str(after)
     for error in (ConnectionRefusedError(), OSError(), ValueError()):
         assert contexts.failure(error, "broker 1", "localhost") is None

@@ -14,7 +14,7 @@ from aiokc.errors import CertificateRefused, ConnectionFailed
 from aiokc.net.tls.contexts import TlsContexts
 
 from . import certificates as made
-from .listening import Script, listening, resets, says, stays_silent, tls
+from .listening import Script, listening, resets, says, stays_silent, tls, tls_in_single_bytes
 from .reaching import BROKER, Reach
 
 Make = Callable[..., TlsContexts]
@@ -192,7 +192,7 @@ def test_a_context_of_the_application(reach: Reach) -> None:
 
 def test_a_context_of_truststore(reach: Reach, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its SSLContext verifies with the system's own means: on Linux with what OpenSSL finds."""
-    truststore = pytest.importorskip("pip._vendor.truststore", reason="pip brings a copy of truststore")
+    truststore = pytest.importorskip("truststore", reason="the package truststore is not installed")
     monkeypatch.setenv("SSL_CERT_FILE", str(made.written(tmp_path / "system.pem", made.trust_pem(made.authority()))))
     context: Any = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     own = TlsContexts(SecurityConfig(security_protocol="SSL", ssl_context=context))
@@ -295,6 +295,24 @@ def test_alerts(reach: Reach, contexts: Make, alert: bytes, host: str, parts: li
 def test_a_peer_that_speaks_http(reach: Reach, contexts: Make) -> None:
     told = failed(reach, contexts(), says(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
     assert "what answered is not TLS" in told
+
+
+def test_a_server_that_speaks_a_version_before_1_2(reach: Reach, contexts: Make) -> None:
+    for version in (b"\x03\x01", b"\x03\x02"):
+        hello = b"\x02\0\0\x26" + version + bytes(32) + b"\0\xc0\x09\0"
+        told = failed(reach, contexts(), says(b"\x16" + version + b"\0\x2a" + hello))
+        assert "versions before 1.2 are not safe" in told
+
+
+def test_records_of_one_byte(reach: Reach, contexts: Make) -> None:
+    with listening(tls_in_single_bytes(made.of_server(made.server("localhost")))) as peer:
+        assert reach(contexts(), peer.host, peer.port, "localhost", SECONDS) == b"hello"
+
+
+def test_an_end_in_good_order_within_a_frame(reach: Reach, contexts: Make) -> None:
+    script = tls_in_single_bytes(made.of_server(made.server("localhost")), cut_after=6)
+    with listening(script) as peer, pytest.raises(ConnectionFailed, match="closed"):
+        reach(contexts(), peer.host, peer.port, "localhost", SECONDS)
 
 
 @pytest.mark.parametrize("script", [says(b""), resets], ids=["closes", "resets"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from aiokc.testing.kafka import SecureKafka
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(240)]
 
 BOTH = ("kafka", "aiokc")
 RECORDS = 300
+CANARY = "canary-7f3a"
 _OIDC = "org.apache.kafka.common.security.oauthbearer"
 
 
@@ -36,13 +38,13 @@ def batch(spark: SparkSession, source: str, options: Mapping[str, str]) -> list[
 
 def stream(spark: SparkSession, source: str, options: Mapping[str, str], folder: Path) -> list[Row]:
     found: list[Row] = []
-    given = {**options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "120"}
+    given = {**options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "150"}
     rows = spark.readStream.format(source).options(**given).load()
     writer = rows.writeStream.foreachBatch(lambda rows, _: found.extend(rows.collect()))
     query = writer.option("checkpointLocation", str(folder / source)).trigger(availableNow=True).start()
     try:
         assert query.awaitTermination(120)
-        assert len([one for one in query.recentProgress if one.numInputRows]) == 3
+        assert len([one for one in query.recentProgress if one.numInputRows]) == 2
     finally:
         query.stop()
     return sorted(found, key=lambda row: (row.partition, row.offset))
@@ -128,16 +130,34 @@ def test_secrets_in_files_that_spark_sends(
     file.write_text(jaas("SCRAM-SHA-256", secure_kafka.scram_passwords["alice"]))
     ca.write_bytes(secure_kafka.certificates.ca.read_bytes())
     for each in (file, ca):
+        assert not Path(each.name).exists()
         spark.sparkContext.addFile(str(each))
-        each.unlink()
     options = {
         **with_password(secure_kafka, "SCRAM-SHA-256", topic),
         "kafka.sasl.jaas.config": f"file:{file.name}",
         "kafka.ssl.truststore.location": ca.name,
     }
 
-    rows = batch(spark, "aiokc", options)
-    streamed = stream(spark, "aiokc", options, tmp_path)
+    assert len(batch(spark, "aiokc", options)) == RECORDS
+    assert len(stream(spark, "aiokc", options, tmp_path)) == RECORDS
 
-    assert streamed == rows
-    assert len(rows) == RECORDS
+
+def test_a_wrong_password_is_named_and_not_shown(
+    spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path
+) -> None:
+    options = with_password(secure_kafka, "SCRAM-SHA-512", topic, password=CANARY)
+
+    rows = spark.read.format("aiokc").options(**options).load()
+    with pytest.raises(PySparkException) as of_batch:
+        rows.collect()
+    with pytest.raises(PySparkException) as of_stream:
+        stream(spark, "aiokc", options, tmp_path)
+
+    for caught in (of_batch, of_stream):
+        assert "AuthenticationFailed" in str(caught.value)
+        assert "'alice' (SCRAM-SHA-512)" in str(caught.value)
+        assert CANARY not in str(caught.value) + repr(caught.value)
+    assert CANARY not in str(rows._jdf.queryExecution().toString())  # type: ignore[attr-defined]
+    written = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert written
+    assert not [content for content in written if CANARY.encode() in content]

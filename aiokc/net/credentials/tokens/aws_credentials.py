@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from ....config import SecurityConfig
+from ....config import ClientConfig, SecurityConfig
 from ....core.sasl.aws_msk_iam import LIFETIME, AwsCredentials, msk_token
 from ....errors import AuthenticationFailed
 from ....secret import Secret
@@ -17,11 +18,17 @@ from ..application_code import called
 
 _MECHANISM: Final = "AWS_MSK_IAM"
 _SESSION_NAME: Final = "aiokc"
+# b-1.mycluster.abc123.c2.kafka.eu-west-1.amazonaws.com, boot-abc.c1.kafka-serverless.eu-west-1.amazonaws.com
+_MSK_HOST: Final = re.compile(r".+\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?\.?", re.IGNORECASE)
 _INSTALL: Final = "needs the package botocore: pip install 'aiokc[aws]'"
 
 
 class AwsOptions(NamedTuple):
-    """The options of AWS; None where the environment and the files of AWS decide."""
+    """The options of AWS; None where the environment and the files of AWS decide.
+
+    ``region``: that of the option, or else that in the name of a bootstrap server. A token is good for one region only,
+    so the cluster's counts, not the one that the client runs in.
+    """
 
     region: str | None
     profile: str | None
@@ -29,7 +36,9 @@ class AwsOptions(NamedTuple):
 
     @classmethod
     def of(cls, config: SecurityConfig) -> AwsOptions:
-        return cls(config.sasl_aws_region, config.sasl_aws_profile, config.sasl_aws_role_arn)
+        hosts = [host for host, _ in config.addresses] if isinstance(config, ClientConfig) else []
+        region = config.sasl_aws_region or next(filter(None, map(_region_in, hosts)), None)
+        return cls(region, config.sasl_aws_profile, config.sasl_aws_role_arn)
 
     @property
     def identity(self) -> str:
@@ -80,7 +89,7 @@ class AwsAsker:
         if not region and self._session is not None:
             region = self._session.get_config_variable("region")
         if not region and not (region := os.environ.get("AWS_DEFAULT_REGION")):
-            raise self._problem("there is no region: set sasl_aws_region to that of the cluster, or AWS_REGION")
+            raise self._problem("no region is known: set sasl_aws_region to that of the cluster")
         return region
 
     def _credentials(self, region: str) -> AwsCredentials:
@@ -108,6 +117,11 @@ class AwsAsker:
 
     def _problem(self, text: str) -> AuthenticationFailed:
         return AuthenticationFailed(f"{self.name}: {text}", mechanism=_MECHANISM, retriable=True)
+
+
+def _region_in(host: str) -> str | None:
+    found = _MSK_HOST.fullmatch(host)
+    return None if found is None else found[1].lower()
 
 
 def _made(key: str, secret: str, session_token: str | None) -> AwsCredentials:

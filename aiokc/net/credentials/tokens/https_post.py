@@ -37,6 +37,7 @@ def check_url(url: str, option: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         port = parts.port
+        (parts.hostname or "").encode("idna")  # as the resolver will: an empty label, or one of 64 bytes
     except ValueError as error:
         raise ConfigError(f"{option} is no URL: {error}") from error
     if parts.username is not None or parts.password is not None:

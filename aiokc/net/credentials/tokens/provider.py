@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ....errors import AuthenticationFailed
+from ....errors import AuthenticationFailed, ConfigError
 from ....secret import Secret
 from ....token_provider import OAuthToken
 from ...own_thread import OwnThread
@@ -14,12 +14,20 @@ from ..application_code import call, called
 from .checked_token import checked
 
 _MECHANISM: Final = "OAUTHBEARER"
+_OPTION: Final = "sasl_oauth_token_provider"
 
 
 class ProviderAsker:
     """Asks a TokenProvider; see there for what it may look like."""
 
     def __init__(self, provider: Any) -> None:
+        """Raises ConfigError for what is no provider, without showing it: it may be a token."""
+        if isinstance(provider, type):
+            raise ConfigError(f"{_OPTION} is the class {provider.__name__}: give an instance of it")
+        if not callable(getattr(provider, "token", None)):
+            raise ConfigError(
+                f"{_OPTION} must be an object with a method token(), not one of {type(provider).__name__}"
+            )
         self.name = f"the token provider {type(provider).__name__}"
         self.in_thread = not inspect.iscoroutinefunction(provider.token)
         self._provider = provider

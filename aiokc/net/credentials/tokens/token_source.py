@@ -109,7 +109,7 @@ class TokenSource:
             token = self.current()
             if token is not None and not self._is_stale(token):
                 return token
-            if self._attempt is None and (pause := self._retry_at - self._loop.time()) > 0:
+            if (pause := self._retry_at - self._loop.time()) > 0:
                 if token is not None:
                     return token
                 if self._failure is not None and not self._failure.retriable:
@@ -158,11 +158,13 @@ class TokenSource:
         return None if self._due_at is None else min(self._due_at - self._clock(), _LONGEST_SLEEP)
 
     def _stop(self) -> None:
+        self._asker.close()
+        if self._loop.is_closed():
+            return  # it never ended its tasks, and this one is garbage: nothing can be called any more
         if self._call is not None:
             call, self._call = self._call, None
             call.cancel()
         self._end_attempt()
-        self._asker.close()
 
     # One attempt
 

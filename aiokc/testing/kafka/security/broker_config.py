@@ -33,6 +33,7 @@ _KRAFT_AUTHORIZER_FROM: Final = (3, 3)
 _SIGNED_TOKENS_FROM: Final = (3, 1)  # KIP-768
 _NEW_VALIDATOR_FROM: Final = (3, 9)
 
+_KEY_END: Final = "-----END PRIVATE KEY-----"
 _MODULES: Final = "org.apache.kafka.common.security"
 _LOGIN_MODULES: Final = {
     "SCRAM-SHA-256": f"{_MODULES}.scram.ScramLoginModule",
@@ -70,7 +71,6 @@ def jvm(jwks: Path) -> Sequence[str]:
 def _tls(certificates: Certificates) -> dict[str, str]:
     settings = {
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(certificates.server),
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(certificates.ca),
         "listener.name.mtls.ssl.client.auth": "required",
@@ -79,13 +79,18 @@ def _tls(certificates: Certificates) -> dict[str, str]:
         "listener.name.tls12.ssl.protocol": "TLSv1.2",
     }
     own = {
+        "": certificates.server,
         "badname": certificates.wrong_name,
         "expired": certificates.expired,
         "notyet": certificates.not_yet_valid,
         "nochain": certificates.without_intermediate,
     }
     for listener, path in own.items():
-        settings[f"listener.name.{listener}.ssl.keystore.location"] = str(path)
+        prefix = f"listener.name.{listener}." if listener else ""
+        # Kafka 2.8 wants a password of a key in a file (and then reads only encrypted ones), but not of a key in a text.
+        key, end, chain = path.read_text().partition(_KEY_END)
+        settings[f"{prefix}ssl.keystore.key"] = key + end
+        settings[f"{prefix}ssl.keystore.certificate.chain"] = chain.strip()
     return settings
 
 

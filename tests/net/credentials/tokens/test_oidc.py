@@ -297,6 +297,8 @@ async def test_the_loop_is_free_while_the_provider_thinks() -> None:
         ("https:///token", "must be 'https://host/path'"),
         ("https://host:0/token", "must be 'https://host/path'"),
         ("https://host:99999/token", "is no URL"),
+        ("https://a..b/token", "is no URL"),
+        (f"https://{'a' * 64}.example/token", "is no URL"),
         ("https://ho st/token", "must be 'https://host/path'"),
         ("https://host/token#part", "must be 'https://host/path'"),
         ("https://host/\r\nX: y", "must be 'https://host/path'"),

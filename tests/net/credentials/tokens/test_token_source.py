@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from aiokc.errors import AuthenticationFailed
+from aiokc.token_provider import OAuthToken
 
 from .scripted import ScriptedAsker, failure, run_virtually, source_of, value
 
@@ -133,6 +136,23 @@ def test_callers_wait_out_the_pause_after_a_failure() -> None:
     run_virtually(story)
 
 
+def test_pauses_begin_anew_after_a_success() -> None:
+    async def story() -> None:
+        for retriable, least, most in ((True, 0.08, 0.121), (False, 0.8, 1.21)):
+            bad = failure(retriable=retriable)
+            asker = ScriptedAsker(bad, bad, bad, 2.0, bad, bad)
+            source = source_of(asker)
+            while len(asker.calls) < 6:
+                with suppress(AuthenticationFailed):
+                    await source.token()
+                await asyncio.sleep(0.01)
+            assert least <= asker.calls[1] - asker.calls[0] <= most + 0.02
+            assert asker.calls[3] - asker.calls[2] > 2 * most
+            assert least <= asker.calls[5] - asker.calls[4] <= most + 0.02
+
+    run_virtually(story)
+
+
 def test_a_refusal_is_raised_again_at_once_and_does_not_hammer() -> None:
     async def story() -> None:
         asker = ScriptedAsker(failure("401", retriable=False))
@@ -146,6 +166,8 @@ def test_a_refusal_is_raised_again_at_once_and_does_not_hammer() -> None:
             assert asyncio.get_running_loop().time() - now < 0.01
             await asyncio.sleep(0.1)
         assert 15 <= len(asker.calls) <= 40
+        errors = await asyncio.gather(source.token(), source.token(), return_exceptions=True)
+        assert errors[0] is not errors[1]  # a kept one would collect the frames of all callers
         calls = len(asker.calls)
         await asyncio.sleep(600)
         assert len(asker.calls) == calls
@@ -244,6 +266,7 @@ def test_a_clock_that_jumps_past_the_end_makes_a_new_call_before_any_use() -> No
         slept = 2 * HOUR
         assert source.current() is None
         assert value(await source.token()) == "token-2"
+        await asyncio.sleep(1)  # the driver sleeps again
         asker.script, slept = [9 * HOUR], 4.5 * HOUR  # without anybody who asks, the driver notices within a minute
         await asyncio.sleep(61)
         assert value(source.current()) == "token-3"
@@ -325,6 +348,29 @@ def test_the_last_user_ends_the_call_and_the_thread() -> None:
     run_virtually(story)
 
 
+def test_a_call_that_ends_late_does_not_disturb_the_next_clients_call() -> None:
+    """The last client stops, a new one starts, and only then the cancelled call of the old one ends."""
+
+    class Slow(ScriptedAsker):
+        async def ask(self) -> OAuthToken:
+            try:
+                return await super().ask()
+            except asyncio.CancelledError:
+                await asyncio.sleep(1)
+                raise
+
+    async def story() -> None:
+        asker = Slow(HOUR, seconds=3)
+        source = source_of(asker)
+        driver, waiter = asyncio.create_task(source.keep_fresh()), asyncio.create_task(source.token())
+        await asyncio.sleep(1)
+        driver.cancel()
+        assert value(await waiter) == "token-2"  # it goes on with a call of its own
+        assert asker.calls[1] - asker.calls[0] == pytest.approx(1, abs=0.01)
+
+    run_virtually(story)
+
+
 def test_a_hundred_clients_refresh_by_one_call() -> None:
     async def story() -> None:
         asker = ScriptedAsker(HOUR, seconds=0.2)
@@ -355,3 +401,24 @@ def test_a_call_cancelled_by_others_is_a_failure_like_any_other() -> None:
         assert value(await source.token()) == "token-2"
 
     run_virtually(story)
+
+
+def test_a_loop_that_was_closed_under_a_client_leaves_no_error_behind() -> None:
+    loop = asyncio.new_event_loop()
+    asker = ScriptedAsker(HOUR, seconds=5)
+
+    async def start() -> None:
+        source = source_of(asker)
+        held.append(loop.create_task(source.keep_fresh()))
+        held.append(loop.create_task(source.token()))
+        await asyncio.sleep(0.01)
+        assert asker.running == 1
+
+    held: list[asyncio.Task[Any]] = []
+    loop.run_until_complete(start())
+    loop.close()
+    held += asyncio.all_tasks(loop).difference(held)
+    for task in held:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.get_coro().close()  # type: ignore[union-attr]
+    assert asker.closed == 1

@@ -1,0 +1,143 @@
+"""Passwords that change while consumers run, in virtual time: who is told, how often brokers are asked, who lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from aiokc import Client, Consumer
+from aiokc.errors import AuthenticationFailed
+from aiokc.testing import Cluster
+from aiokc.wire.messages.group import JoinGroupRequest
+from aiokc.wire.messages.sasl import SaslAuthenticateRequest
+
+from ..virtually import Asked, virtually
+
+ALICE: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "SCRAM-SHA-256",
+    "sasl_plain_username": "alice",
+    "sasl_plain_password": "secret",
+}
+
+
+def asked_of(cluster: Cluster) -> Asked:
+    loop: Any = asyncio.get_running_loop()
+    return Asked(cluster, loop)
+
+
+def logins_since(asked: Asked, start: float) -> int:
+    """How many authentications were begun; each of SCRAM that is refused is refused at its first or second message."""
+    return sum(1 for when, kind, _ in asked.log if kind == "SaslHandshakeRequest" and when >= start)
+
+
+async def polled(consumer: Consumer[Any, Any], seconds: float) -> tuple[int, Counter[str]]:
+    """Poll for so long; return how many records and which errors there were."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    records, errors = 0, Counter[str]()
+    while loop.time() < until:
+        try:
+            batches = await consumer.getmany(timeout_ms=1000)
+        except Exception as error:
+            errors[type(error).__name__] += 1
+        else:
+            records += sum(map(len, batches.values()))
+    return records, errors
+
+
+@pytest.mark.parametrize("bootstrap", ["one", "all"])
+def test_a_wrong_password_is_raised_by_start_at_once(bootstrap: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+        servers = cluster.bootstrap if bootstrap == "all" else cluster.bootstrap.split(",")[0]
+        for user in (Client, Consumer):
+            begin = loop.time()
+            asked.log.clear()
+            given = {**ALICE, "sasl_plain_password": "wrong"}
+            topics = () if user is Client else ("t",)
+            with pytest.raises(AuthenticationFailed, match="refused user 'alice'"):
+                async with user(*topics, bootstrap_servers=servers, **given):
+                    pass
+            assert loop.time() - begin < 5
+            assert logins_since(asked, 0.0) == 1
+
+    virtually(story, sasl={"alice": "secret"})
+
+
+def test_ten_minutes_with_a_wrong_password() -> None:
+    """The password changes, and all connections are lost: 40 attempts at most, and the member lives on after."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+        async with Consumer(
+            "t", bootstrap_servers=cluster.bootstrap, group_id="g", auto_offset_reset="earliest", **ALICE
+        ) as consumer:
+            cluster.append("t", b"1", b"2")
+            assert (await polled(consumer, 10.0))[0] == 2
+            await consumer.commit()
+            cluster.set_password("alice", "another")
+            for broker in (1, 2, 3):
+                cluster.disconnect(broker)
+            begin = loop.time()
+            cluster.append("t", b"3", b"4")
+            records, errors = await polled(consumer, 600.0)
+            assert records == 0
+            assert set(errors) == {"AuthenticationFailed"}
+            assert 15 <= logins_since(asked, begin) <= 40
+            assert errors["AuthenticationFailed"] <= 40  # each attempt is told once
+            with pytest.raises(AuthenticationFailed, match="not tried again yet: the next attempt is in"):
+                await consumer.commit()
+            cluster.set_password("alice", "secret")
+            assert (await polled(consumer, 60.0))[0] == 2
+
+    virtually(story, sasl={"alice": "secret"})
+
+
+def test_a_login_that_is_refused_for_a_while_costs_a_member_nothing() -> None:
+    """Within its session timeout the member is still one: no rebalance, no record twice."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+        async with Consumer(
+            "t", bootstrap_servers=cluster.bootstrap, group_id="g", auto_offset_reset="earliest", **ALICE
+        ) as consumer:
+            cluster.append("t", b"1", b"2")
+            assert (await polled(consumer, 10.0))[0] == 2
+            cluster.set_password("alice", "another")
+            for broker in (1, 2, 3):
+                cluster.disconnect(broker)
+            begin = loop.time()
+            _, errors = await polled(consumer, 5.0)
+            assert errors
+            cluster.set_password("alice", "secret")
+            cluster.append("t", b"3", b"4")
+            assert (await polled(consumer, 20.0))[0] == 2
+            assert [when for when, _ in asked.of(JoinGroupRequest) if when > begin] == []
+
+    virtually(story, sasl={"alice": "secret"})
+
+
+def test_a_hundred_sessions() -> None:
+    """Records in each session: no reconnect, no rebalance, no record lost or twice."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+        async with Consumer(
+            "t", bootstrap_servers=cluster.bootstrap, group_id="g", auto_offset_reset="earliest", **ALICE
+        ) as consumer:
+            await polled(consumer, 10.0)
+            begin, read = loop.time(), 0
+            for number in range(200):
+                cluster.append("t", str(number).encode(), partition=number % 2)
+                read += (await polled(consumer, 2.0))[0]
+            counts = asked.since(begin)
+            assert read == 200
+            assert counts["connect"] <= 1  # the metadata's, which was closed when idle
+            assert (counts["JoinGroupRequest"], counts["ApiVersionsRequest"]) == (0, counts["connect"])
+            assert len(asked.of(SaslAuthenticateRequest)) > 200
+
+    virtually(story, sasl={"alice": "secret"}, session_ms=4000)

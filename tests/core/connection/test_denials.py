@@ -1,0 +1,61 @@
+"""Which responses deny something, wherever in them Kafka says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc.core.connection.denials import denies
+from aiokc.error_codes import ErrorCode as E
+from aiokc.wire import Response
+from aiokc.wire.messages.discovery import FindCoordinatorResponse, MetadataResponse, MetadataResponseTopic
+from aiokc.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from aiokc.wire.messages.group import HeartbeatResponse
+from aiokc.wire.messages.offsets import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+)
+
+
+def fetched(code: int) -> FetchResponse:
+    partitions = [
+        PartitionData(partition_index=0, error_code=0, high_watermark=0, aborted_transactions=None, records=None),
+        PartitionData(partition_index=1, error_code=code, high_watermark=0, aborted_transactions=None, records=None),
+    ]
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
+
+
+def committed(code: int) -> OffsetCommitResponse:
+    partition = OffsetCommitResponsePartition(partition_index=0, error_code=code)
+    return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
+
+
+RESPONSES = {
+    "heartbeat": lambda code: HeartbeatResponse(error_code=code),
+    "coordinator": lambda code: FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1),
+    "metadata": lambda code: MetadataResponse(
+        brokers=[], topics=[MetadataResponseTopic(error_code=code, name="t", partitions=[])]
+    ),
+    "fetch": fetched,
+    "commit": committed,
+    "offsets": lambda code: OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", error_code=code)]),
+}
+
+
+@pytest.mark.parametrize("kind", RESPONSES)
+def test_denials(kind: str) -> None:
+    def response(code: int) -> Response:
+        made: Response = RESPONSES[kind](code)
+        return made
+
+    for code in (
+        E.TOPIC_AUTHORIZATION_FAILED,
+        E.GROUP_AUTHORIZATION_FAILED,
+        E.CLUSTER_AUTHORIZATION_FAILED,
+        E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ):
+        assert denies(response(code))
+    for code in (E.NONE, E.NOT_LEADER_OR_FOLLOWER, E.REBALANCE_IN_PROGRESS):
+        assert not denies(response(code))

@@ -1,0 +1,181 @@
+"""Sessions that end, seen from the pool: a new connection only where it has to be, and never a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from aiokc.config import ClientConfig
+from aiokc.errors import AuthenticationFailed, ConnectionFailed, NoBrokersAvailable
+from aiokc.net.connection import Connection
+from aiokc.net.pool import Pool, Purpose
+
+from ..scripted import WITH_SASL, Peer, Server, ask, running_pool, serving, ticks
+from .session_broker import HOUR_MS, SessionBroker, Verdict, make_due
+
+pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(20)]
+
+ALICE: dict[str, Any] = {
+    "security_protocol": "SASL_PLAINTEXT",
+    "sasl_mechanism": "PLAIN",
+    "allow_plaintext_credentials": True,
+    "sasl_plain_username": "alice",
+    "sasl_plain_password": "secret",
+}
+
+
+def provided(provider: Callable[[], Any]) -> dict[str, Any]:
+    """The options with a credentials provider in place of a password."""
+    options = {name: value for name, value in ALICE.items() if not name.startswith("sasl_plain")}
+    return {**options, "sasl_credentials_provider": provider}
+
+
+@asynccontextmanager
+async def connected_pool(server: Server, **given: Any) -> AsyncIterator[tuple[Pool, Connection]]:
+    credentials = {} if "sasl_credentials_provider" in given else ALICE
+    async with running_pool(server, **credentials, **given) as pool:
+        pool.set_brokers({1: server.broker(1)})
+        yield pool, await pool.connection(1, timeout=10)
+
+
+async def test_a_session_is_renewed_without_another_connection() -> None:
+    broker = SessionBroker()
+    async with serving(broker) as server, connected_pool(server) as (pool, connection):
+        for round in range(5):
+            make_due(connection, over=round % 2 == 0)
+            assert await asyncio.gather(*(ask(pool, 1, topic) for topic in "abc")) == ["a", "b", "c"]
+            assert connection._session is not None
+            await connection._session._settled.wait()
+        assert server.accepted == 1
+    assert broker.seen[0].count("login") == 6
+    assert set(broker.users) == {broker.users[0]}
+
+
+async def test_after_a_refusal_at_the_renewal_the_next_request_logs_in_anew_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="aiokc.net")
+    broker = SessionBroker(Verdict(), Verdict(authenticate=58))
+    async with serving(broker) as server, connected_pool(server) as (pool, connection):
+        make_due(connection, over=True)
+        assert await asyncio.gather(*(ask(pool, 1, topic) for topic in "abc")) == ["a", "b", "c"]
+        assert server.accepted == 2
+        assert pool.error is None
+        assert pool.logins.refusal is None
+    assert [record.levelname for record in caplog.records if "could not be renewed" in record.message] == ["INFO"]
+    assert not [record for record in caplog.records if record.levelno > 20]
+
+
+async def test_a_refusal_there_too_is_one() -> None:
+    broker = SessionBroker(Verdict(), Verdict(authenticate=58), Verdict(authenticate=58))
+    async with serving(broker) as server, connected_pool(server) as (pool, connection):
+        make_due(connection, over=True)
+        with pytest.raises(AuthenticationFailed, match="refused user 'alice'"):
+            await ask(pool, 1)
+        assert server.accepted == 2
+
+
+async def test_a_rotated_user_gets_a_new_connection() -> None:
+    users = iter(["alice", "bob", "bob"])
+
+    async def provider() -> tuple[str, str]:
+        return next(users), "secret"
+
+    broker = SessionBroker()
+    async with serving(broker) as server, connected_pool(server, **provided(provider)) as (pool, connection):
+        make_due(connection, over=True)
+        assert await ask(pool, 1, "a") == "a"
+    assert [b"alice" in user for user in broker.users] == [True, False]
+    assert broker.seen == [["login", "done"], ["login", "done", "a"]]
+
+
+@pytest.mark.parametrize("node_id", [1, None])
+async def test_a_close_at_the_end_of_the_session_is_no_failure(
+    node_id: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="aiokc.net")
+
+    async def script(peer: Peer) -> None:
+        await peer.greet(*WITH_SASL)
+        await peer.log_in(session_ms=HOUR_MS)
+        if peer.number > 0:
+            await peer.serve_on()
+        await peer.request()
+
+    async with (
+        serving(script) as server,
+        connected_pool(server, reconnect_backoff_ms=60_000, reconnect_backoff_max_ms=60_000) as (pool, connection),
+    ):
+        assert connection._session is not None
+        connection._session._was_due_at = 0.0
+        assert await ask(pool, node_id) == "t"
+        assert server.accepted == 2
+        assert pool.error is None
+    levels = {record.levelname for record in caplog.records if "end of its SASL session" in record.message}
+    assert levels == {"INFO"}
+
+
+async def test_a_broker_that_closes_each_time_is_tried_twice_and_no_more() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.greet(*WITH_SASL)
+        await peer.log_in(session_ms=HOUR_MS)
+        await peer.request()
+
+    async with serving(script) as server, connected_pool(server) as (pool, connection):
+        assert connection._session is not None
+        connection._session._was_due_at = 0.0
+        with pytest.raises(ConnectionFailed):
+            await ask(pool, 1)
+        assert server.accepted == 2
+
+
+async def test_a_pool_that_has_ended_renews_nothing_and_serves_on() -> None:
+    """Cancelled at each step of a renewal: no request is left waiting."""
+    for steps in range(12):
+        broker = SessionBroker()
+        async with serving(broker) as server:
+            pool = Pool(ClientConfig(bootstrap_servers=server.bootstrap, **ALICE), random=Random(1))
+            run = asyncio.ensure_future(pool.run())
+            pool.set_brokers({1: server.broker(1)})
+            connection = await pool.connection(1, timeout=10)
+            make_due(connection, over=True)
+            asked = asyncio.ensure_future(ask(pool, 1, "a", timeout=5))
+            await ticks(steps)
+            run.cancel()
+            await asyncio.wait([run])
+            try:
+                assert await asked == "a"
+            except ConnectionFailed as error:
+                assert connection.closed or "closed" in str(error)  # noqa: PT017 -- either is a good end
+            await pool.aclose()
+
+
+async def test_credentials_that_cannot_be_had_are_waited_for_until_the_deadline_and_named() -> None:
+    async def provider() -> tuple[str, str]:
+        raise OSError("the vault is sealed")
+
+    async with serving(SessionBroker()) as server, running_pool(server, **provided(provider)) as pool:
+        for node_id in (None, 1):
+            pool.set_brokers({1: server.broker(1)})
+            with pytest.raises(AuthenticationFailed, match=r"the credentials provider .*the vault is sealed") as raised:
+                await ask(pool, node_id, timeout=0.3)
+            assert raised.value.retriable
+        assert server.accepted == 0
+
+
+async def test_a_client_that_knows_no_sasl_is_told_that_the_listener_wants_it() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.greet(*WITH_SASL)
+        await peer.request()
+
+    async with serving(script) as server, running_pool(server) as pool:
+        with pytest.raises(NoBrokersAvailable, match="at the first request: this listener probably wants SASL"):
+            await ask(pool, None, timeout=0.3)
+        pool.set_brokers({1: server.broker(1)})
+        with pytest.raises(ConnectionFailed, match="this listener probably wants SASL"):
+            await ask(pool, 1, purpose=Purpose.JOIN)
