@@ -22,7 +22,8 @@ OF_NO_PACKAGE = {
     *("simulation/checking", "simulation/worlds"),
     *("client/consumer/errors", "client/fetch/user_code", "client/group/listener"),
     "client/group/classic/mixed_groups",
-    *("net/connection", "net/pool"),
+    *("net/connection", "net/pool", "net/tls/peers"),
+    "security/actors",
     *("records/columns", "records/compression", "records/old_formats"),
     *("spark/crashes", "spark/installation", "spark/queries", "spark/tasks"),
 }

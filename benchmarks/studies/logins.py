@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Final
 
 from aiokc.testing.kafka import LocalKafkaError, SecureKafka
-from aiokc.testing.kafka.security.tokens import unsecured
+from aiokc.testing.kafka.secure.tokens import unsecured
 
 from ..load import LoadFailed, load_spread
 from ..measuring.stopwatch import LoopStopwatch

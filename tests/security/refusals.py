@@ -11,7 +11,7 @@ import pytest
 
 from aiokc.errors import AuthenticationFailed, CertificateRefused, ConnectionFailed, KafkaError
 from aiokc.testing.kafka import SecureKafka
-from aiokc.testing.kafka.security.tokens import TokenMaker
+from aiokc.testing.kafka.secure.tokens import TokenMaker
 
 from .ways import TokenProvider, Way
 

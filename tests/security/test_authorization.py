@@ -14,7 +14,7 @@ from aiokc.errors import AuthorizationFailed
 from aiokc.testing.kafka import Acl, SecureKafka
 from tests.producing import Message, produce
 
-from .members import SECONDS, committed, read
+from .actors.members import SECONDS, committed, read
 from .ways import Way
 
 pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]

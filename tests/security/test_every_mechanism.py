@@ -8,7 +8,7 @@ from aiokc import Consumer
 from aiokc.testing.kafka import SecureKafka
 from tests.producing import produce
 
-from .members import committed, read
+from .actors.members import committed, read
 from .ways import WAYS, Way, parameters
 
 pytestmark = [pytest.mark.every_kafka, pytest.mark.any_loop, pytest.mark.timeout(60)]

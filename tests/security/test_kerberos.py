@@ -24,7 +24,7 @@ from aiokc.testing.kafka import LocalKafka
 from aiokc.testing.kafka.process import ReservedPort
 from tests.producing import produce
 
-from .members import committed, read
+from .actors.members import committed, read
 
 REALM = "AIOKC.TEST"
 _SECONDS = 30.0

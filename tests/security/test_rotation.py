@@ -13,8 +13,8 @@ from aiokc import Consumer
 from aiokc.testing.kafka import SecureKafka
 from tests.producing import produce
 
-from .counting_proxy import CountingProxy
-from .members import SECONDS, read
+from .actors.counting_proxy import CountingProxy
+from .actors.members import SECONDS, read
 
 pytestmark = [pytest.mark.every_kafka, pytest.mark.any_loop, pytest.mark.timeout(90)]
 

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from aiokc.testing.kafka import Acl, LocalKafkaError, SecureKafka
-from aiokc.testing.kafka.security import users
-from aiokc.testing.kafka.security.tokens import TokenMaker
+from aiokc.testing.kafka.secure import users
+from aiokc.testing.kafka.secure.tokens import TokenMaker
 
-from . import other_clients
+from .actors import other_clients
 from .ways import WAYS, Way, parameters
 
 pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(90)]

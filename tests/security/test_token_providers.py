@@ -13,8 +13,8 @@ from aiokc.errors import AuthenticationFailed, KafkaError
 from aiokc.testing.kafka import SecureKafka
 from tests.producing import produce
 
-from .counting_proxy import CountingProxy
-from .members import read
+from .actors.counting_proxy import CountingProxy
+from .actors.members import read
 
 pytestmark = [pytest.mark.every_kafka(since="3.1"), pytest.mark.any_loop, pytest.mark.timeout(60)]
 

@@ -12,8 +12,8 @@ from aiokc import Consumer
 from aiokc.testing.kafka import SecureKafka
 from tests.producing import produce
 
-from .counting_proxy import CountingProxy
-from .members import committed, read
+from .actors.counting_proxy import CountingProxy
+from .actors.members import committed, read
 from .ways import Way, parameters
 
 pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(90)]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from aiokc.testing.kafka import SecureKafka
-from aiokc.testing.kafka.security import tokens
-from aiokc.testing.kafka.security.broker_config import LOGIN_LISTENERS, MECHANISMS
+from aiokc.testing.kafka.secure import tokens
+from aiokc.testing.kafka.secure.broker_config import LOGIN_LISTENERS, MECHANISMS
 
 
 class TokenProvider:

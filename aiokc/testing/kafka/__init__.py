@@ -17,7 +17,7 @@ from __future__ import annotations
 from .jars import LocalKafkaError, libs, run_tool
 from .local_kafka import LocalKafka
 from .node import Node
+from .secure.acls import Acl
 from .secure_kafka import SecureKafka
-from .security.acls import Acl
 
 __all__ = ["Acl", "LocalKafka", "LocalKafkaError", "Node", "SecureKafka", "libs", "run_tool"]

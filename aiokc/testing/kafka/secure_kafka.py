@@ -11,10 +11,10 @@ from typing import Any, Final
 from .jars import KAFKA_VERSION, LocalKafkaError
 from .local_kafka import LocalKafka
 from .node import Node
-from .security import acls, broker_config, tokens, users
-from .security.acls import Acl
-from .security.certificates import Certificates
-from .security.users import DelegationToken
+from .secure import acls, broker_config, tokens, users
+from .secure.acls import Acl
+from .secure.certificates import Certificates
+from .secure.users import DelegationToken
 
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02

@@ -11,7 +11,7 @@ import pytest
 from aiokc.config import SecurityConfig
 from aiokc.net.tls.contexts import TlsContexts
 
-from .reaching import Reach, on, reach_blocking
+from .peers.reaching import Reach, on, reach_blocking
 
 
 def _uvloop() -> asyncio.AbstractEventLoop:

@@ -24,7 +24,7 @@ from aiokc.wire import decode_request_header, encode_response
 from aiokc.wire.messages.discovery import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
 from . import certificates as made
-from .listening import Listener, Script, listening, says, stays_silent
+from .peers.listening import Listener, Script, listening, says, stays_silent
 
 Make = Callable[..., TlsContexts]
 #: (options, listener, name of the host, seconds) -> the APIs that the broker offers

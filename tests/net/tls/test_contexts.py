@@ -21,8 +21,8 @@ from aiokc.net.tls.contexts import TlsContexts
 from aiokc.net.tls.rotation import fingerprint
 
 from . import certificates as made
-from .listening import listening, tls
-from .reaching import Reach
+from .peers.listening import listening, tls
+from .peers.reaching import Reach
 
 SECONDS = 10.0
 

@@ -14,8 +14,8 @@ from aiokc.errors import CertificateRefused, ConnectionFailed
 from aiokc.net.tls.contexts import TlsContexts
 
 from . import certificates as made
-from .listening import Script, listening, resets, says, stays_silent, tls, tls_in_single_bytes
-from .reaching import BROKER, Reach
+from .peers.listening import Script, listening, resets, says, stays_silent, tls, tls_in_single_bytes
+from .peers.reaching import BROKER, Reach
 
 Make = Callable[..., TlsContexts]
 

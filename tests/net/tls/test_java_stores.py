@@ -17,7 +17,7 @@ from aiokc.net.tls.stores import read_identity, read_trust
 from aiokc.secret import Secret
 
 from . import certificates as made
-from .keytool import KEY_PASSWORD, STORE_PASSWORD, UNICODE_PASSWORD, key_store, pkcs12_of, trust_store
+from .peers.keytool import KEY_PASSWORD, STORE_PASSWORD, UNICODE_PASSWORD, key_store, pkcs12_of, trust_store
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from . import certificates as made
+from .. import certificates as made
 
 STORE_PASSWORD = "changeit"
 UNICODE_PASSWORD = "schön 🔑"  # in PKCS12 keytool takes ASCII only

@@ -10,7 +10,7 @@ from aiokc import Consumer, TopicPartition
 SECONDS = 30.0
 
 
-async def read(consumer: Consumer[Any, Any], count: int, *, seconds: float = SECONDS) -> list[bytes | None]:
+async def read(consumer: Consumer[Any, Any], count: int, *, seconds: float = SECONDS) -> list[Any]:
     """Return the values of the next `count` records, as they come."""
     values: list[bytes | None] = []
     async with asyncio.timeout(seconds):

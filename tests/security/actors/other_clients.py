@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from aiokc.testing.kafka import SecureKafka
 
-from .ways import Way
+from ..ways import Way
 
 with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of its way to read its own resources
     from kafka import KafkaConsumer, KafkaProducer
