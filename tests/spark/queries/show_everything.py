@@ -30,7 +30,7 @@ def say(what: str, text: object) -> None:
 
 
 def plan_of(rows: DataFrame) -> object:
-    return rows._jdf.queryExecution().toString()  # type: ignore[attr-defined]
+    return rows._jdf.queryExecution().toString()
 
 
 def batch(spark: SparkSession, options: Mapping[str, str]) -> None:
@@ -48,7 +48,7 @@ def stream(spark: SparkSession, options: Mapping[str, str], folder: Path) -> Non
     finally:
         say("progress", [progress.json for progress in query.recentProgress])
         say("status", query.status)
-        say("explained", query.explain(True))
+        query.explain(True)  # prints
 
 
 def in_sql(spark: SparkSession, options: Mapping[str, str]) -> None:

@@ -157,7 +157,7 @@ def test_a_wrong_password_is_named_and_not_shown(
         assert "AuthenticationFailed" in str(caught.value)
         assert "'alice' (SCRAM-SHA-512)" in str(caught.value)
         assert CANARY not in str(caught.value) + repr(caught.value)
-    assert CANARY not in str(rows._jdf.queryExecution().toString())  # type: ignore[attr-defined]
+    assert CANARY not in str(rows._jdf.queryExecution().toString())
     written = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     assert written
     assert not [content for content in written if CANARY.encode() in content]
