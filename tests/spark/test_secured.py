@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 from pyspark import SparkFiles
 
-from aiokc import Client, Secret, TopicPartition
+from aiokc import Client, ClientConfig, Secret, TopicPartition
 from aiokc.errors import ConfigError
+from aiokc.testing.kafka import SecureKafka
 from spark_source import AiokcDataSource
+from spark_source.options.security_options import SecurityTexts
 from spark_source.options.source_options import parse_options
 from spark_source.planning.task_plan import OffsetRange
 from spark_source.schema import kafka_schema
 from spark_source.secured import connected, local_file, secured
 from spark_source.worker import _runtimes, read_task
+from tests.producing import produce
+
+from .queries.listeners import with_password
 
 JAAS = "kafka.sasl.jaas.config"
 GIVEN = {
@@ -212,3 +217,32 @@ async def test_files_are_read_off_the_loop(tmp_path: Path, monkeypatch: pytest.M
         await connected(options.client, options.security)
 
     assert loops == [False]
+
+
+@pytest.mark.kafka
+def test_all_tasks_of_a_worker_share_one_login(
+    secure_kafka: SecureKafka, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secure_kafka.create_topic(topic_name)
+    produce(secure_kafka.bootstrap, topic_name, [b"x"] * 4)
+    options = parse_options(with_password(secure_kafka, "SCRAM-SHA-512", topic_name))
+    made: list[ClientConfig] = []
+
+    def count(client: ClientConfig, security: SecurityTexts) -> ClientConfig:
+        made.append(secured(client, security))
+        return made[-1]
+
+    monkeypatch.setattr("spark_source.secured.secured", count)
+    try:
+        # A reader is pickled for each task anew.
+        for start in (0, 2):
+            given = pickle.loads(pickle.dumps(options))
+            batches = list(
+                read_task(given, ("value",), (OffsetRange(TopicPartition(topic_name, 0), start, start + 2),))
+            )
+            assert sum(batch.num_rows for batch in batches) == 2
+    finally:
+        for key in list(_runtimes):
+            _runtimes.pop(key).close()
+
+    assert len(made) == 1
