@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiokc import Consumer
-from aiokc.testing import ApiKey, Cluster, ErrorCode, faults
+from aiokc.testing import ApiKey, Certificates, Cluster, ErrorCode, faults
 from tests.suite.child_process import run_to_end
 from tests.suite.unused_faults import forget
 
@@ -18,6 +18,7 @@ from .examples import ROOT, Example, examples, tables
 
 EXAMPLES = examples("docs/testing.md")
 (FAULTS,) = tables("docs/testing.md", "A fault, in one line")
+_, LOGIN_FAULTS = tables("docs/testing.md", "TLS, SASL and ACLs")
 
 
 def test_its_tests_pass(tmp_path: Path) -> None:
@@ -62,6 +63,28 @@ async def test_a_fault(line: str, capsys: pytest.CaptureFixture[str]) -> None:
             exec(line, {"cluster": cluster, "faults": faults, "ApiKey": ApiKey, "ErrorCode": ErrorCode})
             cluster.heal()
             forget()  # it need not have happened by now: that each fault does what it says is tested in tests/testing
+
+
+@pytest.mark.parametrize("line", [line for _, line in LOGIN_FAULTS])
+async def test_a_fault_of_logins(line: str) -> None:
+    """It can be asked for as written, of a cluster with a member that has logged in, and nothing breaks inside."""
+    certificates = Certificates()
+    async with Cluster(topics={"events": 1}, tls=certificates, sasl={"alice": "a secret"}) as cluster:
+        cluster.append("events", b"0")
+        options = {
+            "bootstrap_servers": cluster.bootstrap,
+            "auto_offset_reset": "earliest",
+            "security_protocol": "SASL_SSL",
+            "ssl_truststore_certificates": certificates.ca_pem,
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_plain_username": "alice",
+            "sasl_plain_password": "a secret",
+        }
+        async with Consumer("events", group_id="billing", **options) as consumer:  # type: ignore[arg-type]
+            async with asyncio.timeout(20):
+                await consumer.getone()
+            exec(line, {"cluster": cluster, "certificates": certificates, "ErrorCode": ErrorCode})
+            cluster.heal()
 
 
 def test_no_fault_is_missing() -> None:

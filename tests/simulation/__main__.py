@@ -71,8 +71,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bug", choices=sorted(PLANTED_BUGS), help="with this bug planted in the client")
     parser.add_argument("--impatient", action="store_true", help="users cancel nearly every call")
     parser.add_argument("--eager", action="store_true", help="groups know range and roundrobin only")
+    parser.add_argument("--secure", action="store_true", help="members log in; sessions end, ACLs change")
     options = parser.parse_args(arguments)
-    twist = Twist(options.bug, options.impatient, options.eager)
+    twist = Twist(options.bug, options.impatient, options.eager, options.secure)
     if options.seed is not None:
         return _replay(options.seed, twist)
     return _run_many(range(options.first, options.first + options.n), options.jobs, twist)

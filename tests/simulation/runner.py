@@ -19,6 +19,7 @@ from tests.suite.hang_guard import HangGuard
 from .checking.history import CutShort, replaced_item
 from .planted_bugs import PLANTED_BUGS, planted
 from .worlds.plan import deserializing, draw, impatient, with_columns, with_recreations
+from .worlds.securing import secured
 from .worlds.world import run
 
 _CHUNK: Final = 4
@@ -35,17 +36,18 @@ class Twist:
     """A change to the world of a seed: a bug of `PLANTED_BUGS`, or applications that cancel (`impatient`).
 
     ``eager``: groups use range and roundrobin only, and no member deserializes or reads columns, as in the first
-    version of the simulation.
+    version of the simulation. ``secure``: members log in, sessions end, logins are refused, and ACLs change.
     """
 
     bug: str | None = None
     impatient: bool = False
     eager: bool = False
+    secure: bool = False
 
     @property
     def options(self) -> list[str]:
         """The command line options for this change."""
-        flags = [f"--{name}" for name in ("impatient", "eager") if getattr(self, name)]
+        flags = [f"--{name}" for name in ("impatient", "eager", "secure") if getattr(self, name)]
         return [*(["--bug", self.bug] if self.bug else []), *flags]
 
 
@@ -91,6 +93,8 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
         plan = with_recreations(plan, always=True) if bug.recreated else plan
     if not twist.eager:
         plan = with_columns(deserializing(plan))
+    if twist.secure:
+        plan = secured(plan)
     if twist.impatient:
         plan = impatient(plan)
     watching = _guard.watching(f"a world: {again}", _WORLD_SECONDS) if _guard else nullcontext()

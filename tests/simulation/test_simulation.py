@@ -9,6 +9,7 @@ import pytest
 from .runner import Twist, judge, judged
 from .worlds.faults import _APPLY
 from .worlds.plan import FAULTS, GROUP_FAULTS, FaultPlan, draw
+from .worlds.securing import SECURITY_FAULTS
 from .worlds.world import run
 
 #: Seeds that showed a bug of the client that has been fixed since; at that time all groups were eager.
@@ -30,6 +31,27 @@ def test_no_seed_shows_an_anomaly(seeds: range) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seeds", [range(1000, 1030), pytest.param(range(1030, 1500), marks=pytest.mark.long)])
+def test_no_seed_in_whose_world_members_log_in_shows_an_anomaly(seeds: range) -> None:
+    failed = [verdict.text for verdict in judged(seeds, twist=Twist(secure=True)) if verdict.kinds]
+    assert not failed, "\n".join(failed)
+
+
+def test_worlds_with_logins_have_refusals_and_sessions_that_end() -> None:
+    verdicts = list(judged(range(1000, 1006), twist=Twist(secure=True), whole_history=True))
+    said = "\n".join(line for verdict in verdicts for line in verdict.history)
+    for text in ("goes on after AuthenticationFailed", "goes on after AuthorizationFailed", "all sessions end"):
+        assert text in said
+    assert verdicts[0].again == "make simulate SEED=1000 ARGS=--secure"
+
+
+def test_a_seed_with_logins_replays_exactly() -> None:
+    first, again = judge(1002, twist=Twist(secure=True)), judge(1002, twist=Twist(secure=True))
+    assert first == again
+    assert first.digest != judge(1002).digest
+
+
 def test_a_seed_replays_exactly_wherever_it_runs() -> None:
     seeds = range(4)
     there = {verdict.seed: verdict for verdict in judged(seeds, jobs=1)}
@@ -44,7 +66,7 @@ def test_a_plan_depends_on_its_seed_only() -> None:
 
 
 def test_every_fault_that_is_drawn_can_be_done() -> None:
-    assert {*FAULTS, *GROUP_FAULTS} == _APPLY.keys()
+    assert {*FAULTS, *GROUP_FAULTS, *SECURITY_FAULTS} == _APPLY.keys()
 
 
 def test_a_fault_that_could_not_be_done_is_an_anomaly() -> None:

@@ -95,7 +95,9 @@ class Broker:
         for server in servers:
             server.close()
         tasks = [connection.task for connection in self.connections]
-        for connection in [*self._tls, *self.connections]:
+        for greeting in list(self._tls):
+            greeting.abort()
+        for connection in list(self.connections):
             connection.abort()
         return tasks
 

@@ -56,6 +56,11 @@ class Exchange:
         return self.call.client_id
 
     @property
+    def user(self) -> str:
+        """The user of the connection; "ANONYMOUS" until it is authenticated."""
+        return self.call.user
+
+    @property
     def broker(self) -> int:
         """The id of the broker that received the request."""
         return self.call.node.node_id

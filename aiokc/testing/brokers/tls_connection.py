@@ -102,9 +102,9 @@ class TlsConnection(asyncio.Protocol):
         """Decrypt what has arrived, for as long as the protocol wants to read."""
         assert self._protocol is not None
         while not self._is_paused and not self._transport.is_closing():
-            buffer = self._protocol.get_buffer(-1)
+            buffer = memoryview(self._protocol.get_buffer(-1))
             try:
-                size = self._tls.read(len(buffer), buffer)
+                size = cast(int, self._tls.read(len(buffer), buffer))
             except ssl.SSLWantReadError:
                 break
             except ssl.SSLError as error:

@@ -21,7 +21,9 @@ class InvalidToken(Exception):
 class Signer(Protocol):
     """What checks signatures: an identity provider."""
 
-    issuer: str
+    @property
+    def issuer(self) -> str:
+        """The issuer that the provider's tokens name."""
 
     def is_signed(self, signed: bytes, signature: bytes, key_id: str) -> bool:
         """Return whether the signature is that of the provider's key ``key_id``."""

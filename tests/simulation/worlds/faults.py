@@ -19,7 +19,8 @@ from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest,
 from tests.suite.unused_faults import may_be_unused
 
 from ..checking.history import Fault, History
-from .plan import FaultPlan
+from .plan import FaultPlan, SecurityPlan
+from .securing import SECURITY_APPLY, heal_security
 
 Apply: TypeAlias = Callable[["Nemesis", Random, float], Awaitable[None]]
 
@@ -66,6 +67,7 @@ class Nemesis:
         self.hosts = hosts
         self.frozen: set[str] = set()
         self.down: set[int] = set()
+        self.security: SecurityPlan | None = None
         self.apis = _READING + _OF_GROUPS if group else _READING
         self._history = history
 
@@ -78,6 +80,8 @@ class Nemesis:
         """Undo all faults. Afterwards no fault is under way."""
         await asyncio.sleep(0.1)  # a broker may be about to come up
         self.cluster.heal()
+        if self.security is not None:
+            heal_security(self.cluster, self.security, list(self.topics))
         for link in self.loop.network.links:
             link.latency = None
             link.mend()
@@ -94,6 +98,11 @@ class Nemesis:
             self.loop.thaw(host)
 
     # The targets of faults
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        assert self.security is not None  # only worlds with logins have faults of users
+        return self.security.users
 
     @property
     def ports(self) -> list[int]:
@@ -230,5 +239,6 @@ _APPLY: Final[dict[str, Apply]] = {
     ),
     "lose commit": _intercepting("lost answer to", lambda random: faults.lose_answer(), OffsetCommitRequest),
     "delay commit": _intercepting("delayed", lambda random: faults.delay(random.uniform(0.1, 5)), OffsetCommitRequest),
+    **SECURITY_APPLY,
     "silence member": _intercepting("dropped", lambda random: faults.drop(), HeartbeatRequest, JoinGroupRequest),
 }

@@ -45,6 +45,14 @@ GROUP_FAULTS: Final = ("coordinator move", "coordinator error", "lose commit", "
 
 
 @dataclass(frozen=True)
+class SecurityPlan:
+    """The logins of one world: its users, and the length of a session (0: no end)."""
+
+    users: tuple[str, ...]
+    session_ms: int
+
+
+@dataclass(frozen=True)
 class MemberPlan:
     """One consumer and its application: when it starts and ends, and how it reads, works, commits and ends."""
 
@@ -102,6 +110,7 @@ class Plan:
     members: tuple[MemberPlan, ...]
     faults: tuple[FaultPlan, ...]
     recreations: tuple[RecreationPlan, ...] = ()
+    security: SecurityPlan | None = None
 
     @property
     def cooperative(self) -> bool:
@@ -114,6 +123,7 @@ class Plan:
         lines = [f"seed {self.seed}: {self.brokers} brokers, topics {self.topics}, group {self.group}"]
         lines += [f"  {member}" for member in self.members]
         lines += [f"  {fault.at:6.2f} s: {fault.kind} ({fault.seconds:.2f} s)" for fault in self.faults]
+        lines += [f"  {self.security}"] if self.security else []
         lines += [f"  {one.at:6.2f} s: {one.topic} is deleted, for {one.away:.2f} s" for one in self.recreations]
         return "\n".join(lines)
 

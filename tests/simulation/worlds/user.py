@@ -14,7 +14,7 @@ import pyarrow as pa
 from aiokc import Consumer, OffsetAndMetadata, RecordColumns
 from aiokc.client.group.user_commits import Committable
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import BrokerError, DeserializationFailed, KafkaError
+from aiokc.errors import AuthenticationFailed, AuthorizationFailed, BrokerError, DeserializationFailed, KafkaError
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import TopicPartition
 
@@ -117,6 +117,9 @@ class User:
                     await self._turn(consumer)
                 except Interrupted:
                     self._history.about(self.plan.name, "interrupted")
+                except (AuthenticationFailed, AuthorizationFailed) as error:
+                    self._history.about(self.plan.name, f"goes on after {error!r}")
+                    await asyncio.sleep(0.2)
                 except BrokerError as error:
                     # A coordinator that loads a group from its log knows only the assignor that was chosen, and not
                     # the others that the members offer. So while a group migrates to another assignor, a member that

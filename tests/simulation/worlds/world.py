@@ -20,6 +20,7 @@ from .determinism import determined
 from .faults import Nemesis
 from .observing import observed
 from .plan import MemberPlan, Plan, RecreationPlan
+from .securing import cluster_options
 from .user import User
 from .writers import Writers
 
@@ -82,6 +83,7 @@ class World:
             topics=plan.topics,
             random=Random(plan.seed + 2),
             clock=lambda: _EPOCH + loop.time() - start,
+            **cluster_options(plan.security),
         )
         self._writers = Writers(plan, self._cluster, history, self._partitions, Random(plan.seed + 1))
 
@@ -94,6 +96,7 @@ class World:
         plan, loop = self._plan, self._loop
         async with self._cluster:
             nemesis = Nemesis(self._cluster, loop, self._history, plan.topics, self._hosts, group=plan.group)
+            nemesis.security = plan.security
             nemesis.frozen = self._frozen
             lives = [loop.create_task(self._life(member)) for member in plan.members]
             troubles = [loop.create_task(nemesis.inflict(fault)) for fault in plan.faults]

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from aiokc.error_codes import ErrorCode
 from aiokc.testing import Acl, Certificates, Cluster, Listener
 from aiokc.testing.security.certificates import load_pem
 from aiokc.testing.virtual.loop import VirtualLoop
@@ -276,4 +275,3 @@ async def test_an_encrypted_key_is_refused_without_a_question(certificates: Cert
     async with Cluster(tls=certificates) as cluster:
         with pytest.raises((ValueError, ssl.SSLError)):
             cluster.swap_certificate(locked + "-----BEGIN CERTIFICATE-----" + chain)
-        assert ErrorCode.NONE == 0
