@@ -34,11 +34,11 @@ def logins_since(asked: Asked, start: float) -> int:
     return sum(1 for when, kind, _ in asked.log if kind == "SaslHandshakeRequest" and when >= start)
 
 
-async def polled(consumer: Consumer[Any, Any], seconds: float) -> tuple[list[bytes], Counter[str]]:
+async def polled(consumer: Consumer[Any, Any], seconds: float) -> tuple[list[bytes | None], Counter[str]]:
     """Poll for so long; return the values that came, and which errors there were."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    values: list[bytes] = []
+    values: list[bytes | None] = []
     errors = Counter[str]()
     while loop.time() < until:
         try:
@@ -133,7 +133,7 @@ def test_a_hundred_sessions() -> None:
         ) as consumer:
             await polled(consumer, 10.0)
             begin = loop.time()
-            read: list[bytes] = []
+            read: list[bytes | None] = []
             for number in range(200):
                 cluster.append("t", str(number).encode(), partition=number % 2)
                 read += (await polled(consumer, 2.0))[0]
