@@ -221,7 +221,7 @@ async def test_illegal_state_in_the_middle_is_a_failure() -> None:
     broker = SessionBroker(Verdict(), Verdict(authenticate=34))
     async with serving(broker) as server, logged_in(server, Logins()) as connection:
         make_due(connection, over=True)
-        with pytest.raises(SessionEnded):
+        with pytest.raises(SessionEnded, match="could not be renewed"):
             await ask_over(connection, "a")
 
 
@@ -466,6 +466,7 @@ async def test_a_denial_is_believed_where_the_session_cannot_be_renewed(verdict:
     async with serving(broker) as server, logged_in(server, Logins(lambda: Token(time.time() + 1000))) as connection:
         connection.doubts_from = 0.0
         assert await ask_over(connection, "t", timeout=0.2) == "denied"
+        assert connection.doubts_from == inf  # or each denial would cost another attempt
 
 
 async def test_passwords_have_no_age() -> None:
