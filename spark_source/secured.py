@@ -67,8 +67,8 @@ def local_file(option: str, path: str) -> Path:
     ``--files``, and then among the files that Spark has sent to this machine (SparkFiles).
     """
     candidates = [Path(path)]
-    if not candidates[0].is_absolute() and (root := _spark_files()) is not None:
-        candidates.append(root / path)
+    if not candidates[0].is_absolute():
+        candidates += [folder / path for folder in _spark_files()]
     for candidate in candidates:
         if candidate.exists():
             return candidate
@@ -80,13 +80,18 @@ def local_file(option: str, path: str) -> Path:
     )
 
 
-def _spark_files() -> Path | None:
-    """Return the folder of the files that Spark has sent; None in a process that Spark has not told."""
+def _spark_files() -> list[Path]:
+    """Return the folders of the files that Spark has sent; none in a process that Spark has not told."""
     try:
-        folder = SparkFiles.getRootDirectory()
+        told = SparkFiles.getRootDirectory()
     except AssertionError:  # a process without a SparkContext, which is no worker either
-        return None
-    return Path(folder) if folder else None
+        return []
+    if not told:
+        return []
+    folder = Path(told)
+    # Spark plans streams with a folder of the job, and serves clients of Spark Connect with one of their session. It is
+    # inside the folder of the application, userFiles-<uuid>, into which addFile() and --files put what they send.
+    return [folder, folder.parent] if folder.parent.name.startswith("userFiles") else [folder]
 
 
 def _text_of(option: str, path: Path) -> str:

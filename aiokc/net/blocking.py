@@ -14,6 +14,7 @@ from ..core.sasl.mechanism import Mechanism, Work
 from ..core.versions import api_name
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut
 from ..wire import Request, Response, decode, what_else_speaks
+from .login.endings import at_first_request_text
 from .options import SOFTWARE, ConnectionOptions, Route
 
 R = TypeVar("R", bound=Response)
@@ -37,6 +38,7 @@ class BlockingConnection:
         self._pipeline: InFlightRequests[None] = InFlightRequests(name, options.client_id)
         self._over_at = inf  # monotonic seconds: the end of the SASL session
         self._expires_at: float | None = None  # Unix seconds: the end of the credentials
+        self._has_answered = False  # a request after the handshake
 
     @classmethod
     def open(cls, route: Route, options: ConnectionOptions, *, timeout: float) -> BlockingConnection:
@@ -90,6 +92,7 @@ class BlockingConnection:
         api = f"{api_name(request_type)} v{version}"
         try:
             body = self._exchange(build(version), version, time.monotonic() + timeout)
+            self._has_answered = True
             return decode(cast(type[R], request_type.response), body, version)
         except MalformedResponse as error:
             self.close()
@@ -143,6 +146,12 @@ class BlockingConnection:
         finally:
             dialogue.close()
 
+    def _hint(self) -> str:
+        """Return what the end of the connection probably means, for the error's message, or ""."""
+        if not self._pipeline.versions or self._has_answered:
+            return ""
+        return at_first_request_text(self._options, is_by_token=self._expires_at is not None)
+
     def _exchange(self, request: Request[Any], version: int, deadline: float) -> memoryview:
         _, frame = self._pipeline.send(request, version, None)
         self._socket.settimeout(_left(deadline))
@@ -165,7 +174,7 @@ class BlockingConnection:
             self._socket.settimeout(_left(deadline))
             piece = self._socket.recv(min(count - len(received), 65_536))
             if not piece:
-                raise ConnectionFailed(f"{self.name} closed the connection")
+                raise ConnectionFailed(f"{self.name} closed the connection{self._hint()}")
             received += piece
         return memoryview(received)
 

@@ -105,6 +105,12 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
         "a shorter way after most events: to be interested in the same topics again changes nothing",
     ),
     Explained(
+        "AllPartitions._run",
+        "always",
+        "if has_left:",
+        "to be here is to have left: any other end of the task group is an exception, or a cancellation from outside",
+    ),
+    Explained(
         "",
         "drop an operand",
         "NEXT: Final[Mapping[State, Mapping[type[Event], State]]] =",

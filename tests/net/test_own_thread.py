@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import weakref
 
 import pytest
 
@@ -98,19 +99,15 @@ async def test_the_thread_ends_when_its_owner_is_forgotten() -> None:
 
 
 async def test_a_thread_at_rest_keeps_nothing_alive() -> None:
-    import weakref
-
     class Thing:
         pass
 
-    own = OwnThread("mine")
+    own, gone = OwnThread("mine"), threading.Event()
     thing = Thing()
-    seen = weakref.ref(thing)
+    weakref.finalize(thing, gone.set)
     await own.run(lambda thing=thing: None)  # type: ignore[misc]
-    await own.run(lambda: None)  # the thread has put the first call away
     del thing
-    gc.collect()
-    assert seen() is None
+    assert await asyncio.to_thread(gone.wait, SECONDS)
     own.close()
 
 

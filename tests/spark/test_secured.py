@@ -32,7 +32,7 @@ ALICE = 'ScramLoginModule required username="alice" password="canary";'
 @pytest.fixture
 def spark_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of files that Spark has sent, as a worker knows it; the working directory is another one."""
-    folder, elsewhere = tmp_path / "userFiles", tmp_path / "work"
+    folder, elsewhere = tmp_path / "userFiles-1f0c", tmp_path / "work"
     folder.mkdir()
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -49,6 +49,23 @@ def test_a_relative_path_is_looked_for_in_both_folders(spark_files: Path) -> Non
     assert local_file("o", "ca.pem").read_text() == "localised by YARN"
     assert local_file("o", str(spark_files / "ca.pem")).read_text() == "sent"
     assert local_file("o", str(spark_files)) == spark_files
+
+
+def test_a_folder_of_the_job_is_inside_of_that_of_the_application(
+    spark_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark 4.3 plans streams so: what was sent by addFile() is one folder above."""
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(spark_files / "streaming_job"))
+    (spark_files / "ca.pem").write_text("sent")
+    assert local_file("o", "ca.pem").read_text() == "sent"
+
+    (spark_files / "streaming_job").mkdir()
+    (spark_files / "streaming_job/ca.pem").write_text("sent with the job")
+    assert local_file("o", "ca.pem").read_text() == "sent with the job"
+    (spark_files.parent / "other.pem").write_text("beside all of them")
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(spark_files))
+    with pytest.raises(ConfigError, match=r"there is no 'other.pem'"):
+        local_file("o", "other.pem")
 
 
 def test_a_process_that_spark_did_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,9 @@ from random import Random
 from typing import Any
 
 from ...config import ClientConfig
+from ...core.cluster.snapshot import topic_error
 from ...error_codes import ErrorCode
-from ...errors import ConsumerClosed, KafkaError, UsageError, broker_error, fresh
+from ...errors import ConsumerClosed, KafkaError, UsageError, fresh
 from ...net.pool import Pool
 from ...types import TopicInfo
 from ..aio.supervisor import Driver, Supervisor
@@ -154,7 +155,7 @@ class ClusterClient:
             if not missing:
                 return {name: cluster.topics[name] for name in wanted}
             code = cluster.errors.get(missing[0], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            error = broker_error(code, f"topic {missing[0]!r}")
+            error = topic_error(code, missing[0])
             pause = self.config.retry_backoff_ms / 1e3
             if not error.retriable or loop.time() + pause >= patience:
                 raise fresh(error)

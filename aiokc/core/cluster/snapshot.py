@@ -236,5 +236,12 @@ def known_error(cluster: Cluster, topics: Iterable[str]) -> BrokerError | None:
     for topic in sorted(topics):
         code = cluster.errors.get(topic)
         if code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION):
-            return broker_error(code, f"topic {topic!r}")
+            return topic_error(code, topic)
     return None
+
+
+def topic_error(code: int, topic: str) -> BrokerError:
+    """Return the error of a topic in a Metadata response."""
+    unclear = code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    hint = "; without the permission DESCRIBE a broker says the same of a topic that does not exist" if unclear else ""
+    return broker_error(code, f"topic {topic!r}{hint}")

@@ -16,7 +16,7 @@ from ...wire.messages.sasl import (
 )
 from ..versions import Question, VersionRange, usable_version
 from .broker_text import broker_text
-from .mechanism import Conversation, Mechanism, Work
+from .mechanism import Conversation, HiddenBytes, Mechanism, Work
 from .session import Session
 
 #: The longest answer to a request of authentication that is read. Kafka takes no longer one than 512 KiB itself.
@@ -57,10 +57,10 @@ def authenticate(
         yield from dialogue.choose_mechanism()
         for _ in range(MOST_ROUNDS):
             sent_at = clock()
-            answer = yield from dialogue.ask(message or b"", version)
-            message = yield from dialogue.next_message(answer.auth_bytes)
+            answer, lifetime_ms = yield from dialogue.ask(message or HiddenBytes(), version)
+            message = yield from dialogue.next_message(answer)
             if message is None:
-                return Session(answer.session_lifetime_ms, sent_at)
+                return Session(lifetime_ms, sent_at)
     finally:
         conversation.close()
     raise dialogue.failure(f"{broker} went on asking after {MOST_ROUNDS} messages")
@@ -85,7 +85,7 @@ class _Dialogue:
             )
         return usable_version(versions, SaslAuthenticateRequest, broker=self._broker)
 
-    def next_message(self, answer: bytes | None) -> Generator[Work, Any, bytes | None]:
+    def next_message(self, answer: bytes | None) -> Generator[Work, Any, HiddenBytes | None]:
         """Tell the mechanism what the broker answered. Return what it says next; None: it is content."""
         try:
             step = self._conversation.send(answer)
@@ -95,46 +95,62 @@ class _Dialogue:
         except StopIteration:
             return None
         except AuthenticationFailed as error:
-            raise self.failure(
-                f"{self._broker}: {self._mechanism.name} ({self._mechanism.identity}): {error}", error
-            ) from error.__cause__
-        return step
+            failed = error
+        else:
+            return HiddenBytes(step)
+        # Outside of the except: else the new exception would keep the old one, whose traceback has the variables of the
+        # mechanism: keys, and what a hostile broker repeats.
+        whose = f"{self._mechanism.name} ({self._mechanism.identity})"
+        failure = self.failure(f"{self._broker}: {whose}: {failed}", failed)
+        failure.__cause__ = failed.__cause__
+        del failed
+        raise failure
 
     def choose_mechanism(self) -> Generator[Question, Any, None]:
         """Name the mechanism to the broker. It is never another one than the application wants."""
-        name = self._mechanism.name
-        body = yield Question(SaslHandshakeRequest(mechanism=name), _HANDSHAKE_VERSION)
+        body = yield Question(SaslHandshakeRequest(mechanism=self._mechanism.name), _HANDSHAKE_VERSION)
         self._check_length(body, "SaslHandshake")
         answer = self._decoded(SaslHandshakeResponse, body, _HANDSHAKE_VERSION)
         if answer.error_code == ErrorCode.NONE:
             return
+        refusal = self._refused_mechanism(answer)
+        del answer  # it may repeat a secret, and a traceback keeps the local variables
+        raise refusal
+
+    def _refused_mechanism(self, answer: SaslHandshakeResponse) -> AuthenticationFailed:
+        name = self._mechanism.name
         # A listener without SASL knows no mechanisms. It says the same where it is too early to authenticate again.
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE and not answer.mechanisms:
-            raise self.failure(f"{self._broker} {_NO_SASL}", code=answer.error_code)
+            return self.failure(f"{self._broker} {_NO_SASL}", code=answer.error_code)
         enabled = broker_text(", ".join(sorted(answer.mechanisms)), self._mechanism.secrets) or "none"
         if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-            raise self.failure(
+            return self.failure(
                 f"{self._broker} does not offer {name} on this listener; enabled here: {enabled}",
                 code=answer.error_code,
             )
-        raise self.failure(
+        return self.failure(
             f"{self._broker} refused SaslHandshake for {name}: {error_name(answer.error_code)}; enabled: {enabled}",
             code=answer.error_code,
         )
 
-    def ask(self, message: bytes, version: int) -> Generator[Question, Any, SaslAuthenticateResponse]:
-        """Send a message of the mechanism. Return the answer of a broker that has not refused."""
+    def ask(self, message: HiddenBytes, version: int) -> Generator[Question, Any, tuple[HiddenBytes, int]]:
+        """Send a message of the mechanism. Return what a broker answers that has not refused, and the lifetime."""
         body = yield Question(SaslAuthenticateRequest(auth_bytes=message), version)
         self._check_length(body, "SaslAuthenticate")
         answer = self._decoded(SaslAuthenticateResponse, body, version)
         if answer.error_code == ErrorCode.NONE:
-            return answer
+            return HiddenBytes(answer.auth_bytes), answer.session_lifetime_ms
+        refusal = self._refusal(answer)
+        del answer
+        raise refusal
+
+    def _refusal(self, answer: SaslAuthenticateResponse) -> AuthenticationFailed:
         mechanism = self._mechanism
         said = broker_text(answer.error_message or "", mechanism.secrets) or "it gives no reason"
         if answer.error_code != ErrorCode.SASL_AUTHENTICATION_FAILED:
             said = f"{error_name(answer.error_code)}: {said}"
         advice = f"; {advice}" if (advice := mechanism.advice()) else ""
-        raise self.failure(
+        return self.failure(
             f"{self._broker} refused {mechanism.identity} ({mechanism.name}): {said}{advice}", code=answer.error_code
         )
 

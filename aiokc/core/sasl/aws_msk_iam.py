@@ -45,7 +45,7 @@ def presigned_url(credentials: AwsCredentials, region: str, *, now: float) -> st
     if _REGION.fullmatch(region) is None:
         raise AuthenticationFailed(f"{region!r} is no region of AWS; sasl_aws_region needs one such as 'eu-central-1'")
     utf8(credentials.access_key, "access key of AWS")
-    secret_key = utf8(credentials.secret_key.reveal(), "secret key of AWS")
+    secret_key = utf8(credentials.secret_key, "secret key of AWS")
     session_token = credentials.session_token
     host = f"kafka.{region}.amazonaws.com"
     moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -59,7 +59,7 @@ def presigned_url(credentials: AwsCredentials, region: str, *, now: float) -> st
         "X-Amz-SignedHeaders": "host",
     }
     if session_token is not None:
-        parameters["X-Amz-Security-Token"] = utf8(session_token.reveal(), "session token of AWS").decode()
+        parameters["X-Amz-Security-Token"] = utf8(session_token, "session token of AWS").decode()
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(parameters.items()))
     request = "\n".join(("GET", "/", query, f"host:{host}\n", "host", _NOTHING))
     to_sign = "\n".join((_ALGORITHM, moment, scope, hashlib.sha256(request.encode()).hexdigest()))

@@ -53,14 +53,34 @@ class Mechanism(Protocol):
         """What the user should look at when the broker has refused these credentials; "" for nothing."""
 
 
-def utf8(text: str, what: str) -> bytes:
+class HiddenBytes(bytes):
+    """Bytes that no repr shows. Tools that report errors show the local variables of every frame of a traceback."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "b'***'"
+
+    def __str__(self) -> str:
+        return "b'***'"
+
+
+def utf8(text: str | Secret, what: str) -> HiddenBytes:
     """Return ``text`` in UTF-8, which must have no NUL and not be empty. Raises AuthenticationFailed, without it."""
-    if not text:
-        raise AuthenticationFailed(f"the {what} is empty")
-    if "\0" in text:
-        raise AuthenticationFailed(f"the {what} contains a NUL character")
-    # A UnicodeEncodeError would carry the text. Ignoring what can't be encoded leaves fewer bytes, and no exception.
-    encoded = text.encode("utf-8", "ignore")
-    if encoded.decode("utf-8") != text:
-        raise AuthenticationFailed(f"the {what} contains a lone surrogate, which UTF-8 cannot encode")
+    encoded, problem = _encoded(text.reveal() if isinstance(text, Secret) else text)
+    if problem:
+        raise AuthenticationFailed(f"the {what} {problem}")
     return encoded
+
+
+def _encoded(text: str) -> tuple[HiddenBytes, str]:
+    """Return ``text`` in UTF-8, and what is wrong with it. It raises nothing, so that no traceback has ``text``."""
+    # A UnicodeEncodeError would carry the text. Ignoring what can't be encoded leaves fewer bytes, and no exception.
+    encoded = HiddenBytes(text.encode("utf-8", "ignore"))
+    if not text:
+        return encoded, "is empty"
+    if "\0" in text:
+        return encoded, "contains a NUL character"
+    if encoded.decode("utf-8") != text:
+        return encoded, "contains a lone surrogate, which UTF-8 cannot encode"
+    return encoded, ""

@@ -10,7 +10,7 @@ from ...errors import AuthenticationFailed
 from ...secret import Secret
 from .broker_text import quoted
 from .jwt_claims import Claims, json_object, read_claims, utc
-from .mechanism import Conversation
+from .mechanism import Conversation, HiddenBytes
 
 _TOKEN: Final = re.compile(r"[-._~+/A-Za-z0-9]+=*")  # RFC 6750. Any other character could add a key of its own.
 _KEY: Final = re.compile(r"[A-Za-z]+")
@@ -57,7 +57,7 @@ class OAuthBearer:
         # That looks like a fault of the network, for ever.
         if self.expires_at is not None and self.expires_at <= self._now():
             raise AuthenticationFailed(f"the token {self._expiry(self.expires_at)}", retriable=True)
-        answer = bytes((yield message))
+        answer = HiddenBytes((yield message))
         if not answer:
             return
         # RFC 7628, 3.2.3: the refusal comes as a challenge. The client answers it with one byte, then the broker fails
@@ -72,17 +72,17 @@ class OAuthBearer:
             return f"{challenge}the token is no JWT, so nothing is known here of its expiry, issuer or audience"
         return f"{challenge}the token itself says, unverified: {self._said(self._claims)}"
 
-    def _first_message(self) -> bytes:
-        token = self._token.reveal()
-        if _TOKEN.fullmatch(token) is None:
+    def _first_message(self) -> HiddenBytes:
+        if _TOKEN.fullmatch(self._token.reveal()) is None:
             raise AuthenticationFailed("the token has characters that no bearer token may have (RFC 6750), or is empty")
         for key, value in self._extensions.items():
             if _KEY.fullmatch(key) is None or key == "auth":
                 raise AuthenticationFailed(f"the name of the SASL extension {key!r} must be letters, and not 'auth'")
             if _VALUE.fullmatch(value) is None:
                 raise AuthenticationFailed(f"the value of the SASL extension {key!r} must be printable ASCII")
-        pairs = (f"auth=Bearer {token}", *(f"{key}={value}" for key, value in self._extensions.items()))
-        return ("n,," + _SEPARATOR + "".join(pair + _SEPARATOR for pair in pairs) + _SEPARATOR).encode()
+        pairs = (f"auth=Bearer {self._token.reveal()}", *(f"{key}={value}" for key, value in self._extensions.items()))
+        text = "n,," + _SEPARATOR + "".join(pair + _SEPARATOR for pair in pairs) + _SEPARATOR
+        return HiddenBytes(text.encode())
 
     def _read_challenge(self, answer: bytes) -> str:
         found = json_object(answer)

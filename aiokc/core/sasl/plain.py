@@ -24,7 +24,7 @@ class Plain:
     def conversation(self) -> Conversation:
         # The authorization identity is left empty: Kafka refuses any that is not the user itself. Some brokers say
         # something in their answer, which has no meaning in PLAIN.
-        user, password = utf8(self._username, "user name"), utf8(self._password.reveal(), "password")
+        user, password = utf8(self._username, "user name"), utf8(self._password, "password")
         yield b"\0" + user + b"\0" + password
 
     def advice(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from ...errors import AuthenticationFailed
 from ...secret import Secret
 from .broker_text import quoted
-from .mechanism import Conversation, Work, utf8
+from .mechanism import Conversation, HiddenBytes, Work, utf8
 from .scram_messages import ServerFirst, is_nonce, read_server_final, read_server_first, saslname
 
 ScramHash: TypeAlias = Literal["SHA-256", "SHA-512"]
@@ -21,8 +21,10 @@ _MOST_KEYS: Final = 8
 
 
 class _Keys(NamedTuple):
-    client_key: bytes
-    server_key: bytes
+    """What is as good as the password at one broker, or at all with the same salt."""
+
+    client_key: HiddenBytes
+    server_key: HiddenBytes
 
 
 class ScramKeys:
@@ -88,7 +90,7 @@ class Scram:
     def conversation(self) -> Conversation:
         if not is_nonce(self._nonce):
             raise AuthenticationFailed("the client's nonce is not printable ASCII without commas")
-        user, password = utf8(saslname(self._username), "user name"), utf8(self._password.reveal(), "password")
+        user, password = utf8(saslname(self._username), "user name"), utf8(self._password, "password")
         extension = b",tokenauth=true" if self._token_auth else b""
         client_first = b"n=" + user + b",r=" + self._nonce.encode() + extension
         # "n,,": no channel binding, and the user itself as the one to act for.
@@ -96,9 +98,8 @@ class Scram:
         keys = yield from self._derived(password, challenge)
         without_proof = b"c=biws,r=" + challenge.nonce.encode()  # biws: "n,," in base64
         signed = b",".join((client_first, challenge.text, without_proof))
-        signature = self._hmac(hashlib.new(self._algorithm, keys.client_key).digest(), signed)
-        proof = bytes(a ^ b for a, b in zip(keys.client_key, signature, strict=True))
-        final = read_server_final(bytes((yield without_proof + b",p=" + b64encode(proof))))
+        proof = b64encode(self._proof(keys.client_key, signed))
+        final = read_server_final(bytes((yield without_proof + b",p=" + proof)))
         if final.error:
             raise AuthenticationFailed(f"the broker answered {quoted(final.error, self.secrets)}")
         # Without this a server that knows nothing could pass for the broker.
@@ -122,12 +123,17 @@ class Scram:
             keys = known.get(name)
             if keys is None:
                 salted = hashlib.pbkdf2_hmac(self._algorithm, password, salt, iterations)
-                keys = _Keys(self._hmac(salted, b"Client Key"), self._hmac(salted, b"Server Key"))
+                client_key, server_key = self._hmac(salted, b"Client Key"), self._hmac(salted, b"Server Key")
+                keys = _Keys(HiddenBytes(client_key), HiddenBytes(server_key))
                 known.put(name, keys)
             return keys
 
         keys: _Keys = known.get(name) or (yield Work(derive))
         return keys
+
+    def _proof(self, client_key: bytes, signed: bytes) -> bytes:
+        signature = self._hmac(hashlib.new(self._algorithm, client_key).digest(), signed)
+        return bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._algorithm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...config import SecurityConfig
 from ...core.backoff import Chance
@@ -21,7 +21,7 @@ from .tokens.token_file import TokenFileAsker, token_file_path
 from .tokens.token_source import CALL_SECONDS, Asker, TokenSource
 
 # A file that another program replaces is read before each authentication, though not once for each of many together.
-_FILE_SECONDS = 1.0
+_FILE_SECONDS: Final = 1.0
 
 
 class _Origin(NamedTuple):

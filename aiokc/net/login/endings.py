@@ -36,7 +36,7 @@ def why_it_ended(
         # In TLS 1.3 a broker refuses the client's certificate after the handshake: the first read tells.
         failure = options.tls.failure(error, broker, host, established=True)
     if failure is None:
-        hint = _at_first_request(options, is_by_token) if at_first_request else ""
+        hint = at_first_request_text(options, is_by_token) if at_first_request else ""
         if error is None:
             failure = ConnectionFailed(f"{broker} closed the connection{hint}")
         else:
@@ -46,7 +46,8 @@ def why_it_ended(
     return failure
 
 
-def _at_first_request(options: ConnectionOptions, is_by_token: bool) -> str:
+def at_first_request_text(options: ConnectionOptions, is_by_token: bool) -> str:
+    """Return what to look at, for the message, where a broker closes a connection at its first request; else ""."""
     if options.credentials is None:
         return " at the first request: this listener probably wants SASL (security_protocol, sasl_mechanism)"
     # A broker accepts a token that is over by no more than its allowed clock skew, and then closes the connection.

@@ -158,6 +158,8 @@ async def test_a_member_in_a_scope_that_is_cancelled_leaves_its_group_all_the_sa
     assert seen == ["OffsetCommit", "LeaveGroup"]
     assert told == ["revoked"]
     assert cluster.members("g") == []
+    assert consumer.health().assigned == frozenset()
+    assert not consumer._runtime.cluster_client.background.alive, "nothing is left for the loop to end"
 
 
 async def test_a_stop_that_is_given_less_time_by_a_scope_has_less(cluster: Cluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from aiokc.core.connection.denials import denies
@@ -32,7 +34,7 @@ def committed(code: int) -> OffsetCommitResponse:
     return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
 
 
-RESPONSES = {
+RESPONSES: dict[str, Callable[[int], Response]] = {
     "heartbeat": lambda code: HeartbeatResponse(error_code=code),
     "coordinator": lambda code: FindCoordinatorResponse(error_code=code, node_id=-1, host="", port=-1),
     "metadata": lambda code: MetadataResponse(
@@ -46,10 +48,7 @@ RESPONSES = {
 
 @pytest.mark.parametrize("kind", RESPONSES)
 def test_denials(kind: str) -> None:
-    def response(code: int) -> Response:
-        made: Response = RESPONSES[kind](code)
-        return made
-
+    response = RESPONSES[kind]
     for code in (
         E.TOPIC_AUTHORIZATION_FAILED,
         E.GROUP_AUTHORIZATION_FAILED,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aiokc.core.fetch.fetched_partition import FetchedPartition, Limits
 from aiokc.core.fetch.frame_memory import FrameMemory
 from aiokc.core.fetch.partition_buffer import PartitionBuffer
-from aiokc.errors import CorruptRecord, RecordError
+from aiokc.errors import CorruptRecord, RecordError, RecordTooLarge
 from aiokc.records import Codec, ControlType, NewRecord, encode_batch, encode_control_batch, new_builder
 from aiokc.types import TopicPartition
 from tests.records.old_formats.message_sets import Message, message_set
@@ -210,6 +210,28 @@ def test_bytes_that_bring_the_reader_no_further_are_an_error(sent: str) -> None:
     assert isinstance(buffer.error, RecordError)
     assert str(buffer.error).startswith("t-0 at offset 7, from broker 3: the broker sent bytes without one complete")
     assert buffer.end == end
+
+
+def test_a_batch_that_is_larger_than_it_looks_is_opened_at_the_second_attempt() -> None:
+    """A thread can open it in between: some hundred bytes become 600 kB, which would hold the event loop."""
+    buffer = PartitionBuffer(TP, 1, 0, Limits(max_decompressed_bytes=1 << 20))
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(encode_batch([NewRecord(bytes(600_000))], codec=Codec.GZIP))))
+    assert (unread := buffer.unopened()) is not None
+    assert not unread.is_large
+    buffer.decode(1)
+    assert (unread.is_large, buffer.ready, buffer.error) == (True, [], None)
+    buffer.decode(1)
+    assert [len(record.value or b"") for record in buffer.ready] == [600_000]
+
+
+@pytest.mark.parametrize(("limit", "attempts"), [(100_000, 1), (550_000, 2)])
+def test_a_batch_that_is_larger_than_the_limit_is_an_error(limit: int, attempts: int) -> None:
+    buffer = PartitionBuffer(TP, 1, 0, Limits(max_decompressed_bytes=limit))
+    buffer.add(FetchedPartition(TP, 1, 0, memoryview(encode_batch([NewRecord(bytes(600_000))], codec=Codec.GZIP))))
+    for _ in range(attempts):
+        assert buffer.error is None
+        buffer.decode(1)
+    assert isinstance(buffer.error, RecordTooLarge)
 
 
 def test_brokers_of_what_was_taken_are_forgotten() -> None:

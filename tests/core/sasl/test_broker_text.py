@@ -35,6 +35,7 @@ def test_shown(text: str, shown: str) -> None:
 def test_secrets_are_masked_longest_first() -> None:
     secrets = [Secret("pass"), Secret("password"), Secret("")]
     assert broker_text("the password, pass.", secrets) == "the ***, ***."
+    assert broker_text("azzb, zz", [Secret("zz"), Secret("azzb")]) == "***, ***"
 
 
 def test_a_secret_is_found_where_the_cut_or_an_escape_would_divide_it() -> None:

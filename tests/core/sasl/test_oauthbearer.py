@@ -177,6 +177,12 @@ def test_no_part_of_the_token_is_shown() -> None:
     assert "bad ***" in text
 
 
+def test_short_parts_of_a_token_mask_no_words() -> None:
+    token = "no.such.token"
+    with pytest.raises(AuthenticationFailed, match=r"no such token: '\*\*\*'; the"):
+        ScriptedBroker([refused(f"no such token: '{token}'")]).accept(bearer(token))
+
+
 def test_advice_of_an_opaque_token() -> None:
     with pytest.raises(AuthenticationFailed, match=r"refused token .*: no; the token is no JWT, so nothing is known"):
         ScriptedBroker([refused("no")]).accept(bearer())

@@ -51,7 +51,7 @@ def consumer(cluster: Cluster, provider: Provider, **options: Any) -> Consumer[b
 
 
 def with_tokens(story: Callable[[Cluster], Any]) -> None:
-    virtually(story, mechanisms=("OAUTHBEARER",))
+    virtually(story, brokers=1, topics={"t": 1}, mechanisms=("OAUTHBEARER",))
 
 
 async def failure(starting: Consumer[bytes, bytes]) -> tuple[KafkaError, float]:

@@ -32,7 +32,7 @@ class Provider:
 
 
 class PlainProvider(Provider):
-    def token(self) -> Any:  # type: ignore[override]
+    def token(self) -> Any:
         return self._result
 
 

@@ -62,6 +62,7 @@ async def test_after_a_refusal_at_the_renewal_the_next_request_logs_in_anew_at_o
     caplog.set_level("INFO", logger="aiokc.net")
     broker = SessionBroker(Verdict(), Verdict(authenticate=58))
     async with serving(broker) as server, connected_pool(server) as (pool, connection):
+        caplog.clear()
         make_due(connection, over=True)
         assert await asyncio.gather(*(ask(pool, 1, topic) for topic in "abc")) == ["a", "b", "c"]
         assert server.accepted == 2

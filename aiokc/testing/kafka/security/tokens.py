@@ -39,7 +39,7 @@ class TokenMaker:
         return json.dumps({"keys": [key]})
 
     def signed(self, subject: str, *, lifetime: float = 3600.0, **claims: Any) -> str:
-        """Return a token of `subject` that expires in `lifetime` seconds (less than 0: it has expired).
+        """Return a token of `subject` that expires in `lifetime` whole seconds (less than 0: it has expired).
 
         `claims` are added, or replace ``iss``, ``aud``, ``iat`` and ``exp``.
         """
@@ -56,13 +56,15 @@ def unsecured(subject: str, *, lifetime: float = 3600.0, **claims: Any) -> str:
 
 
 def _claims(subject: str, lifetime: float, claims: dict[str, Any]) -> dict[str, Any]:
-    now = time.time()
+    # Whole seconds, as most providers have them, and rounded down, as Kafka does with others.
+    now = int(time.time())
+    expires = now + int(lifetime)
     return {
         "sub": subject,
         "iss": ISSUER,
         "aud": AUDIENCE,
-        "iat": round(min(now, now + lifetime - 1), 3),
-        "exp": round(now + lifetime, 3),
+        "iat": min(now, expires - 1),
+        "exp": expires,
         **claims,
     }
 

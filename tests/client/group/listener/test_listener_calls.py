@@ -75,6 +75,27 @@ async def test_commits_and_positions_work_in_revoked_in_a_rebalance() -> None:
             assert cluster.committed("g") == {T0: 2}
 
 
+async def test_a_commit_of_nothing_works_in_assigned_while_the_next_rebalance_begins() -> None:
+    """Else a listener that commits would fail just because it has nothing, in the moment in which nothing is stored."""
+
+    async def commit(_: object) -> None:
+        listener.on.clear()
+        consumer.enforce_rebalance("another one")
+        assert consumer.health().rebalancing
+        await consumer.commit()
+        committed.append(True)
+
+    committed: list[bool] = []
+    listener = Noting(assigned=commit)
+    async with (
+        Cluster() as cluster,
+        listening(cluster, "new", listener=listener, allow_auto_create_topics=False, **COOPERATIVE) as consumer,
+        Polling(consumer),
+    ):
+        await listener.until(lambda: listener.done >= 1)
+        assert committed == [True]
+
+
 async def test_auto_commit_comes_before_revoked() -> None:
     async def look(_: object) -> None:
         seen.append(cluster.committed("g"))

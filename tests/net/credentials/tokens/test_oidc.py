@@ -221,7 +221,7 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
         (http(200, b"x" * (MOST_ANSWER_BYTES + 1)), f"the answer is longer than {MOST_ANSWER_BYTES} bytes"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (MOST_ANSWER_BYTES * 2), "the answer is longer"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ncanar", "no proper HTTP: IncompleteRead"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncanary", ""),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"access_token": "canary"}', "in the middle of the answer"),
         (b"canary is no HTTP\r\n\r\n", "no proper HTTP: BadStatusLine"),
         (b"", "no proper HTTP: RemoteDisconnected"),
         (b"HTTP/1.1 200 OK\r\n" + b"X: canary\r\n" * 1000 + b"\r\n", "no proper HTTP: HTTPException"),
@@ -293,6 +293,8 @@ async def test_the_loop_is_free_while_the_provider_thinks() -> None:
     [
         ("http://idp.example/token", "would send the client's secret as plain text"),
         ("http://127.0.0.1.example/", "as plain text"),
+        ("http://10.0.0.1/token", "as plain text"),
+        ("http://[::2]/token", "as plain text"),
         ("http://localhost.example/", "as plain text"),
         ("https:///token", "must be 'https://host/path'"),
         ("https://host:0/token", "must be 'https://host/path'"),
