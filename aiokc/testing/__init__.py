@@ -17,8 +17,8 @@ from .brokers.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from .cluster.embedded_cluster import Cluster
-    from .security.acls import Acl
-    from .security.certificates import Certificates
+    from .security.authorizer import Acl
+    from .security.certificate_authority import Certificates
     from .security.idp import IdP
     from .security.jwt import TokenRules
     from .security.listener import Listener
@@ -28,8 +28,8 @@ __all__ = ["Acl", "ApiKey", "Certificates", "Cluster", "ErrorCode", "IdP", "List
 #: Imported at first use: a program that starts a real Kafka does not pay for the import of a cluster.
 _LATER: Final = {
     "Cluster": ".cluster.embedded_cluster",
-    "Acl": ".security.acls",
-    "Certificates": ".security.certificates",
+    "Acl": ".security.authorizer",
+    "Certificates": ".security.certificate_authority",
     "IdP": ".security.idp",
     "TokenRules": ".security.jwt",
     "Listener": ".security.listener",

@@ -37,7 +37,7 @@ from ..messages.topic_admin import (
 )
 from ..messages.txn import AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
 from ..refusal import ClosesConnection
-from ..security.acls import CLUSTER_NAME, Operation, ResourceType
+from ..security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from .call import Call
 from .refusals import refused
 

@@ -15,7 +15,7 @@ from ...wire import FrameAssembler, decode_prefix, decode_request_header
 from ...wire.messages.discovery import ApiVersionsRequest, ApiVersionsResponse
 from ...wire.messages.fetch import FetchResponse
 from ..refusal import ClosesConnection
-from ..security.certificates import common_name
+from ..security.certificate_authority import common_name
 from ..security.sasl.authenticator import Admission, Authenticator
 from ..virtual.loop import VirtualLoop
 from .apis.metadata import advertised

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ...wire import Request
-from ..security.acls import Operation, ResourceType
+from ..security.authorizer import Operation, ResourceType
 from ..security.sasl.authenticator import Authenticator
 from .cluster_state import BrokerNode, ClusterState, Endpoint
 

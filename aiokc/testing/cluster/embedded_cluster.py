@@ -23,12 +23,12 @@ from ...types import RawRecord, TopicPartition
 from ..brokers.apis.table import features_of, versions_of
 from ..brokers.cluster_state import ClusterState, Settings
 from ..brokers.released_versions import RELEASES
-from ..security.acls import ANONYMOUS, Acl
-from ..security.certificates import Certificates
+from ..security.accounts import Passwords
+from ..security.authorizer import ANONYMOUS, Acl
+from ..security.certificate_authority import Certificates
 from ..security.jwt import TokenRules
 from ..security.listener import MECHANISMS, Listener, Protocol, listeners_of
 from ..security.security_state import SecurityState
-from ..security.users import Passwords
 from .hosting import on_loop
 from .secured_brokers import SecuredBrokers
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ...error_codes import ErrorCode
-from ..security.acls import CLUSTER_NAME, Acl, Resource, ResourceType
+from ..security.accounts import DelegationToken, Passwords
+from ..security.authorizer import CLUSTER_NAME, Acl, Resource, ResourceType
 from ..security.login_faults import LoginFault
-from ..security.users import DelegationToken, Passwords
 from .hosting import on_loop
 from .running_brokers import RunningBrokers
 

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import parse_qs, unquote_plus
 
-from .certificates import Certificates
+from .certificate_authority import Certificates
 from .jwt import base64url, encode
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from random import Random
 
-from .acls import Acl, Acls
-from .certificates import Certificates
+from .accounts import Passwords, Users
+from .authorizer import Acl, Acls
+from .certificate_authority import Certificates
 from .jwt import TokenRules
 from .listener import Listener
 from .login_faults import LoginFaults
-from .users import Passwords, Users
 
 
 class SecurityState:

@@ -19,7 +19,7 @@ from aiokc.net.blocking import BlockingConnection
 from aiokc.net.connect import connect
 from aiokc.net.options import Route
 from aiokc.net.tls.contexts import TlsContexts
-from aiokc.testing.security.certificates import Certificates
+from aiokc.testing import Certificates
 from aiokc.wire.messages.discovery import MetadataRequest
 
 from ..scripted import (

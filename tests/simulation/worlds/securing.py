@@ -60,6 +60,7 @@ def _logging_in(random: Random, member: MemberPlan, user: str) -> MemberPlan:
     options["sasl_plain_username"], options["sasl_plain_password"] = user, _PASSWORD
     options["allow_plaintext_credentials"] = True
     options["metadata_max_age_ms"] = 2_000  # a topic that was forbidden is asked for again at this pace
+    options["socket_connection_setup_timeout_ms"] = 5_000  # on the slowest links a login takes more than a second
     return replace(member, options=options)
 
 

@@ -193,10 +193,11 @@ def test_every_api_can_be_refused(api: int) -> None:
 
 
 _REQUIRED = {
-    "acks", "assignments", "committed", "generation_id", "group_id", "groups", "groups_names",
+    "acks", "assignments", "auth_bytes", "committed", "generation_id", "group_id", "groups", "groups_names",
     "include_cluster_authorized_operations",
-    "isolation_level", "max_wait_ms", "member_id", "min_bytes", "producer_epoch", "producer_id", "protocol_type",
-    "protocols", "replica_id", "session_timeout_ms", "timeout_ms", "topic_data", "topics", "transaction_timeout_ms",
+    "isolation_level", "max_wait_ms", "mechanism", "member_id", "min_bytes", "producer_epoch", "producer_id",
+    "protocol_type", "protocols", "replica_id", "session_timeout_ms", "timeout_ms", "topic_data", "topics",
+    "transaction_timeout_ms",
     "transactional_id", "validate_only",
 }  # fmt: skip
 
@@ -204,7 +205,9 @@ _REQUIRED = {
 def _empty(name: str) -> object:
     if name in {"assignments", "groups", "groups_names", "protocols", "topics", "topic_data"}:
         return []
-    return "x" if name in {"group_id", "member_id", "protocol_type", "transactional_id"} else 0
+    if name == "auth_bytes":
+        return b""
+    return "x" if name in {"group_id", "mechanism", "member_id", "protocol_type", "transactional_id"} else 0
 
 
 async def _read_all(cluster: Cluster, values: list[bytes]) -> None:

@@ -97,9 +97,11 @@ def topic_id(cluster: Cluster, name: str) -> Any:
 
 async def test_metadata(cluster: Cluster, alice: WireClient) -> None:
     names = ["mine", "theirs", "missing"]
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
-    found = {one.name: one for one in (await alice.ask(request)).topics}
-    assert [found[name].error_code for name in names] == [0, TOPIC, TOPIC]  # missing, or forbidden: not told
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    for creating in (True, False):
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=creating)
+        found = {one.name: one for one in (await alice.ask(request)).topics}
+        assert [found[name].error_code for name in names] == [0, TOPIC, TOPIC]  # missing, or forbidden: not told
     assert (found["theirs"].topic_id, found["theirs"].partitions) == (NO_UUID, [])
     assert [one.name for one in (await alice.ask(MetadataRequest(topics=None))).topics] == ["mine"]
     by_id = MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic_id(cluster, "theirs"), name=None)])

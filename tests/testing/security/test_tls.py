@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aiokc.testing import Acl, Certificates, Cluster, Listener
-from aiokc.testing.security.certificates import load_pem
+from aiokc.testing.security.certificate_authority import load_pem
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 

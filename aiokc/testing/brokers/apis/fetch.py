@@ -25,7 +25,7 @@ from ...log.fetch_sessions import NO_SESSION, PartitionKey, TopicKey, refused_se
 from ...log.leader_epochs import UNDEFINED
 from ...log.topics import Partition, Topic
 from ...refusal import Refusal
-from ...security.acls import Operation
+from ...security.authorizer import Operation
 from ..call import Call
 
 READ_COMMITTED: Final = 1

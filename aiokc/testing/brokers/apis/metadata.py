@@ -26,7 +26,7 @@ from ....wire.primitives import NO_UUID
 from ...log.topics import Partition, Topic
 from ...messages.describing import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 from ...refusal import Refusal
-from ...security.acls import CLUSTER_NAME, Operation, ResourceType
+from ...security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from ..api_keys import ApiKey
 from ..call import Call
 from ..cluster_state import ClusterState

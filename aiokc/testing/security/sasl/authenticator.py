@@ -18,7 +18,7 @@ from ....wire.messages.sasl import (
     SaslHandshakeRequest,
     SaslHandshakeResponse,
 )
-from ..acls import ANONYMOUS
+from ..authorizer import ANONYMOUS
 from ..listener import Listener
 from ..security_state import SecurityState
 from .oauthbearer import OAuthBearerServer

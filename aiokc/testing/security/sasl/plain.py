@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..users import Users
+from ..accounts import Users
 from .refused_login import LoginRefused, WrongCredentials
 
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from ..accounts import HASHES, ITERATIONS, ScramCredential, Users
 from ..login_faults import LoginFaults
-from ..users import HASHES, ITERATIONS, ScramCredential, Users
 from .refused_login import LoginRefused, WrongCredentials
 
 # Kafka takes user names in ASCII only.

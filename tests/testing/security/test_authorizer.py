@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aiokc.testing import Acl
-from aiokc.testing.security.acls import Acls, Operation, Resource
+from aiokc.testing.security.authorizer import Acls, Operation, Resource
 
 
 @pytest.mark.parametrize(
