@@ -66,7 +66,7 @@ async def read_over(kafka: SecureKafka, topic: str, way: Way, sessions: int) -> 
                 async with asyncio.timeout(30):
                     while sent not in seen:
                         for records in (await consumer.getmany()).values():
-                            seen.extend(int(record.value) for record in records)
+                            seen.extend(int(record.value or b"") for record in records)
 
             await exchange()
             await consumer.commit()
