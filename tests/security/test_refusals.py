@@ -20,7 +20,7 @@ from .refusals import REFUSALS, Refusal
 
 pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(60)]
 
-TIMEOUT_MS = 1_500  # of those that are tried again: until then
+TIMEOUT_MS = 800  # of those that are tried again: until then
 AT_ONCE_SECONDS = 10.0  # where the timeout is much longer
 
 
