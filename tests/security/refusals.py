@@ -22,7 +22,7 @@ Options = dict[str, Any]
 class Refusal:
     """`options` are those of a client; it raises `error` with a message that `text` (a regular expression) is in.
 
-    `at_once`: start() raises it long before its timeout.
+    `at_once`: start() raises it long before its timeout. `asks`: the client has asked the broker, and names it.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Refusal:
     error: type[KafkaError]
     text: str
     at_once: bool = True
+    asks: bool = True
     since: str = "2.8"
 
     def parameter(self) -> Any:
@@ -136,6 +137,7 @@ LOGINS = [
         AuthenticationFailed,
         r"expired [56] s ago by this computer's clock",
         at_once=False,  # the next token may be better
+        asks=False,
     ),
     Refusal(
         "opaque token",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -113,9 +114,11 @@ async def test_a_topic_that_is_forbidden_while_it_is_read_leaves_its_neighbour_a
     right = rights.grant("TOPIC", lost)
     async with Consumer(**options(secure_kafka)) as consumer:
         consumer.assign([TopicPartition(kept, 0), TopicPartition(lost, 0)])
-        assert sorted(await read(consumer, 4)) == [b"0", b"0", b"1", b"1"]
+        assert Counter(await read(consumer, 4)) == {b"0": 2, b"1": 2}
         rights.revoke(right)
-        error = await refused(consumer)  # not yet by the Fetch that waits at the broker: that one was allowed
+        error = await refused(consumer)
+        while "fetching" not in str(error):  # a Fetch that waited at the broker was allowed, and would get new records
+            error = await refused(consumer)
         assert error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert lost in str(error)
         assert kept not in str(error)
@@ -168,7 +171,7 @@ async def test_a_member_whose_group_is_forbidden_later_commits_nothing_and_comes
     new_topic(secure_kafka, topic_name)
     rights.grant("TOPIC", topic_name)
     right = rights.grant("GROUP", topic_name)
-    member = options(secure_kafka, group_id=topic_name, session_timeout_ms=3_000)
+    member = options(secure_kafka, group_id=topic_name, session_timeout_ms=3_000, heartbeat_interval_ms=500)
     async with Consumer(topic_name, **member) as consumer:
         assert await read(consumer, 2) == [b"0", b"1"]
         await consumer.commit()

@@ -14,7 +14,7 @@ from .ways import WAYS, Way, parameters
 pytestmark = [pytest.mark.every_kafka, pytest.mark.any_loop, pytest.mark.timeout(60)]
 
 
-@pytest.mark.parametrize("way", parameters(*WAYS))
+@pytest.mark.parametrize("way", parameters(*WAYS, long=lambda way: way.listener == "SHORT"))
 async def test_a_member_reads_and_commits(secure_kafka: SecureKafka, topic_name: str, way: Way) -> None:
     secure_kafka.create_topic(topic_name)
     produce(secure_kafka.bootstrap, topic_name, [b"0", b"1", b"2"])

@@ -16,7 +16,7 @@ from tests.producing import produce
 from .actors.counting_proxy import CountingProxy
 from .actors.members import SECONDS, read
 
-pytestmark = [pytest.mark.every_kafka, pytest.mark.any_loop, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.every_kafka, pytest.mark.any_loop(uvloop="long"), pytest.mark.timeout(90)]
 
 LOOKED_AT_SECONDS = 1.1  # after this time a new connection looks at the files again
 

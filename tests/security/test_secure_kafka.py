@@ -20,7 +20,11 @@ pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(90)]
 NO_AIOKAFKA = {Way("SHORT", mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")}
 
 
-@pytest.mark.parametrize("way", parameters(*WAYS))
+# The consumers of aiokc go all the ways in every run (test_every_mechanism.py).
+EVERY_RUN = {Way("MTLS"), Way("SASLTLS", "SCRAM-SHA-512"), Way("OIDC", "OAUTHBEARER")}
+
+
+@pytest.mark.parametrize("way", parameters(*WAYS, long=lambda way: way not in EVERY_RUN))
 def test_librdkafka_reads_and_writes(secure_kafka: SecureKafka, topic_name: str, way: Way) -> None:
     secure_kafka.create_topic(topic_name)
     assert other_clients.confluent_reads_and_writes(secure_kafka, way, topic_name) == [b"by librdkafka"]
@@ -94,7 +98,10 @@ REFUSED: dict[str, tuple[Way, Callable[[SecureKafka], dict[str, Any]], set[int]]
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(name, marks=pytest.mark.every_kafka(since="3.1") if "token" in name else ()) for name in REFUSED],
+    [
+        pytest.param(name, marks=[pytest.mark.every_kafka(since="3.1"), pytest.mark.long] if "token" in name else ())
+        for name in REFUSED
+    ],
 )
 def test_librdkafka_is_refused(secure_kafka: SecureKafka, case: str) -> None:
     way, wrong, codes = REFUSED[case]

@@ -86,12 +86,6 @@ async def read_over(kafka: SecureKafka, topic: str, way: Way, sessions: int) -> 
             assert consumer.metrics().failed_heartbeats == 0
 
 
-@pytest.mark.timeout(60)
-async def test_a_member_reads_over_some_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
-    secure_kafka.create_topic(topic_name)
-    await read_over(secure_kafka, topic_name, Way("SHORT", "SCRAM-SHA-512"), 3)
-
-
 @pytest.mark.long
 @pytest.mark.any_loop
 @pytest.mark.every_kafka
@@ -117,8 +111,7 @@ class Slow(Rebalances):
         await self.may_go_on.wait()
 
 
-@pytest.mark.timeout(90)
-async def test_a_join_that_is_parked_for_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
+async def join_late(secure_kafka: SecureKafka, topic_name: str) -> None:
     """The second member waits in JoinGroup until the first gives way, for two sessions; its connections stay."""
     secure_kafka.create_topic(topic_name, 2)
     way = Way("SHORT", "PLAIN")
@@ -171,11 +164,8 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.timeout(90)
-async def test_a_process_that_is_suspended_over_the_end_of_its_session(
-    secure_kafka: SecureKafka, topic_name: str
-) -> None:
-    """It reads on where it was, and keeps its place in the group."""
+async def suspend(secure_kafka: SecureKafka, topic_name: str, times: int) -> None:
+    """A process that is suspended over the end of its session reads on where it was, and keeps its place."""
     secure_kafka.create_topic(topic_name)
     options = {"topic": topic_name, "group_id": topic_name, **Way("SHORT", "SCRAM-SHA-256").options(secure_kafka)}
     process = await asyncio.create_subprocess_exec(
@@ -183,13 +173,31 @@ async def test_a_process_that_is_suspended_over_the_end_of_its_session(
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(60):
-            for offset in range(3):
+        async with asyncio.timeout(30 + 10 * times):
+            for offset in range(times + 1):
                 await asyncio.to_thread(produce, secure_kafka.bootstrap, topic_name, [b""])
                 assert (await process.stdout.readline()).split() == [b"%d" % offset, b"1"]
+                if offset == times:
+                    return
                 process.send_signal(signal.SIGSTOP)
                 await asyncio.sleep(1.5 * secure_kafka.session_seconds)
                 process.send_signal(signal.SIGCONT)
     finally:
         process.kill()
         await process.communicate()
+
+
+@pytest.mark.timeout(90)
+async def test_some_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
+    """A member that reads, one whose JoinGroup is parked, and one that is suspended: at the same time, to save time."""
+    secure_kafka.create_topic(topic_name)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read_over(secure_kafka, topic_name, Way("SHORT", "SCRAM-SHA-512"), 3))
+        group.create_task(join_late(secure_kafka, f"{topic_name}-join"))
+        group.create_task(suspend(secure_kafka, f"{topic_name}-suspend", 1))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+async def test_many_suspensions(secure_kafka: SecureKafka, topic_name: str) -> None:
+    await suspend(secure_kafka, topic_name, 10)

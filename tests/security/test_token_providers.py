@@ -16,7 +16,7 @@ from tests.producing import produce
 from .actors.counting_proxy import CountingProxy
 from .actors.members import read
 
-pytestmark = [pytest.mark.every_kafka(since="3.1"), pytest.mark.any_loop, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.every_kafka(since="3.1"), pytest.mark.any_loop(uvloop="long"), pytest.mark.timeout(60)]
 
 
 class Scripted:
@@ -51,7 +51,7 @@ async def test_a_provider_that_raises(secure_kafka: SecureKafka) -> None:
     provider = Scripted(down)
     consumer = Consumer(**options(secure_kafka, provider))
     with pytest.raises(KafkaError, match="token provider") as raised:
-        await consumer.start(timeout_ms=1_500)
+        await consumer.start(timeout_ms=800)
     assert "the directory is down" in str(raised.value)
     assert provider.made > 1
     await consumer.stop()
@@ -82,10 +82,11 @@ async def test_a_token_that_has_expired_is_not_sent(secure_kafka: SecureKafka, l
     provider = Scripted(lambda: secure_kafka.tokens.signed("alice", lifetime=lifetime))
     consumer = Consumer(**options(secure_kafka, provider))
     with pytest.raises(AuthenticationFailed, match=r"returned a token that expired \d+ s ago by this computer's clock"):
-        await consumer.start(timeout_ms=1_500)
+        await consumer.start(timeout_ms=800)
     await consumer.stop()
 
 
+@pytest.mark.long
 async def test_tokens_that_are_short_and_a_provider_that_fails_in_between(
     secure_kafka: SecureKafka, topic_name: str
 ) -> None:

@@ -63,10 +63,16 @@ class Way:
         return options
 
 
-def parameters(*ways: Way) -> list[Any]:
-    """Return the ways as parameters of a test. Old releases of Kafka check no signed tokens."""
-    signed = pytest.mark.every_kafka(since="3.1")
-    return [pytest.param(way, id=str(way), marks=signed if way.listener == "OIDC" else ()) for way in ways]
+def parameters(*ways: Way, long: Callable[[Way], bool] = lambda _: False) -> list[Any]:
+    """Return the ways as parameters of a test; those that are `long` run in make test-long only.
+
+    Old releases of Kafka check no signed tokens.
+    """
+    found = []
+    for way in ways:
+        signed = [pytest.mark.every_kafka(since="3.1")] if way.listener == "OIDC" else []
+        found.append(pytest.param(way, id=str(way), marks=[*signed, *([pytest.mark.long] if long(way) else [])]))
+    return found
 
 
 LOGINS = [Way(listener, mechanism) for listener in LOGIN_LISTENERS for mechanism in MECHANISMS]
