@@ -228,6 +228,12 @@ class Pool:
                 raise fresh(outcome)  # several requests may have waited for this attempt
             # The metadata have changed meanwhile: try the broker's new address.
 
+    def drop(self, node_id: int, purpose: Purpose) -> None:
+        """Close the connection for this purpose, if there is one: a later request gets another one."""
+        node = self._nodes.find(node_id)
+        if node is not None and (connection := node.connection(purpose)) is not None:
+            connection.close()
+
     def prompt_connection(self, node_id: int) -> Connection | None:
         """Return a connection on which the broker holds no Fetch back; None if there is none (none is made)."""
         node = self._nodes.find(node_id)

@@ -143,7 +143,10 @@ class CoordinatorLookup:
             raise
         except asyncio.CancelledError:
             if purpose is Purpose.JOIN and connection is not None:
-                connection.close()  # the broker answers later requests only after the JoinGroup that it has parked
+                # The broker answers later requests only after the JoinGroup that it has parked. If the SASL session of
+                # this connection had ended, it went out over the next one.
+                connection.close()
+                self._pool.drop(node_id, purpose)
             raise
 
     async def _look_up(self, deadline: float) -> int:

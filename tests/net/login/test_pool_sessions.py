@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from aiokc.client.cluster.coordinator_lookup import CoordinatorLookup
 from aiokc.config import ClientConfig
 from aiokc.errors import AuthenticationFailed, ConnectionFailed, NoBrokersAvailable
 from aiokc.net.connection import Connection
 from aiokc.net.pool import Pool, Purpose
+from aiokc.wire.messages.discovery import MetadataRequest
 
-from ..scripted import WITH_SASL, Peer, Server, ask, running_pool, serving, ticks
+from ..scripted import WITH_SASL, Peer, Server, about, ask, running_pool, serving, ticks
 from .session_broker import HOUR_MS, SessionBroker, Verdict, make_due
 
 pytestmark = [pytest.mark.any_loop, pytest.mark.timeout(20)]
@@ -223,3 +225,22 @@ async def test_a_client_that_knows_no_sasl_is_told_that_the_listener_wants_it() 
         pool.set_brokers({1: server.broker(1)})
         with pytest.raises(ConnectionFailed, match="this listener probably wants SASL"):
             await ask(pool, 1, purpose=Purpose.JOIN)
+
+
+async def test_a_join_that_is_cancelled_is_dropped_also_where_it_was_sent_over_another_connection() -> None:
+    """The SASL session had ended, so the pool sent the request again over a new connection: there it is parked."""
+    broker = SessionBroker(Verdict(), Verdict(), Verdict(authenticate=58))
+    async with serving(broker) as server, connected_pool(server) as (pool, _):
+        make_due(await pool.connection(1, Purpose.JOIN, timeout=10), over=True)
+        lookup = CoordinatorLookup(ClientConfig(bootstrap_servers=server.bootstrap), pool, "g", Random(1))
+        lookup._node_id = 1
+        asking = asyncio.ensure_future(
+            lookup.ask(MetadataRequest, lambda version: about("parked"), timeout=10, purpose=Purpose.JOIN)
+        )
+        assert await broker.has_seen(3, connection=2) == ["login", "done", "parked"]
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert await ask(pool, 1, purpose=Purpose.JOIN, timeout=5) == "t"
+        assert server.accepted == 4
+        broker.release.set()
