@@ -106,7 +106,9 @@ def _check_keystore(config: SecurityConfig) -> None:
                 "pathlib.Path(...)"
             )
     if config.ssl_keystore_password is not None and config.ssl_keystore_location is None:
-        raise ConfigError("ssl_keystore_password is for a JKS or PKCS12 file in ssl_keystore_location, and there is none")
+        raise ConfigError(
+            "ssl_keystore_password is for a JKS or PKCS12 file in ssl_keystore_location, and there is none"
+        )
     if config.ssl_key_password is not None and key is None and config.ssl_keystore_location is None:
         raise ConfigError("ssl_key_password is for a private key, and neither ssl_keystore_ option gives one")
 

@@ -15,6 +15,7 @@ import aiokc
 from aiokc import Consumer
 from aiokc.config import ConsumerConfig
 from aiokc.net.credentials.credentials import Credentials
+from aiokc.net.credentials.tokens.aws_credentials import AwsOptions
 from aiokc.net.tls.building import build, given
 from aiokc.testing import Certificates
 
@@ -79,9 +80,5 @@ def test_each_example_has_only_options_that_the_page_explains() -> None:
 def test_the_region_of_msk_is_the_one_in_the_name_of_the_bootstrap_server(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from aiokc.net.credentials.tokens.aws_credentials import AwsOptions
-
-    (config,) = (
-        made(example, folder, monkeypatch) for example in EXAMPLES if '"AWS_MSK_IAM"' in example.code
-    )
+    (config,) = (made(example, folder, monkeypatch) for example in EXAMPLES if '"AWS_MSK_IAM"' in example.code)
     assert AwsOptions.of(config).region == "eu-west-1"
