@@ -1,4 +1,4 @@
-"""Each example of docs/security.md makes a client whose options, certificates and credentials can be used as written."""
+"""Each example of docs/security.md makes a client: its options, certificates and credentials fit together."""
 
 from __future__ import annotations
 
