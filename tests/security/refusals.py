@@ -17,7 +17,7 @@ from .ways import TokenProvider, Way
 
 Options = dict[str, Any]
 
-# TLS alerts of Kafka 2.8 arrive damaged: a client sees WRONG_VERSION_NUMBER, or DECRYPTION_FAILED_OR_BAD_RECORD_MAC, and
+# TLS alerts of Kafka 2.8 arrive damaged: a client sees WRONG_VERSION_NUMBER or DECRYPTION_FAILED_OR_BAD_RECORD_MAC, and
 # cannot tell why the broker has refused it.
 ALERTS_SINCE = "3.0"
 
