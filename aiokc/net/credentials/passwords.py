@@ -69,24 +69,16 @@ class PasswordLogin:
 
     async def _asked(self) -> _Account:
         assert self._provider is not None
+        known = () if self._account is None else (self._account.password,)
+        asked = call(self._provider, self._thread, _account)
         try:
             async with asyncio.timeout(CALL_SECONDS) as limit:
-                return await called(_NAME, self._mechanism, call(self._provider, self._thread, self._read))
+                return await called(_NAME, self._mechanism, asked, known)
         except TimeoutError as error:
             assert limit.expired()  # a TimeoutError of the provider has become an AuthenticationFailed
             raise AuthenticationFailed(
                 f"{_NAME} has not returned within {CALL_SECONDS:.3g} s", mechanism=self._mechanism, retriable=True
             ) from error
-
-    def _read(self, result: Any) -> _Account:
-        """Return the account. The error names types only: what the provider returned may be a password."""
-        if isinstance(result, tuple | list) and len(result) == 2:
-            user, password = result
-            if isinstance(user, str) and isinstance(password, str | Secret):
-                return _Account(user, Secret(password))
-        raise AuthenticationFailed(
-            f"{_NAME} must return a user name and a password, (str, str or Secret): it returned {_type_of(result)}"
-        )
 
     def _made(self, account: _Account) -> Mechanism:
         if self._mechanism == "PLAIN":
@@ -99,6 +91,17 @@ class PasswordLogin:
             token_auth=self._tokenauth,
             keys=self._keys,
         )
+
+
+def _account(result: Any) -> _Account | AuthenticationFailed:
+    """Return the account. The error names types only: what the provider returned may be a password."""
+    if isinstance(result, tuple | list) and len(result) == 2:
+        user, password = result
+        if isinstance(user, str) and isinstance(password, str | Secret):
+            return _Account(user, Secret(password))
+    return AuthenticationFailed(
+        f"{_NAME} must return a user name and a password, (str, str or Secret): it returned {_type_of(result)}"
+    )
 
 
 def _type_of(result: object) -> str:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from .failing_logins import LOGINS
+from .failing_providers import PROVIDERS
 from .scene import Scene
 
 pytestmark = pytest.mark.timeout(60)
 
-FAILURES = {**LOGINS}
+FAILURES = {**LOGINS, **PROVIDERS}
 
 
 @pytest.fixture
