@@ -105,7 +105,9 @@ def _check_keystore(config: SecurityConfig) -> None:
                 "pathlib.Path(...)"
             )
     if config.ssl_keystore_password is not None and config.ssl_keystore_location is None:
-        raise ConfigError("ssl_keystore_password is for a PKCS12 file in ssl_keystore_location, and there is none")
+        raise ConfigError(
+            "ssl_keystore_password is for a JKS or PKCS12 file in ssl_keystore_location, and there is none"
+        )
     if config.ssl_key_password is not None and key is None and config.ssl_keystore_location is None:
         raise ConfigError("ssl_key_password is for a private key, and neither ssl_keystore_ option gives one")
 
@@ -141,16 +143,18 @@ def check_sasl(config: SecurityConfig, given: frozenset[str]) -> None:
 def _check_exposure(config: SecurityConfig, mechanism: str) -> None:
     if mechanism not in _BEARERS or (config.allow_plaintext_credentials and mechanism != "AWS_MSK_IAM"):
         return
+    may = mechanism != "AWS_MSK_IAM"  # it has no use on a network of one's own
     if not config.uses_tls:
-        allow = "" if mechanism == "AWS_MSK_IAM" else ", or allow_plaintext_credentials=True on a network that is yours"
+        allow = ", or allow_plaintext_credentials=True on a network that is yours" if may else ""
         raise ConfigError(
             f"sasl_mechanism={mechanism!r} over SASL_PLAINTEXT shows the credentials to everybody on the network: use "
             f"SASL_SSL{allow}"
         )
     if not config.ssl_endpoint_identification_algorithm:
+        allow = ", or set allow_plaintext_credentials=True" if may else ""
         raise ConfigError(
             f"sasl_mechanism={mechanism!r} with ssl_endpoint_identification_algorithm='' gives the credentials to any "
-            "server with any certificate: leave one of both out, or set allow_plaintext_credentials=True"
+            f"server with a certificate of a trusted authority: leave one of both out{allow}"
         )
 
 
