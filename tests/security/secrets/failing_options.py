@@ -134,10 +134,12 @@ _KEYS: Final[dict[str, Callable[[Files], Options]]] = {
     "two keys": lambda files: files.store("k", files.pem + files.other),
     "a key without a certificate": lambda files: files.store("k", files.key),
     "a key as text that is cut off": lambda files: {
-        "ssl_keystore_key": _halved(files.key, 0.6), "ssl_keystore_certificate_chain": files.chain
+        "ssl_keystore_key": _halved(files.key, 0.6),
+        "ssl_keystore_certificate_chain": files.chain,
     },
     "a key as text with a broken line": lambda files: {
-        "ssl_keystore_key": files.key.replace("\n", "\\n"), "ssl_keystore_certificate_chain": files.chain
+        "ssl_keystore_key": files.key.replace("\n", "\\n"),
+        "ssl_keystore_certificate_chain": files.chain,
     },
     "a key as text, encrypted": lambda files: {
         "ssl_keystore_key": files.encrypted(),

@@ -171,7 +171,7 @@ def _by_assertion(scene: Scene, content: Callable[[str], bytes], fault: Callable
 
 
 def _refusal(secret: str) -> str:
-    token = {name: secret for name in ("access_token", "id_token", "refresh_token", "else")}
+    token = dict.fromkeys(("access_token", "id_token", "refresh_token", "else"), secret)
     return json.dumps({"error": f"bad {secret}", "error_description": f"{secret} is wrong", **token})
 
 

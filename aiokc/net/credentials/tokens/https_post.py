@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
 import io
 import socket
 import ssl
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from ....core.sasl.mechanism import HiddenBytes
 from ....errors import ConfigError
 from ....secret import Secret
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
 
 #: The longest body of an answer, in bytes.
 MOST_ANSWER_BYTES: Final = 1 << 20
@@ -67,6 +69,8 @@ def post(
     ``connect_timeout`` bounds the connection and TLS, ``read_timeout`` the whole rest. Raises HttpFailure, OSError.
     ``context`` is for https. The exceptions do not have the frames in which the secrets of the request are variables.
     """
+    import http.client  # takes long, and few clients need it; this runs in a thread
+
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
     connection = _connected(url, connect_timeout, context)
     sock = connection.sock
@@ -90,11 +94,13 @@ def _text(value: str | Secret) -> str:
     return value.reveal() if isinstance(value, Secret) else value
 
 
-def _connected(url: SplitResult, timeout: float, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
+def _connected(url: SplitResult, timeout: float, context: ssl.SSLContext | None) -> HTTPConnection:
+    import http.client
+
     assert url.hostname is not None
     if url.scheme == "https":
         assert context is not None
-        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+        connection: HTTPConnection = http.client.HTTPSConnection(
             url.hostname, url.port, timeout=timeout, context=context
         )
     else:
@@ -107,7 +113,7 @@ def _connected(url: SplitResult, timeout: float, context: ssl.SSLContext | None)
     return connection
 
 
-def _read(response: http.client.HTTPResponse) -> bytes:
+def _read(response: HTTPResponse) -> bytes:
     body = bytearray()
     while chunk := response.read1(_CHUNK):
         body += chunk

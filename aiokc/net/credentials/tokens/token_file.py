@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from ....config import SecurityConfig
 from ....core.sasl.mechanism import HiddenBytes
@@ -50,6 +49,8 @@ def token_file_path(config: SecurityConfig) -> str | None:
     url = config.sasl_oauthbearer_token_endpoint_url
     if url is None or not url.lower().startswith("file:"):
         return None
+    from urllib.request import url2pathname  # imports http.client, which takes long
+
     parts = urlsplit(url)
     path = url2pathname(parts.path)
     if parts.netloc not in ("", "localhost") or not path or parts.query or parts.fragment:
