@@ -6,26 +6,17 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Final, Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 from ..secret import Secret
 from .checks import check_types
+from .hidden import hides_secrets
 from .security_rules import check_login_times, check_protocol, check_sasl, check_tls, warnings_of
 
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 #: ``await provider()`` returns the user and the password of the next authentication.
 CredentialsProvider: TypeAlias = Callable[[], Awaitable[tuple[str, str | Secret]]]
 FilePath: TypeAlias = str | PathLike[str]
-
-# The options that hold a text which must not be shown. A path in ssl_keystore_key stays one.
-_SECRET: Final = (
-    "ssl_truststore_password",
-    "ssl_keystore_password",
-    "ssl_keystore_key",
-    "ssl_key_password",
-    "sasl_plain_password",
-    "sasl_oauthbearer_client_credentials_client_secret",
-)
 
 
 class SecurityOptions(TypedDict, total=False):
@@ -76,6 +67,7 @@ class SecurityOptions(TypedDict, total=False):
     allow_plaintext_credentials: bool
 
 
+@hides_secrets
 @dataclass(frozen=True, kw_only=True)
 class SecurityConfig:
     """How a client reaches brokers, and says who it is. Making one raises ConfigError for what contradicts itself.
@@ -155,9 +147,6 @@ class SecurityConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in _SECRET:
-            if isinstance(value := getattr(self, name), str):
-                object.__setattr__(self, name, Secret(value))
         enabled = self.ssl_enabled_protocols
         names = enabled.split(",") if isinstance(enabled, str) else enabled
         object.__setattr__(self, "ssl_enabled_protocols", tuple(name.strip() for name in names))

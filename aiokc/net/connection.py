@@ -17,7 +17,7 @@ from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, Malform
 from ..wire import Request, Response, decode, decode_in_slices
 from .addresses import Address
 from .login.dialogue import carry_out
-from .login.endings import SessionEnded, why_it_ended
+from .login.endings import SessionEnded, is_refusal, why_it_ended, why_not_connected
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
 from .reply import Reply
@@ -105,9 +105,13 @@ class Connection:
         credentials = options.credentials
         try:
             await self._open(address, options, timeout, server_hostname, mechanism)
+            if self.closed:
+                # Bytes that came with the last answer of the handshake have ended it. on_closed is not set yet, so the
+                # owner would take it for a good connection, and make the next one without a pause.
+                raise self.error or ConnectionFailed(f"{name} closed the connection right after the handshake")
         except BaseException as error:
             self.close()
-            if isinstance(error, AuthenticationFailed) and credentials is not None and mechanism is not None:
+            if credentials is not None and mechanism is not None and is_refusal(error):
                 credentials.refused(mechanism)
             raise
         if credentials is not None and mechanism is not None and self.greeting.session is not None:
@@ -122,6 +126,7 @@ class Connection:
                 thread=options.thread,
                 random=options.random,
                 start=start,
+                logins=options.logins,
             )
         self.route = Route(name, address, server_hostname)
         self._on_closed = on_closed
@@ -135,7 +140,7 @@ class Connection:
         server_hostname: str,
         mechanism: Mechanism | None,
     ) -> None:
-        missing = "connection"
+        missing = "connection" if options.tls is None else "TLS connection"
         try:
             context = None if options.tls is None else await options.tls.get()
             tls: dict[str, Any] = {}
@@ -148,19 +153,11 @@ class Connection:
                 await self._greet(options, mechanism)
         except KafkaError:  # first: some of them are OSErrors too
             raise
-        except TimeoutError as error:
-            if options.tls is not None and missing == "connection":
-                missing = "TLS connection"
-            raise ConnectionFailed(f"{self.name}: no {missing} within {timeout:.3g} s") from error
-        except OSError as error:
-            if options.tls is not None and (failure := options.tls.failure(error, self.name, server_hostname)):
-                raise failure from error
-            raise ConnectionFailed(f"{self.name}: cannot connect ({error.strerror or error})") from error
-        except (asyncio.CancelledError, RuntimeError) as error:
-            # If resolve() returned a name, asyncio looks it up in the application's executor: see addresses.py.
+        except (OSError, ValueError, RuntimeError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError) and cancellation_is_ours():
                 raise
-            raise ConnectionFailed(f"{self.name}: cannot connect ({error!r})") from error
+            missing += f" within {timeout:.3g} s"
+            raise why_not_connected(error, self.name, server_hostname, options, missing) from error
 
     async def _greet(self, options: ConnectionOptions, mechanism: Mechanism | None) -> None:
         software, version = SOFTWARE
@@ -178,6 +175,8 @@ class Connection:
         try:
             self.greeting = await carry_out(dialogue, ask, options.thread)
         except ConnectionFailed as error:
+            if not self.closed:
+                raise
             hint = "is it a Kafka listener, and a plaintext one?"
             if options.tls is not None:
                 hint = "is it a Kafka listener, and a TLS one, or does it want a certificate (ssl_keystore_location)?"

@@ -10,6 +10,7 @@ from concurrent.futures import Executor, Future
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from ..errors import ConnectionFailed
 from .user_errors import as_error
 
 P = ParamSpec("P")
@@ -34,6 +35,8 @@ class OwnThread(Executor):
 
     async def run(self, function: Callable[[], T]) -> T:
         """Return what ``function`` returns, or raise what it raises; UsageError in place of a StopIteration and such.
+
+        Raises ConnectionFailed if the system has no thread to spare just now.
 
         If the caller is cancelled, the function does not start any more; one that runs already runs to its end, and its
         result is dropped.
@@ -62,9 +65,13 @@ class OwnThread(Executor):
         self.close()
 
     def _start(self) -> None:
-        calls = self._calls = SimpleQueue[_Call | None]()
-        self._thread = threading.Thread(target=_run, args=(calls,), name=self._name, daemon=True)
-        self._thread.start()
+        calls = SimpleQueue[_Call | None]()
+        thread = threading.Thread(target=_run, args=(calls,), name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # a limit of the process, its container or its user; or the interpreter ends
+            raise ConnectionFailed(f"the thread {self._name!r} can't be started ({error})") from error
+        self._calls, self._thread = calls, thread
         # The thread refers to the queue alone: it ends when its owner is forgotten without a close().
         weakref.finalize(self, calls.put, None).atexit = False
 

@@ -327,6 +327,9 @@ class Pool:
             if self._now() >= deadline:
                 if isinstance(node.error, AuthenticationFailed) and node.error.retriable:
                     return node.error
+                credentials = self._options.credentials
+                if credentials is not None and (unanswered := credentials.unanswered(node.name)) is not None:
+                    return unanswered
                 last = f"; before that: {node.error}" if node.error is not None else ""
                 return ConnectionFailed(f"{node.name}: still no connection at the deadline of the request{last}")
             attempt = node.attempt(purpose)

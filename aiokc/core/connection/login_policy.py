@@ -25,6 +25,10 @@ class LoginPolicy:
 
     ``refusal`` may be read by any thread: while it is not None, the watchdog makes no connection. Nor after a refusal
     that it got itself (``refusal_to_thread``), until a login of the loop succeeds.
+
+    Each connection also logs in again before the end of its SASL session, and a client may have hundreds of them. So
+    once one was refused that, the others wait (``in_doubt``) until a new connection shows whether the credentials are
+    good.
     """
 
     def __init__(self, random: Chance) -> None:
@@ -33,6 +37,7 @@ class LoginPolicy:
         self.retry_at = -math.inf
         self._backoff = login_backoff(random)
         self._untold: AuthenticationFailed | None = None
+        self._refused_renewal: AuthenticationFailed | None = None
 
     def refused(self, error: AuthenticationFailed, now: float) -> None:
         """A broker has refused the credentials. Refusals within one pause lengthen it only once."""
@@ -44,14 +49,23 @@ class LoginPolicy:
         """A broker has refused the credentials that a thread offered, while the event loop was blocked."""
         self.refusal_to_thread = error
 
+    def refused_renewal(self, error: AuthenticationFailed) -> None:
+        """A broker has refused to renew the session of a connection. On a new connection it may accept the same."""
+        self._refused_renewal = error
+
     def succeeded(self) -> None:
-        """A broker has accepted the credentials."""
-        self.refusal_to_thread = None
+        """A broker has accepted the credentials on a new connection."""
+        self.refusal_to_thread = self._refused_renewal = None
         if self.refusal is None:
             return
         self.refusal = self._untold = None
         self.retry_at = -math.inf
         self._backoff.reset()
+
+    @property
+    def in_doubt(self) -> AuthenticationFailed | None:
+        """Why no session is to be renewed until a login on a new connection succeeds; None: nothing is wrong."""
+        return self.refusal or self._refused_renewal
 
     def take(self) -> AuthenticationFailed | None:
         """Return the refusal that ``take`` has not returned yet, for the application's next call; None: there is none.

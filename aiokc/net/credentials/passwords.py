@@ -41,6 +41,7 @@ class PasswordLogin:
         self._keys = ScramKeys()
         self._thread = OwnThread("aiokc credentials provider")
         self._account: _Account | None = None
+        self._calls: set[asyncio.Task[_Account]] = set()
         if self._provider is None:
             user, password = config.sasl_plain_username, config.sasl_plain_password
             if user is None or password is None:
@@ -69,24 +70,25 @@ class PasswordLogin:
 
     async def _asked(self) -> _Account:
         assert self._provider is not None
+        known = () if self._account is None else (self._account.password,)
+        asking = called(_NAME, self._mechanism, call(self._provider, self._thread, _account), known)
+        # In a task of its own: a provider that does not let itself be cancelled must not hold up the end of the client.
+        provider = asyncio.get_running_loop().create_task(asking, name=f"aiokc: {_NAME}")
+        self._calls.add(provider)
+        provider.add_done_callback(self._called)
         try:
-            async with asyncio.timeout(CALL_SECONDS) as limit:
-                return await called(_NAME, self._mechanism, call(self._provider, self._thread, self._read))
-        except TimeoutError as error:
-            assert limit.expired()  # a TimeoutError of the provider has become an AuthenticationFailed
-            raise AuthenticationFailed(
-                f"{_NAME} has not returned within {CALL_SECONDS:.3g} s", mechanism=self._mechanism, retriable=True
-            ) from error
+            await asyncio.wait((provider,), timeout=CALL_SECONDS)
+        finally:
+            provider.cancel()
+        if provider.done() and not provider.cancelled():
+            return provider.result()
+        why = "was cancelled" if provider.done() else f"has not returned within {CALL_SECONDS:.3g} s"
+        raise AuthenticationFailed(f"{_NAME} {why}", mechanism=self._mechanism, retriable=True)
 
-    def _read(self, result: Any) -> _Account:
-        """Return the account. The error names types only: what the provider returned may be a password."""
-        if isinstance(result, tuple | list) and len(result) == 2:
-            user, password = result
-            if isinstance(user, str) and isinstance(password, str | Secret):
-                return _Account(user, Secret(password))
-        raise AuthenticationFailed(
-            f"{_NAME} must return a user name and a password, (str, str or Secret): it returned {_type_of(result)}"
-        )
+    def _called(self, provider: asyncio.Task[_Account]) -> None:
+        self._calls.discard(provider)
+        if not provider.cancelled():
+            provider.exception()  # it may come when nobody waits any more, and asyncio would log it
 
     def _made(self, account: _Account) -> Mechanism:
         if self._mechanism == "PLAIN":
@@ -99,6 +101,17 @@ class PasswordLogin:
             token_auth=self._tokenauth,
             keys=self._keys,
         )
+
+
+def _account(result: Any) -> _Account | AuthenticationFailed:
+    """Return the account. The error names types only: what the provider returned may be a password."""
+    if isinstance(result, tuple | list) and len(result) == 2:
+        user, password = result
+        if isinstance(user, str) and isinstance(password, str | Secret):
+            return _Account(user, Secret(password))
+    return AuthenticationFailed(
+        f"{_NAME} must return a user name and a password, (str, str or Secret): it returned {_type_of(result)}"
+    )
 
 
 def _type_of(result: object) -> str:

@@ -1,13 +1,32 @@
-"""Why a connection has ended: what the close of a socket means for TLS, for the login, and at the end of a session."""
+"""Why a connection was not made, or has ended: what it means for TLS, for the login, and at the end of a session."""
 
 from __future__ import annotations
 
-from ...errors import ConnectionFailed, KafkaError, MalformedResponse
+from ...errors import AuthenticationFailed, CertificateRefused, ConnectionFailed, KafkaError, MalformedResponse
 from ..options import ConnectionOptions
 
 
 class SessionEnded(ConnectionFailed):
     """The SASL session of a connection is over, so the connection is, too; a new one may be made at once."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a login has ended because of its credentials; a certificate says nothing about them."""
+    return isinstance(error, AuthenticationFailed) and not isinstance(error, CertificateRefused)
+
+
+def why_not_connected(
+    error: BaseException, broker: str, host: str, options: ConnectionOptions, missing: str
+) -> KafkaError:
+    """Return the error for a connection that was not made. ``missing``: what a TimeoutError means."""
+    if isinstance(error, TimeoutError):
+        return ConnectionFailed(f"{broker}: no {missing}")
+    if isinstance(error, OSError):
+        failure = None if options.tls is None else options.tls.failure(error, broker, host)
+        return failure or ConnectionFailed(f"{broker}: cannot connect ({error.strerror or error})")
+    # Where resolve() has returned a name, asyncio looks it up in the application's executor: see addresses.py. No
+    # resolver takes some names, with an empty part or a NUL: a ValueError.
+    return ConnectionFailed(f"{broker}: cannot connect ({error if isinstance(error, ValueError) else repr(error)})")
 
 
 def why_it_ended(

@@ -14,12 +14,13 @@ from math import inf
 from typing import Any, Final, Protocol, TypeAlias
 
 from ...core.backoff import Backoff, Chance
+from ...core.connection.login_policy import LoginPolicy
 from ...core.sasl.authentication import authenticate
 from ...core.sasl.mechanism import Mechanism
 from ...core.sasl.session import Session, due_at, retire_at
 from ...core.versions import AnyRequest, VersionRange
 from ...error_codes import ErrorCode
-from ...errors import AuthenticationFailed, KafkaError
+from ...errors import AuthenticationFailed, KafkaError, fresh
 from ...wire.messages.sasl import SaslHandshakeRequest
 from ..credentials.credentials import Credentials
 from ..own_thread import OwnThread
@@ -88,6 +89,7 @@ class SaslSession:
         thread: OwnThread | None,
         random: Chance,
         start: Start,
+        logins: LoginPolicy | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._line = line
@@ -97,6 +99,7 @@ class SaslSession:
         self._thread = thread
         self._random = random
         self._start = start
+        self._logins = logins
         self._wall_clock = wall_clock
         self._loop = asyncio.get_running_loop()
         self._later = Backoff(*_LATER_SECONDS, random)
@@ -200,6 +203,8 @@ class SaslSession:
     async def _renew(self) -> None:
         line = self._line
         try:
+            if self._logins is not None and (refusal := self._logins.in_doubt) is not None:
+                raise fresh(refusal)  # the broker would only refuse this session, too
             mechanism = await self._credentials.login(self._host)
         except AuthenticationFailed as error:
             now = self._loop.time()
@@ -221,6 +226,8 @@ class SaslSession:
         except AuthenticationFailed as error:
             if error.code == ErrorCode.SASL_AUTHENTICATION_FAILED:
                 self._credentials.refused(mechanism)
+                if self._logins is not None:
+                    self._logins.refused_renewal(error)
             if error.code != ErrorCode.ILLEGAL_SASL_STATE or self._asked is not SaslHandshakeRequest:
                 raise
             logger.debug("%s: the broker does not let the connection authenticate again now", line.name)

@@ -51,10 +51,14 @@ def build(config: SecurityConfig) -> Built:
 
 def _built(config: SecurityConfig) -> Built:
     trust, identity = read_trust(config), read_identity(config)
-    if trust is None:
-        context, trusts = ssl.create_default_context(), _system_store()
-    else:
-        context, trusts = _trusting(trust), trust.where
+    try:
+        if trust is None:
+            context, trusts = ssl.create_default_context(), _system_store()
+        else:
+            context, trusts = _trusting(trust), trust.where
+    except OSError as error:
+        what = "no TLS context can be made" if (log := _key_log()) is None else f"SSLKEYLOGFILE={log!r}"
+        raise ConfigError(f"{what}: {error.strerror or error}") from error
     context.check_hostname = bool(config.ssl_endpoint_identification_algorithm)
     versions = sorted(_VERSIONS[name] for name in config.ssl_enabled_protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]

@@ -23,7 +23,7 @@ def fingerprint(paths: Iterable[Path]) -> Fingerprint:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
+    if not os.path.isdir(path):  # Path.is_dir() raises where the path can't be followed: EACCES, ESTALE of an NFS
         return [path]
     try:
         return [path / name for name in folder_files(path, str(path))]

@@ -56,7 +56,7 @@ def read_trust(config: SecurityConfig) -> Trust | None:
     if location is None:
         return None
     where = f"ssl_truststore_location={os.fspath(location)!r}"
-    if Path(location).is_dir():
+    if os.path.isdir(location):  # False, and no error, for what can't be looked at: _read() tells why
         _check_type("ssl_truststore_type", config.ssl_truststore_type, "PEM", where)
         return _trust_in_folder(Path(location), where)
     data = _read(location, where)

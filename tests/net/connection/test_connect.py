@@ -17,7 +17,19 @@ from aiokc.net.connection import Connection
 from aiokc.wire.messages.discovery import MetadataRequest
 
 from ..login.session_broker import Logins
-from ..scripted import WITH_SASL, Peer, cancelled, dead_port, metadata, never_answer, options, serve_plainly, serving
+from ..scripted import (
+    WITH_SASL,
+    Peer,
+    api_versions,
+    cancelled,
+    dead_port,
+    frame_of,
+    metadata,
+    never_answer,
+    options,
+    serve_plainly,
+    serving,
+)
 
 pytestmark = pytest.mark.any_loop
 
@@ -73,6 +85,23 @@ async def test_a_refused_connection_has_its_cause() -> None:
     with pytest.raises(ConnectionFailed, match=rf"broker 1 \(127.0.0.1:{port}\): cannot connect \(") as got:
         await reach(port)
     assert isinstance(got.value.__cause__, OSError)
+
+
+@pytest.mark.parametrize("host", ["a..b", "k" * 300, "a\0b", "xn--\xe9"])
+async def test_a_host_from_resolve_that_no_resolver_takes(host: str) -> None:
+    with pytest.raises(ConnectionFailed, match=r"broker 1 .*: cannot connect \("):
+        await reach(resolve=to((host, 9092)))
+
+
+async def test_bytes_behind_the_last_answer_of_the_handshake_end_it() -> None:
+    async def script(peer: Peer) -> None:
+        asked = await peer.request()
+        peer.send(frame_of(asked, api_versions()) + b"\0\0\0\x04\0\0\0\x63")
+        await peer.until_closed()
+
+    async with serving(script) as server:
+        with pytest.raises(MalformedResponse, match="sent 4 bytes that nobody asked for"):
+            await reach(server.port)
 
 
 async def test_a_name_that_is_never_resolved_ends_at_the_deadline() -> None:

@@ -155,18 +155,68 @@ async def test_a_provider_that_hangs_ends_after_its_time(monkeypatch: pytest.Mon
 
 
 async def test_a_cancelled_login_is_cancelled() -> None:
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     async def provider() -> tuple[str, str]:
         try:
+            begun.set()
             await asyncio.Event().wait()
         finally:
             ended.set()
         raise AssertionError
 
     login = asyncio.create_task(credentials(sasl_credentials_provider=provider).login())
-    await asyncio.sleep(0)
+    await begun.wait()
     login.cancel()
     with pytest.raises(asyncio.CancelledError):
         await login
-    assert ended.is_set()
+    await ended.wait()
+
+
+@pytest.mark.parametrize("by", ["time", "cancellation"])
+async def test_a_provider_that_does_not_let_itself_be_cancelled_holds_nobody_up(
+    by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passwords, "CALL_SECONDS", 0.05 if by == "time" else 30.0)
+    begun, may_end, refused_to_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def provider() -> tuple[str, str]:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            refused_to_end.set()
+        await may_end.wait()
+        raise ValueError("nobody waits for this")
+
+    found = credentials(sasl_credentials_provider=provider)
+    login = asyncio.create_task(found.login())
+    await begun.wait()
+    if by == "time":
+        with pytest.raises(AuthenticationFailed, match=r"has not returned within 0.05 s"):
+            await login
+    else:
+        login.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await login
+    await refused_to_end.wait()
+    may_end.set()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+
+
+async def test_a_provider_that_others_cancel_has_failed_and_the_client_goes_on() -> None:
+    answers = [True, False]
+
+    async def provider() -> tuple[str, str]:
+        if answers.pop(0):
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+        return "alice", "secret"
+
+    found = credentials(sasl_credentials_provider=provider)
+    with pytest.raises(AuthenticationFailed, match=r"was cancelled") as raised:
+        await found.login()
+    assert raised.value.retriable
+    assert (await found.login()).identity == "user 'alice'"

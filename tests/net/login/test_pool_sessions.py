@@ -82,6 +82,49 @@ async def test_a_refusal_there_too_is_one() -> None:
         assert server.accepted == 2
 
 
+async def test_while_the_credentials_are_in_doubt_no_other_connection_renews_its_session() -> None:
+    """A client may have hundreds of connections, and a directory locks the account after a few wrong passwords."""
+    refused = Verdict(authenticate=58)
+    purposes = (Purpose.DATA, Purpose.FETCH, Purpose.JOIN)
+    broker = SessionBroker(*(Verdict() for _ in purposes), refused, refused)
+    async with serving(broker) as server, connected_pool(server) as (pool, connection):
+        connections = [await pool.connection(1, purpose, timeout=10) for purpose in purposes]
+        for each in connections:
+            make_due(each)
+        make_due(connection, over=True)
+        with pytest.raises(AuthenticationFailed):
+            await ask(pool, 1)
+        assert [seen.count("login") for seen in broker.seen] == [2, 1, 1, 1]
+        for _ in range(3):  # their sessions last
+            assert await ask(pool, 1, purpose=Purpose.FETCH) == "t"
+            make_due(connections[1])
+        make_due(connections[2], over=True)
+        with pytest.raises(AuthenticationFailed, match="not tried again yet"):
+            await ask(pool, 1, purpose=Purpose.JOIN)
+        assert [seen.count("login") for seen in broker.seen] == [2, 1, 1, 1]
+        pool.logins.retry_at = asyncio.get_running_loop().time()
+        assert await ask(pool, 1) == "t"
+        make_due(connections[1], over=True)
+        assert await ask(pool, 1, purpose=Purpose.FETCH) == "t"
+        assert [seen.count("login") for seen in broker.seen] == [2, 2, 1, 1, 1]
+
+
+async def test_a_refused_renewal_alone_lets_the_others_wait_for_the_next_login() -> None:
+    broker = SessionBroker(Verdict(), Verdict(), Verdict(authenticate=58))
+    async with serving(broker) as server, connected_pool(server) as (pool, connection):
+        other = await pool.connection(1, Purpose.FETCH, timeout=10)
+        make_due(connection)
+        assert await ask(pool, 1) == "t"
+        await connection.wait_closed()
+        make_due(other)
+        assert await ask(pool, 1, purpose=Purpose.FETCH) == "t"
+        assert [seen.count("login") for seen in broker.seen] == [2, 1]
+        assert await ask(pool, 1) == "t"  # over a new connection
+        make_due(other, over=True)
+        assert await ask(pool, 1, purpose=Purpose.FETCH) == "t"
+        assert [seen.count("login") for seen in broker.seen] == [2, 2, 1]
+
+
 async def test_a_rotated_user_gets_a_new_connection() -> None:
     users = iter(["alice", "bob", "bob"])
 

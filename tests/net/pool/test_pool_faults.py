@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
@@ -21,7 +22,19 @@ from aiokc.net.pool import Purpose
 from aiokc.types import Broker
 from aiokc.wire.messages.fetch import FetchRequest
 
-from ..scripted import Peer, ask, dead_port, named, never_answer, running_pool, serve_plainly, serving, ticks
+from ..scripted import (
+    Peer,
+    api_versions,
+    ask,
+    dead_port,
+    frame_of,
+    named,
+    never_answer,
+    running_pool,
+    serve_plainly,
+    serving,
+    ticks,
+)
 
 pytestmark = pytest.mark.any_loop
 
@@ -240,6 +253,36 @@ async def test_a_garbled_answer_is_followed_by_another_broker_and_no_busy_loop()
         with pytest.raises(NoBrokersAvailable, match="Metadata v12"):
             await ask(pool, None, timeout=600)
         assert asked == 2  # as broker 1, and then as the bootstrap server that it is too
+
+
+async def test_a_broker_that_spoils_each_handshake_with_more_bytes_is_tried_at_the_usual_pace() -> None:
+    async def script(peer: Peer) -> None:
+        asked = await peer.request()
+        peer.send(frame_of(asked, api_versions()) + b"\0\0\0\x04\0\0\0\x63")
+        await peer.until_closed()
+
+    async with (
+        serving(script) as server,
+        running_pool(server, reconnect_backoff_ms=200, reconnect_backoff_max_ms=200) as pool,
+    ):
+        pool.set_brokers({1: server.broker(1)})
+        for _ in range(3):
+            with pytest.raises(MalformedResponse, match="nobody asked for"):
+                await ask(pool, 1)
+        assert server.accepted == 3
+        assert pool.error is not None
+        assert not pool._connections
+
+
+async def test_a_resolve_that_returns_nonsense_once_ends_nothing() -> None:
+    hosts = ["a..b", "127.0.0.1"]
+
+    async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        return [(hosts.pop(0), port)]
+
+    async with serving(serve_plainly) as server, running_pool(server, resolve=resolve) as pool:
+        assert await ask(pool, None) == "t"
+    assert hosts == []
 
 
 async def test_no_brokers_answer_while_the_pause_lasts() -> None:

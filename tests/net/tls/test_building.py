@@ -188,3 +188,14 @@ def test_validity_of_garbage() -> None:
             except ValueError:
                 continue
             assert garbage is changed  # of a part that is not looked at
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize(("path", "why"), [("missing/log", "No such file or directory"), ("", "Is a directory")])
+def test_a_key_log_that_cannot_be_written_is_told(
+    path: str, why: str, own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust = {"ssl_truststore_certificates": made.trust_pem(made.authority()).decode()} if own else {}
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / path))
+    with pytest.raises(ConfigError, match=rf"^SSLKEYLOGFILE='.*': {why}$"):
+        context_of(**trust)

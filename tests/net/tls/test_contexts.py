@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import ssl
@@ -269,6 +270,33 @@ async def test_a_folder_and_links_into_another_one(make: Make, newest: Newest, c
     (mounted / "another.pem").unlink()
     clock.now += 2
     assert len((await newest(contexts)).get_ca_certs()) == 1
+
+
+async def test_a_path_that_can_no_more_be_followed_leaves_the_old_context_in_place(
+    make: Make, newest: Newest, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a mount goes stale, or a folder above loses its permissions."""
+    contexts = make()
+    before = await contexts.get()
+    stat = os.stat
+
+    def stale(path: Any, **given: Any) -> os.stat_result:
+        if str(path).startswith(str(tmp_path)):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return stat(path, **given)
+
+    clock.now += 2
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", stale)
+        found = newest(contexts)
+        assert (await found if asyncio.iscoroutine(found) else found) is before
+
+
+def test_a_path_that_cannot_be_followed_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 300)
+    assert fingerprint([folder]) == ((str(folder), (errno.ENAMETOOLONG,)),)
+    with pytest.raises(ConfigError, match=r"ssl_truststore_location=.*: File name too long"):
+        build(SecurityConfig(security_protocol="SSL", ssl_truststore_location=folder))
 
 
 def test_a_file_of_the_same_length_and_time_is_told_by_its_inode(tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""Options that must not be shown: they are Secrets before any check, in the variables of all frames of a traceback."""
+
+from __future__ import annotations
+
+import functools
+from os import PathLike
+from typing import Any, Final, TypeVar
+
+from ..errors import ConfigError
+from ..secret import Secret
+
+C = TypeVar("C")
+
+# The options that hold a text which must not be shown. A path in ssl_keystore_key stays one.
+_KEY: Final = "ssl_keystore_key"
+_SECRET: Final = (
+    "ssl_truststore_password",
+    "ssl_keystore_password",
+    _KEY,
+    "ssl_key_password",
+    "sasl_plain_password",
+    "sasl_oauthbearer_client_credentials_client_secret",
+)
+
+
+def hide(options: dict[str, Any]) -> None:
+    """Put a Secret in the place of each option that must not be shown. Raises ConfigError for a wrong type.
+
+    Tools that report errors show the variables of each frame. The caller's ``options`` are such a variable, so they are
+    changed, and not copied.
+    """
+    for name in _SECRET:
+        kind = type(options.get(name))
+        if issubclass(kind, str):
+            options[name] = Secret(options[name])
+        elif kind not in (Secret, type(None)) and not (name == _KEY and issubclass(kind, PathLike)):
+            del options[name]
+            what = "PEM text, an aiokc.Secret, or a pathlib.Path" if name == _KEY else "Secret | str | None"
+            raise ConfigError(f"{name} must be {what}, not {kind.__name__}")
+
+
+def hides_secrets(cls: type[C]) -> type[C]:
+    """Let a dataclass of keywords get its options as ``hide`` leaves them."""
+    made = cls.__init__
+
+    @functools.wraps(made)
+    def __init__(self: C, /, **options: Any) -> None:
+        hide(options)
+        made(self, **options)
+
+    cls.__init__ = __init__  # type: ignore[method-assign]
+    return cls
