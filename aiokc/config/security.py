@@ -18,6 +18,7 @@ SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SAS
 CredentialsProvider: TypeAlias = Callable[[], Awaitable[tuple[str, str | Secret]]]
 FilePath: TypeAlias = str | PathLike[str]
 
+
 class SecurityOptions(TypedDict, total=False):
     """How a client reaches brokers, and says who it is: see SecurityConfig."""
 

@@ -25,9 +25,7 @@ class _Raised:
         self.error = error
 
 
-async def call(
-    function: Callable[[], object], thread: OwnThread, read: Callable[[Any], T | AuthenticationFailed]
-) -> T:
+async def call(function: Callable[[], object], thread: OwnThread, read: Callable[[Any], T | AuthenticationFailed]) -> T:
     """Return what ``read`` makes of the result of the application's ``function``, which may be async or plain.
 
     A plain function runs in ``thread``, and ``read`` with it: so asyncio, which shows results of tasks and arguments of
