@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from os import PathLike
 from typing import Any, Final, TypeVar
 
@@ -10,6 +11,9 @@ from ..errors import ConfigError
 from ..secret import Secret
 
 C = TypeVar("C")
+
+# The options with a PEM text that is shown: it must hold no private key.
+_SHOWN: Final = ("ssl_truststore_certificates", "ssl_keystore_certificate_chain")
 
 # The options that hold a text which must not be shown. A path in ssl_keystore_key stays one.
 _KEY: Final = "ssl_keystore_key"
@@ -24,7 +28,8 @@ _SECRET: Final = (
 
 
 def hide(options: dict[str, Any]) -> None:
-    """Put a Secret in the place of each option that must not be shown. Raises ConfigError for a wrong type.
+    """Put a Secret in the place of each option that must not be shown. Raises ConfigError for a wrong type,
+    and for a private key where it would be shown.
 
     Tools that report errors show the variables of each frame. The caller's ``options`` are such a variable, so they are
     changed, and not copied.
@@ -37,16 +42,20 @@ def hide(options: dict[str, Any]) -> None:
             del options[name]
             what = "PEM text, an aiokc.Secret, or a pathlib.Path" if name == _KEY else "Secret | str | None"
             raise ConfigError(f"{name} must be {what}, not {kind.__name__}")
+    for name in _SHOWN:
+        if isinstance(options.get(name), str) and "PRIVATE KEY-----" in options[name]:
+            del options[name]
+            raise ConfigError(f"{name} holds a private key, and is no secret option: the key belongs to {_KEY}")
 
 
 def hides_secrets(cls: type[C]) -> type[C]:
     """Let a dataclass of keywords get its options as ``hide`` leaves them."""
-    made = cls.__init__
+    made: Callable[..., None] = cls.__init__
 
     @functools.wraps(made)
-    def __init__(self: C, /, **options: Any) -> None:
+    def init(self: C, /, **options: Any) -> None:
         hide(options)
         made(self, **options)
 
-    cls.__init__ = __init__  # type: ignore[method-assign]
+    setattr(cls, "__init__", init)  # noqa: B010  (an assignment would be of another type)
     return cls

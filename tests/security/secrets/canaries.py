@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
@@ -16,7 +16,7 @@ from aiokc.testing.security.jwt import unsecured_token
 # A piece of so many characters gives a secret away. Python's reprlib, which asyncio shows arguments with, leaves the
 # first 12 and the last 13 characters of a long text.
 _SHARD: Final = 8
-_STEP: Final = 3
+_STEP: Final = 4
 _HEX_SHARD: Final = 14  # more, as addresses of objects are in hex, too
 _AROUND: Final = 120  # characters
 
@@ -90,10 +90,3 @@ def _in_base64(raw: bytes) -> Iterator[str]:
     for before, cut in ((0, 0), (1, 2), (2, 3)):
         whole = b64encode(bytes(before) + raw).decode()[cut:].rstrip("=")
         yield whole[:-2]  # the last characters depend on what follows
-
-
-def frame_of_plain(user: str, password: str) -> str:
-    """Return PLAIN's message as it is seen where a frame is shown in base64."""
-    frame = b64encode(f"\0{user}\0{password}".encode()).decode()
-    assert b64decode(frame).endswith(password.encode())
-    return frame

@@ -119,7 +119,7 @@ def _garble(cluster: Cluster, secret: str) -> None:
 
 
 _BROKEN: Final = "closed the connection|the connection broke"
-_FAULTS: Final[dict[str, tuple[Fault, str]]] = {
+FAULTS: Final[dict[str, tuple[Fault, str]]] = {
     "is refused by a text with the secret": (_echo, r"refused .*\*\*\*"),
     "has its mechanism off by an answer with the secret": (_echo_in_mechanisms, "does not offer"),
     "meets the end of the connection": (_disconnect, _BROKEN),
@@ -231,7 +231,7 @@ def _later(mechanism: str, session: Callable[[Cluster], Any]) -> Failure:
 def _all() -> dict[str, Failure]:
     found: dict[str, Failure] = {}
     for mechanism in MECHANISMS:
-        faults = _FAULTS | (_OF_SCRAM if mechanism.startswith("SCRAM") else {})
+        faults = FAULTS | (_OF_SCRAM if mechanism.startswith("SCRAM") else {})
         found |= {f"{mechanism} {name}": login_fails(mechanism, *fault) for name, fault in faults.items()}
         found[f"{mechanism} is off"] = _off(mechanism)
         found[f"{mechanism} is cancelled"] = _cancelled(mechanism)

@@ -1,4 +1,4 @@
-"""Options that are refused: by the checks of a config, and when a context is made of their keys, stores and passwords."""
+"""Options that are refused: by the checks of a config, and when a context is made of their keys and passwords."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
     load_pem_private_key,
     pkcs12,
@@ -27,17 +28,19 @@ from .failing_logins import Failure
 from .scene import Options, Scene
 
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----\n"
+_KEY: Final = "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n"
 _CLIENT: Final = "sasl_oauthbearer_client_credentials_client_"
 
 
 def _config_fails(make: Callable[[str], Options], scene: Scene) -> None:
     options = make(scene.canaries.password("option"))
-    makers: list[Callable[..., Any]] = [Consumer, Client, SecurityConfig, ClientConfig, ConsumerConfig]
-    for maker in [*makers, partial(Consumer, config=ConsumerConfig()), partial(Client, config=ClientConfig())]:
+    makers: list[Any] = [Consumer, Client, SecurityConfig, ClientConfig, ConsumerConfig]
+    makers += [partial(Consumer, config=ConsumerConfig()), partial(Client, config=ClientConfig())]
+    for maker in makers:
         try:
             maker(**options)
         except ConfigError as error:
-            scene.failed(error, "")
+            scene.failed(error, "ssl_|sasl_|must")
         else:
             raise AssertionError(f"{maker} takes them")
 
@@ -69,6 +72,11 @@ _CONFIGS: Final[dict[str, Callable[[str], Options]]] = {
     "a client's secret beside a provider": lambda secret: _oidc(secret, sasl_oauth_token_provider=object()),
     "a key that is no PEM": lambda secret: {"ssl_keystore_key": secret, "ssl_keystore_certificate_chain": _BEGIN},
     "a key in bytes": lambda secret: {"ssl_keystore_key": secret.encode(), "ssl_keystore_certificate_chain": _BEGIN},
+    "a key as the trusted certificates": lambda secret: {"ssl_truststore_certificates": _KEY.format(secret)},
+    "a key in the chain": lambda secret: {
+        "ssl_keystore_key": _KEY.format(secret),
+        "ssl_keystore_certificate_chain": _KEY.format(secret) + _BEGIN,
+    },
     "a key without a chain": lambda secret: {"ssl_keystore_key": f"-----BEGIN{secret}"},
     "a key's password without a key": lambda secret: {"ssl_key_password": secret},
     "a key store's password without a store": lambda secret: {"ssl_keystore_password": secret},
@@ -105,13 +113,36 @@ class Files:
         how = BestAvailableEncryption(self.password.encode())
         return pkcs12.serialize_key_and_certificates(b"alice", key, None, None, how)  # type: ignore[arg-type]
 
-    def jks(self, password: str) -> bytes:
-        """Return a JKS file with the key, which is open but for its digest: that is made with ``password``."""
-        der = b64decode("".join(self.chain.split("-----")[2].split()))
-        entry = struct.pack(">IIH5sQI", 2, 1, 5, b"alice", 0, len(der))
-        content = b"\xfe\xed\xfe\xed" + struct.pack(">II", 2, 0) + entry[8:0] + self.key.encode()
-        digest = hashlib.sha1(password.encode("utf-16-be") + b"Mighty Aphrodite" + content, usedforsecurity=False)
-        return content + digest.digest()
+    def jks(self, password: str, key_password: str) -> bytes:
+        """Return a JKS file as keytool writes it: one password is for its digest, the other hides the key."""
+        key = load_pem_private_key(self.pem.encode(), None)
+        plain = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+        algorithm = _der(0x30, bytes.fromhex("060a2b060104012a02110101"), b"\x05\x00")
+        protected = _der(0x30, algorithm, _der(0x04, _hidden(plain, key_password.encode("utf-16-be"))))
+        certificate = b64decode("".join(self.chain.split("-----")[2].split()))
+        entry = [struct.pack(">IH5sQ", 1, 5, b"alice", 0), struct.pack(">I", len(protected)), protected]
+        entry += [struct.pack(">IH5sI", 1, 5, b"X.509", len(certificate)), certificate]
+        content = b"\xfe\xed\xfe\xed" + struct.pack(">II", 2, 1) + b"".join(entry)
+        return content + _sha1(password.encode("utf-16-be"), b"Mighty Aphrodite", content)
+
+
+def _der(tag: int, *body: bytes) -> bytes:
+    whole = b"".join(body)
+    return bytes([tag, 0x82]) + len(whole).to_bytes(2) + whole
+
+
+def _sha1(*parts: bytes) -> bytes:
+    return hashlib.sha1(b"".join(parts), usedforsecurity=False).digest()
+
+
+def _hidden(plain: bytes, password: bytes) -> bytes:
+    """Return what sun.security.provider.KeyProtector makes of a key."""
+    salt = digest = bytes(range(20))
+    hidden = b""
+    for at in range(0, len(plain), len(salt)):
+        digest = _sha1(password, digest)
+        hidden += bytes(a ^ b for a, b in zip(plain[at : at + len(salt)], digest, strict=False))
+    return salt + hidden + _sha1(password, plain)
 
 
 def _halved(text: str, share: float) -> str:
@@ -153,16 +184,19 @@ _KEYS: Final[dict[str, Callable[[Files], Options]]] = {
         "k", files.pkcs12()[:200], ssl_keystore_password=files.password
     ),
     "JKS with a wrong password": lambda files: files.store(
-        "k", files.jks(files.password), ssl_keystore_password=files.wrong
+        "k", files.jks(files.password, files.password), ssl_keystore_password=files.wrong
     ),
-    "JKS that is damaged": lambda files: files.store(
-        "k", files.jks(files.password), ssl_keystore_password=files.password
+    "JKS whose key has another password": lambda files: files.store(
+        "k",
+        files.jks(files.password, files.password),
+        ssl_keystore_password=files.password,
+        ssl_key_password=files.wrong,
     ),
+    "JKS that is half written": lambda files: files.store("k", files.jks(files.password, files.password)[:300]),
     "JKS as a trust store with a wrong password": lambda files: {
-        "ssl_truststore_location": files.store("k", files.jks(files.password))["ssl_keystore_location"],
+        "ssl_truststore_location": files.store("k", files.jks(files.password, ""))["ssl_keystore_location"],
         "ssl_truststore_password": files.wrong,
     },
-    "a key as the trusted certificates": lambda files: {"ssl_truststore_certificates": files.key},
 }
 
 
@@ -170,7 +204,9 @@ def _key_fails(make: Callable[[Files], Options], scene: Scene) -> None:
     options: Options = make(Files(scene, Certificates()))
 
     async def story(cluster: Cluster) -> None:
-        await scene.start_fails("", bootstrap_servers=cluster.bootstrap, security_protocol="SSL", **options)
+        await scene.start_fails(
+            "ssl_key|ssl_trust", bootstrap_servers=cluster.bootstrap, security_protocol="SSL", **options
+        )
 
     scene.really(story)
 

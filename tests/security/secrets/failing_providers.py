@@ -1,4 +1,4 @@
-"""Providers of passwords and tokens that fail: they raise, return what they must not, hang, or repeat what they know."""
+"""Providers of passwords and tokens that fail: they raise, return what they must not, hang, or repeat a secret."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from aiokc import Consumer, OAuthToken
-from aiokc.errors import AuthenticationFailed, KafkaError
+from aiokc import Client, OAuthToken
+from aiokc.errors import AuthenticationFailed
 from aiokc.testing import Cluster
 from aiokc.testing.security.idp import IdP
 
@@ -56,7 +56,7 @@ def _returns(mechanism: str, is_plain: bool, make: Callable[[str], Any], scene: 
 def _raises_later(mechanism: str, is_plain: bool, scene: Scene) -> None:
     """Give right credentials once, and repeat them in an exception afterwards."""
     canaries = scene.canaries
-    secret = canaries.token("token", lifetime=60.0) if mechanism == "OAUTHBEARER" else canaries.password("password")
+    secret = canaries.token("token") if mechanism == "OAUTHBEARER" else canaries.password("password")
     calls = []
 
     def answer() -> Any:
@@ -68,23 +68,19 @@ def _raises_later(mechanism: str, is_plain: bool, scene: Scene) -> None:
     async def story(cluster: Cluster) -> None:
         options = over_plaintext(cluster, mechanism, "") | _given(mechanism, Provider(answer, is_plain=is_plain))
         kept = {name: value for name, value in options.items() if value is not None}
-        async with Consumer("t", group_id="g", **kept) as consumer:
-            await consumer.getmany(timeout_ms=1_000)
+        async with Client(**kept) as client:
+            await asyncio.sleep(20)  # so old a token is replaced where a broker refuses it
+            cluster.refuse_login(times=1)
             cluster.expire_sessions()
-            error: KafkaError | None = None
-            for _ in range(20):
-                scene.shown.tasks()
-                scene.shown.value("consumer", consumer)
-                try:
-                    await consumer.committed(set(consumer.assignment()), timeout_ms=20_000)
-                except KafkaError as raised:
-                    error = raised
-                    break
-                await consumer.getmany(timeout_ms=1_000)
-                cluster.expire_sessions()
-            scene.failed(error, r"")
+            await scene.fails(client.list_topics(), "raised OSError" if mechanism == "PLAIN" else "refused", client)
+            if mechanism == "OAUTHBEARER":
+                await asyncio.sleep(40)
+                await client.list_topics()
+                assert "; the present token serves" in scene.shown
+        assert len(calls) > 1
+        cluster.heal()
 
-    scene.virtually(story, sasl={USER: secret}, session_ms=20_000)
+    scene.virtually(story, sasl={USER: secret})
 
 
 def _hangs(mechanism: str, scene: Scene) -> None:
@@ -159,7 +155,11 @@ def _by_oidc(scene: Scene, fault: Callable[[IdP, str], Any], text: str, **option
             idp.stop()
         common: Options = {"sasl_oauth_token_provider": None, "sasl_oauthbearer_token_endpoint_url": idp.token_url}
         common |= {f"{_OF_CLIENT}id": "c-1", f"{_OF_CLIENT}secret": secret}
-        common |= {"sasl_login_read_timeout_ms": 200, "sasl_login_connect_timeout_ms": 2_000}
+        common |= {
+            "default_api_timeout_ms": 1_000,
+            "sasl_login_read_timeout_ms": 200,
+            "sasl_login_connect_timeout_ms": 2_000,
+        }
         _start_fails(scene, text, "OAUTHBEARER", **common | options)
 
 

@@ -7,7 +7,6 @@ import gc
 import logging
 import pickle
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -87,9 +86,11 @@ class Shown(logging.Handler):
                     self._variables(frame.f_code.co_qualname, frame.f_locals)
                 waiting = getattr(waiting, "cr_await", None)
 
-    def leaks(self, canaries: Canaries) -> Iterable[str]:
+    def leaks(self, canaries: Canaries) -> list[str]:
         """Return where the canaries are found."""
         gc.collect()  # tasks whose exception nobody has asked for write a log line now
+        if not any(canaries.found("\n".join(self._texts))):  # all at once: much faster than one by one
+            return []
         return [f"{where}: {leak}" for text, where in self._texts.items() for leak in canaries.found(text)]
 
     def __contains__(self, text: str) -> bool:

@@ -13,8 +13,8 @@ def checked(token: OAuthToken, name: str, *, retriable: bool) -> OAuthToken | Au
     """Return ``token`` with the earlier one of its ``expires_at`` and the ``exp`` of a JWT.
 
     Returns an AuthenticationFailed to raise, which begins with the provider's ``name``, where the token or its
-    extensions have characters that OAUTHBEARER can't carry; ``retriable`` says whether the next token may be better. Whether the token
-    has expired is for the TokenSource to see.
+    extensions have characters that OAUTHBEARER can't carry; ``retriable`` says whether the next token may be better.
+    Whether the token has expired is for the TokenSource to see.
     """
     mechanism = OAuthBearer(token.value, token.extensions, now=lambda: -inf, expires_at=token.expires_at)
     try:
