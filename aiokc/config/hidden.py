@@ -28,8 +28,9 @@ _SECRET: Final = (
 
 
 def hide(options: dict[str, Any]) -> None:
-    """Put a Secret in the place of each option that must not be shown. Raises ConfigError for a wrong type,
-    and for a private key where it would be shown.
+    """Put a Secret in the place of each option that must not be shown.
+
+    Raises ConfigError for a wrong type, and for a private key where it would be shown.
 
     Tools that report errors show the variables of each frame. The caller's ``options`` are such a variable, so they are
     changed, and not copied.
@@ -57,5 +58,5 @@ def hides_secrets(cls: type[C]) -> type[C]:
         hide(options)
         made(self, **options)
 
-    setattr(cls, "__init__", init)  # noqa: B010  (an assignment would be of another type)
+    setattr(cls, "__init__", init)  # noqa: B010 (to mypy, an assignment would be one of another type)
     return cls
