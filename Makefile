@@ -51,7 +51,7 @@ OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 # starts programs (Spark, Kafka, other processes); then come the decoder in Python and the C decoder under sanitizers.
 # The second half is everything else. The output of the first half is printed at the end.
 SANITIZED := tests/_native/test_sanitized.py
-FIRST_HALF := tests/spark tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
+FIRST_HALF := tests/spark tests/security tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
 	tests/suite/test_conftest.py tests/test_wheel.py
 BESIDE = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(FIRST_HALF); first=$$?; \
 	$(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \

@@ -23,7 +23,7 @@ OF_NO_PACKAGE = {
     *("client/consumer/errors", "client/fetch/user_code", "client/group/listener"),
     "client/group/classic/mixed_groups",
     *("net/connection", "net/pool", "net/tls/peers"),
-    "security/actors",
+    *("security/actors", "security/secrets"),
     *("records/columns", "records/compression", "records/old_formats"),
     *("spark/crashes", "spark/installation", "spark/queries", "spark/tasks"),
 }

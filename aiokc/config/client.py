@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from ..errors import ConfigError
 from .addresses import parse_addresses
 from .checks import at_least, can_be_sent, check_types, in_32_bits, one_of
+from .hidden import hides_secrets
 from .security import SecurityConfig, SecurityOptions
 
 IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
@@ -46,6 +47,7 @@ class ClientOptions(SecurityOptions, total=False):
     client_rack: str
 
 
+@hides_secrets
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig(SecurityConfig):
     """The options of every connection to a cluster. Times in milliseconds, sizes in bytes; defaults are Java's.

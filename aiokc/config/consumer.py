@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..interceptor import ConsumerInterceptor
 from .checks import at_least, can_be_sent, in_32_bits
 from .client import ClientConfig, ClientOptions
+from .hidden import hides_secrets
 from .offset_reset_policy import OffsetResetPolicy, check_reset
 
 _INSTANCE: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -36,6 +37,7 @@ class ConsumerOptions(ClientOptions, total=False):
     interceptors: Sequence[ConsumerInterceptor]
 
 
+@hides_secrets
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig(ClientConfig):
     """The options of a Consumer: those of ClientConfig and these. Times in milliseconds; defaults are Java's.

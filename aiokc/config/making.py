@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from ..errors import ConfigError
 from .client import ClientConfig
 from .consumer import ConsumerConfig
+from .hidden import hide
 from .names import suggestion
 
 Config = TypeVar("Config", bound=ClientConfig)
@@ -21,6 +22,7 @@ def configured(cls: type[Config], config: Config | None, options: dict[str, Any]
 
     Raises ConfigError for an unknown option, with the nearest known name.
     """
+    hide(options)
     if config is not None and not isinstance(config, cls):
         raise ConfigError(
             f"config must be a {cls.__name__}, not {type(config).__name__}: give options by keyword, such as "

@@ -6,26 +6,17 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Final, Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 from ..secret import Secret
 from .checks import check_types
+from .hidden import hides_secrets
 from .security_rules import check_login_times, check_protocol, check_sasl, check_tls, warnings_of
 
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 #: ``await provider()`` returns the user and the password of the next authentication.
 CredentialsProvider: TypeAlias = Callable[[], Awaitable[tuple[str, str | Secret]]]
 FilePath: TypeAlias = str | PathLike[str]
-
-# The options that hold a text which must not be shown. A path in ssl_keystore_key stays one.
-_SECRET: Final = (
-    "ssl_truststore_password",
-    "ssl_keystore_password",
-    "ssl_keystore_key",
-    "ssl_key_password",
-    "sasl_plain_password",
-    "sasl_oauthbearer_client_credentials_client_secret",
-)
 
 
 class SecurityOptions(TypedDict, total=False):
@@ -76,6 +67,7 @@ class SecurityOptions(TypedDict, total=False):
     allow_plaintext_credentials: bool
 
 
+@hides_secrets
 @dataclass(frozen=True, kw_only=True)
 class SecurityConfig:
     """How a client reaches brokers, and says who it is. Making one raises ConfigError for what contradicts itself.
@@ -89,8 +81,10 @@ class SecurityConfig:
     ssl_truststore_location       who may sign a broker's certificate: a PEM file, a folder of them, or a JKS or PKCS12
                            truststore. It replaces the system's store
     ssl_truststore_certificates   the same, as PEM text
-    ssl_truststore_type, ssl_keystore_type   "PEM", "JKS" or "PKCS12"; None: what the file holds
-    ssl_keystore_location  this client's private key and certificate chain: one PEM file, or a PKCS12 keystore
+    ssl_truststore_type, ssl_keystore_type   "PEM", "JKS" or "PKCS12"; None: what the file holds. JKS and PKCS12 stand
+                           for each other, as in Java
+    ssl_keystore_location  this client's private key and certificate chain: one PEM file, or a JKS or
+                           PKCS12 keystore with one private key
     ssl_keystore_key, ssl_keystore_certificate_chain   the same as two PEM texts, or the pathlib.Paths of two files
     ssl_endpoint_identification_algorithm   "https": the certificate must be for the host; "": for any
     sasl_mechanism         "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM" or "GSSAPI"
@@ -98,10 +92,10 @@ class SecurityConfig:
     sasl_credentials_provider     async () -> (user, password), in their place; the client calls it for each
                            authentication
     sasl_tokenauth         SCRAM with a delegation token: its id is the user, its HMAC (base64) the password
-    sasl_oauth_token_provider     an object with ``async def token()``, for OAUTHBEARER
+    sasl_oauth_token_provider     an object with ``token()``, async or plain, for OAUTHBEARER (TokenProvider)
     sasl_oauthbearer_token_endpoint_url   the OpenID provider to get tokens from by client credentials; a file: URL
                            names a file with a token, which another program keeps fresh
-    sasl_oauthbearer_assertion_file   a file with the assertion to exchange for a token
+    sasl_oauthbearer_assertion_file   a file with the assertion that the client sends there in the place of a secret
     sasl_kerberos_domain_name     the realm's name of all brokers; None: the name of each broker's host
     sasl_aws_region, sasl_aws_profile, sasl_aws_role_arn   for AWS_MSK_IAM
     allow_plaintext_credentials   PLAIN and OAUTHBEARER where anybody on the network, or any server, can read along
@@ -153,9 +147,6 @@ class SecurityConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in _SECRET:
-            if isinstance(value := getattr(self, name), str):
-                object.__setattr__(self, name, Secret(value))
         enabled = self.ssl_enabled_protocols
         names = enabled.split(",") if isinstance(enabled, str) else enabled
         object.__setattr__(self, "ssl_enabled_protocols", tuple(name.strip() for name in names))

@@ -10,7 +10,7 @@ from ..errors import ConfigError
 from ..secret import Secret
 
 if TYPE_CHECKING:
-    from .security import SecurityConfig
+    from .security import FilePath, SecurityConfig
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI")
@@ -98,17 +98,23 @@ def _check_keystore(config: SecurityConfig) -> None:
         raise ConfigError(f"ssl_keystore_key and ssl_keystore_certificate_chain go together: {missing} is missing")
     if key is not None and config.ssl_keystore_location is not None:
         raise ConfigError("ssl_keystore_location and ssl_keystore_key are two ways to say one thing: leave one out")
-    for name, given in (("ssl_keystore_key", key), ("ssl_keystore_certificate_chain", chain)):
-        text = given.reveal() if isinstance(given, Secret) else given
-        if isinstance(text, str) and "-----BEGIN" not in text:
+    for name in ("ssl_keystore_key", "ssl_keystore_certificate_chain"):
+        if not _may_be_pem(getattr(config, name)):
             raise ConfigError(
                 f"{name} must hold PEM text, which begins with '-----BEGIN'; for the path of a file give "
                 "pathlib.Path(...)"
             )
     if config.ssl_keystore_password is not None and config.ssl_keystore_location is None:
-        raise ConfigError("ssl_keystore_password is for a PKCS12 file in ssl_keystore_location, and there is none")
+        raise ConfigError(
+            "ssl_keystore_password is for a JKS or PKCS12 file in ssl_keystore_location, and there is none"
+        )
     if config.ssl_key_password is not None and key is None and config.ssl_keystore_location is None:
         raise ConfigError("ssl_key_password is for a private key, and neither ssl_keystore_ option gives one")
+
+
+def _may_be_pem(given: Secret | FilePath | None) -> bool:
+    text = given.reveal() if isinstance(given, Secret) else given
+    return not isinstance(text, str) or "-----BEGIN" in text
 
 
 def check_sasl(config: SecurityConfig, given: frozenset[str]) -> None:
@@ -137,16 +143,18 @@ def check_sasl(config: SecurityConfig, given: frozenset[str]) -> None:
 def _check_exposure(config: SecurityConfig, mechanism: str) -> None:
     if mechanism not in _BEARERS or (config.allow_plaintext_credentials and mechanism != "AWS_MSK_IAM"):
         return
+    may = mechanism != "AWS_MSK_IAM"  # it has no use on a network of one's own
     if not config.uses_tls:
-        allow = "" if mechanism == "AWS_MSK_IAM" else ", or allow_plaintext_credentials=True on a network that is yours"
+        allow = ", or allow_plaintext_credentials=True on a network that is yours" if may else ""
         raise ConfigError(
             f"sasl_mechanism={mechanism!r} over SASL_PLAINTEXT shows the credentials to everybody on the network: use "
             f"SASL_SSL{allow}"
         )
     if not config.ssl_endpoint_identification_algorithm:
+        allow = ", or set allow_plaintext_credentials=True" if may else ""
         raise ConfigError(
             f"sasl_mechanism={mechanism!r} with ssl_endpoint_identification_algorithm='' gives the credentials to any "
-            "server with any certificate: leave one of both out, or set allow_plaintext_credentials=True"
+            f"server with a certificate of a trusted authority: leave one of both out{allow}"
         )
 
 
@@ -164,14 +172,19 @@ def _check_passwords(config: SecurityConfig) -> None:
 
 def check_credential(name: str, value: Secret | str) -> None:
     """Check a user name or password: some text without NUL, which PLAIN can't carry (RFC 4616). Raises ConfigError."""
-    text = value.reveal() if isinstance(value, Secret) else value
+    if problem := _problem_with(value.reveal() if isinstance(value, Secret) else value):
+        raise ConfigError(f"{name} {problem}")
+
+
+def _problem_with(text: str) -> str:
+    """Return what is wrong with a credential. It raises nothing: tracebacks keep the variables, and would have it."""
     if not text or "\0" in text:
-        raise ConfigError(f"{name} must not be empty, and must not hold a NUL character")
+        return "must not be empty, and must not hold a NUL character"
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Without the error as a cause: its message shows the text.
-        raise ConfigError(f"{name} is not Unicode text: it holds half of a surrogate pair") from None
+        return "is not Unicode text: it holds half of a surrogate pair"
+    return ""
 
 
 def _check_oauth(config: SecurityConfig) -> None:
@@ -193,6 +206,8 @@ def _check_oauth(config: SecurityConfig) -> None:
     client_id, client_secret = getattr(config, _CLIENT_ID), getattr(config, _CLIENT_SECRET)
     if config.sasl_oauthbearer_assertion_file is None and (not client_id or not client_secret):
         raise ConfigError(f"{_OIDC} needs {_CLIENT_ID} and {_CLIENT_SECRET}, or {_ASSERTION}")
+    if client_secret is not None:
+        check_credential(_CLIENT_SECRET, client_secret)
 
 
 def check_login_times(config: SecurityConfig) -> None:

@@ -78,6 +78,7 @@ class Connection:
         self._options = options
         self._host = ""  # the name that the broker's certificate is for
         self._first_after_greeting = -1  # the correlation id
+        self.has_served = True  # False: it ended before it answered the first request after the handshake
 
     @classmethod
     async def open(
@@ -447,6 +448,7 @@ class Connection:
         if self._pipeline.error is not None:
             return self._end(self._pipeline.error)  # its message begins with the broker's name already
         session, first = self._session, next(iter(self._pipeline), None)
+        self.has_served = first is None or first.correlation_id != self._first_after_greeting
         self._end(
             why_it_ended(
                 error,
@@ -456,11 +458,7 @@ class Connection:
                 is_greeted=bool(self.greeting.versions),
                 is_due=session is not None and session.is_due(self._loop.time()),
                 is_by_token=session is not None and session.is_by_token,
-                at_first_request=(
-                    first is not None
-                    and first.correlation_id == self._first_after_greeting
-                    and not self._transport.is_inside_frame
-                ),
+                at_first_request=not self.has_served and not self._transport.is_inside_frame,
             )
         )
 

@@ -283,7 +283,8 @@ class Pool:
                 node.answered()
                 self._unanswered_since = None
                 return response
-        raise self._no_brokers(api_name(type(request)), timeout, errors)
+        within = f" within {timeout:.3g} s" if now >= deadline else ""  # else no broker will ever answer
+        raise self._no_brokers(api_name(type(request)), within, errors)
 
     async def _request_node(self, node: Node, request: Request[R], deadline: float, max_version: int | None) -> R:
         for is_last in (False, True):
@@ -309,13 +310,13 @@ class Pool:
         """Why a broker can't be reached at the moment; None if none has failed."""
         return self._nodes.error
 
-    def _no_brokers(self, api: str, timeout: float, errors: Mapping[Node, KafkaError]) -> KafkaError:
+    def _no_brokers(self, api: str, within: str, errors: Mapping[Node, KafkaError]) -> KafkaError:
         for error in errors.values():
             if isinstance(error, AuthenticationFailed) and error.retriable:
                 return fresh(error)  # no broker was asked: what provides the credentials is down
         nodes = dict.fromkeys([*errors, *self._nodes.best_known])
         said = "; ".join(str(errors.get(node) or node.error or f"{node.name}: not reached") for node in nodes)
-        failure = NoBrokersAvailable(f"no broker answered {api} within {timeout:.3g} s: {said}")
+        failure = NoBrokersAvailable(f"no broker answered {api}{within}: {said}")
         failure.__cause__ = [*errors.values()][-1] if errors else None
         return failure
 
@@ -332,6 +333,9 @@ class Pool:
             if self._now() >= deadline:
                 if isinstance(node.error, AuthenticationFailed) and node.error.retriable:
                     return node.error
+                credentials = self._options.credentials
+                if credentials is not None and (unanswered := credentials.unanswered(node.name)) is not None:
+                    return unanswered
                 last = f"; before that: {node.error}" if node.error is not None else ""
                 return ConnectionFailed(f"{node.name}: still no connection at the deadline of the request{last}")
             attempt = node.attempt(purpose)
@@ -384,7 +388,7 @@ class Pool:
                 self._refused(attempt, error)
             else:
                 node.failure(error, self._now())
-                self._warn(node, error)
+                self._warn(node.address, error)
             if isinstance(error, CertificateRefused) and self._has_connected:
                 outcome = ConnectionFailed(str(error))  # while the client runs, the broker is one that can't be reached
                 outcome.__cause__ = error
@@ -426,8 +430,8 @@ class Pool:
         if isinstance(connection.error, SessionEnded):
             return logger.info("%s", connection.error)  # no failure: a new connection may be made at once
         node.failure(connection.error, self._now())
-        if isinstance(connection.error, MalformedResponse):
-            self._warn(node, connection.error)
+        if isinstance(connection.error, MalformedResponse) or not connection.has_served:
+            self._warn((node.address, "closed"), connection.error)  # the next connection may well be made, and end so
         else:
             logger.info("%s", connection.error)
 
@@ -464,8 +468,8 @@ class Pool:
         except TimeoutError:
             return  # the time is over
 
-    def _warn(self, node: Node, error: KafkaError) -> None:
-        held_back = self._warnings.admit(node.address, self._now())
+    def _warn(self, kind: object, error: KafkaError) -> None:
+        held_back = self._warnings.admit(kind, self._now())
         if held_back is not None:
             logger.warning("%s%s", error, and_more(held_back))
 

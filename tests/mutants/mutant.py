@@ -60,14 +60,15 @@ def mutants(of: str = "") -> list[Mutant]:
     """All there are of the modules whose paths contain ``of``."""
     files = sorted(file for folder in MUTATED for file in (ROOT / folder).rglob("*.py"))
     paths = [path for file in files if of in (path := file.relative_to(ROOT).as_posix())]
-    return [mutant for path in paths for mutant in mutants_of(path, (ROOT / path).read_text())]
+    alike: Counter[str] = Counter()
+    return [mutant for path in paths for mutant in mutants_of(path, (ROOT / path).read_text(), alike)]
 
 
-def mutants_of(path: str, source: str) -> Iterator[Mutant]:
-    """All of one module."""
+def mutants_of(path: str, source: str, alike: Counter[str] | None = None) -> Iterator[Mutant]:
+    """All of one module. ``alike`` counts equal ones, of the modules before as well: their keys must differ."""
     tree = ast.parse(source)
     lines = _Lines(source, tree)
-    alike: Counter[str] = Counter()
+    alike = Counter() if alike is None else alike
     for edit in edits(tree):
         begin, end = lines.span(edit.node)
         name = "\n".join((edit.function, edit.operator, lines.statement(edit), ast.unparse(edit.node), edit.text))

@@ -17,6 +17,10 @@ from .ways import TokenProvider, Way
 
 Options = dict[str, Any]
 
+# TLS alerts of Kafka 2.8 arrive damaged: a client sees WRONG_VERSION_NUMBER or DECRYPTION_FAILED_OR_BAD_RECORD_MAC, and
+# cannot tell why the broker has refused it.
+ALERTS_SINCE = "3.0"
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -167,19 +171,25 @@ CERTIFICATES = [
     Refusal("expired", _tls("EXPIRED"), CertificateRefused, r"has expired; the clock here says 20\d\d-"),
     Refusal("not yet valid", _tls("NOTYET"), CertificateRefused, r"is not valid yet; the clock here says 20\d\d-"),
     Refusal(
-        "no client certificate", _certificate(lambda _: None), CertificateRefused, r"wants a certificate of this client"
+        "no client certificate",
+        _certificate(lambda _: None),
+        CertificateRefused,
+        r"wants a certificate of this client",
+        since=ALERTS_SINCE,
     ),
     Refusal(
         "client certificate of an unknown CA",
         _certificate(lambda kafka: kafka.certificates.foreign_client),
         CertificateRefused,
         r"the broker refused our certificate, from .*foreign-client\.pem",
+        since=ALERTS_SINCE,
     ),
     Refusal(
         "client certificate that has expired",
         _certificate(lambda kafka: kafka.certificates.expired_client),
         CertificateRefused,
         r"the broker refused our certificate, from .*expired-client\.pem.*expired",
+        since=ALERTS_SINCE,
     ),
 ]
 
@@ -218,6 +228,7 @@ MISTAKEN = [
         ConnectionFailed,
         r"TLSv1\.3",
         at_once=False,
+        since=ALERTS_SINCE,
     ),
 ]
 

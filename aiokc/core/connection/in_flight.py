@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 
 from ...errors import KafkaError, MalformedResponse, fresh
 from ...wire import encode_request, read_response_header
+from ...wire.messages.sasl import SaslAuthenticateRequest
+from ..sasl.mechanism import HiddenBytes
 from ..versions import AnyRequest, VersionRange, api_name, usable_version
 
 W = TypeVar("W")
@@ -63,10 +65,15 @@ class InFlightRequests(Generic[W]):
         return usable_version(self.versions, request_type, max_version, broker=self.broker)
 
     def send(self, request: AnyRequest, version: int, waiter: W) -> tuple[Exchange[W], bytes]:
-        """Put a request in flight. Return its frame, which the driver must write whole, before any other."""
+        """Put a request in flight. Return its frame, which the driver must write whole, before any other.
+
+        No repr shows a frame with credentials: drivers have it in their local variables.
+        """
         if self.error is not None:
             raise fresh(self.error)
         frame = encode_request(request, version=version, correlation_id=self._next_id, client_id=self._client_id)
+        if isinstance(request, SaslAuthenticateRequest):
+            frame = HiddenBytes(frame)
         exchange = Exchange(self._next_id, type(request), version, waiter)
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
         self._in_flight.append(exchange)

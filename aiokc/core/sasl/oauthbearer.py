@@ -75,10 +75,10 @@ class OAuthBearer:
     def _first_message(self) -> HiddenBytes:
         if _TOKEN.fullmatch(self._token.reveal()) is None:
             raise AuthenticationFailed("the token has characters that no bearer token may have (RFC 6750), or is empty")
-        for key, value in self._extensions.items():
+        for key in self._extensions:  # without its value, which may be a secret: a traceback keeps variables
             if _KEY.fullmatch(key) is None or key == "auth":
                 raise AuthenticationFailed(f"the name of the SASL extension {key!r} must be letters, and not 'auth'")
-            if _VALUE.fullmatch(value) is None:
+            if _VALUE.fullmatch(self._extensions[key]) is None:
                 raise AuthenticationFailed(f"the value of the SASL extension {key!r} must be printable ASCII")
         pairs = (f"auth=Bearer {self._token.reveal()}", *(f"{key}={value}" for key, value in self._extensions.items()))
         text = "n,," + _SEPARATOR + "".join(pair + _SEPARATOR for pair in pairs) + _SEPARATOR

@@ -10,10 +10,9 @@ from typing import Protocol
 from ...config import SecurityConfig
 from ...core.backoff import Chance
 from ...core.sasl.mechanism import Mechanism
-from ...errors import ConfigError
+from ...errors import AuthenticationFailed, ConfigError
 from .kerberos_tickets import KerberosLogin
 from .passwords import PasswordLogin
-from .token_login import TokenLogin
 
 
 class _Login(Protocol):
@@ -37,6 +36,8 @@ class Credentials:
     ) -> None:
         """``clock`` returns the Unix time in seconds. Raises ConfigError for options that name no credentials."""
         self._login = _login(config, random or Random(), clock)
+        self._mechanism = config.sasl_mechanism or ""
+        self._waiting = 0
 
     async def login(self, host: str = "") -> Mechanism:
         """Return a snapshot for one authentication with the broker that advertises ``host`` (Kerberos needs its name).
@@ -45,7 +46,24 @@ class Credentials:
         one. Raises AuthenticationFailed where there are no credentials: a retriable one if the provider has failed in
         a way that may pass. A cancelled caller cancels nobody else's call.
         """
-        return await self._login.login(host)
+        self._waiting += 1
+        try:
+            return await self._login.login(host)
+        finally:
+            self._waiting -= 1
+
+    def unanswered(self, broker: str) -> AuthenticationFailed | None:
+        """Return the error of a request whose time is over while a ``login`` waits for the source of the credentials.
+
+        None where no ``login`` waits.
+        """
+        if not self._waiting:
+            return None
+        return AuthenticationFailed(
+            f"{broker}: not connected: what provides the credentials for {self._mechanism} has not answered yet",
+            mechanism=self._mechanism,
+            retriable=True,
+        )
 
     def current(self, host: str = "") -> Mechanism | None:
         """Return a snapshot of what ``login`` had last, without any wait; any thread may call this.
@@ -79,6 +97,8 @@ def _login(config: SecurityConfig, random: Chance, clock: Callable[[], float]) -
     if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         return PasswordLogin(config)
     if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
+        from .token_login import TokenLogin  # here, since its HTTP client would double the time to import aiokc
+
         return TokenLogin(config, random=random, clock=clock)
     if mechanism == "GSSAPI":
         return KerberosLogin(config)

@@ -70,7 +70,8 @@ class PasswordLogin:
 
     async def _asked(self) -> _Account:
         assert self._provider is not None
-        asking = called(_NAME, self._mechanism, call(self._provider, self._thread, self._read))
+        known = () if self._account is None else (self._account.password,)
+        asking = called(_NAME, self._mechanism, call(self._provider, self._thread, _account), known)
         # In a task of its own: a provider that does not let itself be cancelled must not hold up the end of the client.
         provider = asyncio.get_running_loop().create_task(asking, name=f"aiokc: {_NAME}")
         self._calls.add(provider)
@@ -89,16 +90,6 @@ class PasswordLogin:
         if not provider.cancelled():
             provider.exception()  # it may come when nobody waits any more, and asyncio would log it
 
-    def _read(self, result: Any) -> _Account:
-        """Return the account. The error names types only: what the provider returned may be a password."""
-        if isinstance(result, tuple | list) and len(result) == 2:
-            user, password = result
-            if isinstance(user, str) and isinstance(password, str | Secret):
-                return _Account(user, Secret(password))
-        raise AuthenticationFailed(
-            f"{_NAME} must return a user name and a password, (str, str or Secret): it returned {_type_of(result)}"
-        )
-
     def _made(self, account: _Account) -> Mechanism:
         if self._mechanism == "PLAIN":
             return Plain(account.user, account.password)
@@ -110,6 +101,17 @@ class PasswordLogin:
             token_auth=self._tokenauth,
             keys=self._keys,
         )
+
+
+def _account(result: Any) -> _Account | AuthenticationFailed:
+    """Return the account. The error names types only: what the provider returned may be a password."""
+    if isinstance(result, tuple | list) and len(result) == 2:
+        user, password = result
+        if isinstance(user, str) and isinstance(password, str | Secret):
+            return _Account(user, Secret(password))
+    return AuthenticationFailed(
+        f"{_NAME} must return a user name and a password, (str, str or Secret): it returned {_type_of(result)}"
+    )
 
 
 def _type_of(result: object) -> str:

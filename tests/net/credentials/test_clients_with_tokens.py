@@ -114,6 +114,18 @@ def test_a_provider_that_hangs_is_named_by_start() -> None:
     with_tokens(story)
 
 
+def test_a_provider_that_hangs_is_named_by_a_start_that_waits_less_than_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        provider = Provider(lambda call: 10_000)
+        error, seconds = await failure(consumer(cluster, provider, default_api_timeout_ms=1_000))
+        assert "what provides the credentials for OAUTHBEARER has not answered yet" in str(error)
+        assert isinstance(error, AuthenticationFailed)
+        assert error.retriable
+        assert seconds <= 2
+
+    with_tokens(story)
+
+
 def test_a_provider_that_refuses_ends_start_at_once() -> None:
     async def story(cluster: Cluster) -> None:
         provider = Provider(fails(AuthenticationFailed("the account is closed")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
@@ -214,7 +215,7 @@ async def test_credentials_that_cannot_be_had_are_waited_for_until_the_deadline_
         assert server.accepted == 0
 
 
-async def test_a_client_that_knows_no_sasl_is_told_that_the_listener_wants_it() -> None:
+async def test_a_client_that_knows_no_sasl_is_told_that_the_listener_wants_it(caplog: pytest.LogCaptureFixture) -> None:
     async def script(peer: Peer) -> None:
         await peer.greet(*WITH_SASL)
         await peer.request()
@@ -222,6 +223,10 @@ async def test_a_client_that_knows_no_sasl_is_told_that_the_listener_wants_it() 
     async with serving(script) as server, running_pool(server) as pool:
         with pytest.raises(NoBrokersAvailable, match="at the first request: this listener probably wants SASL"):
             await ask(pool, None, timeout=0.3)
+        assert server.accepted > 1
+        warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(warned) == 1, "one warning, though each connection was made, and closed at its first request"
+        assert "this listener probably wants SASL" in warned[0]
         pool.set_brokers({1: server.broker(1)})
         with pytest.raises(ConnectionFailed, match="this listener probably wants SASL"):
             await ask(pool, 1, purpose=Purpose.JOIN)

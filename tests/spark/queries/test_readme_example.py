@@ -82,7 +82,7 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.kafka
 @pytest.mark.timeout(180)
 def test_the_statement_of_the_quick_start(spark: SparkSession, kafka: LocalKafka, topic: str) -> None:
-    (statement,) = re.findall(r"`(CREATE TEMPORARY VIEW [^`]*\))`", (ROOT / "docs/spark.md").read_text())
+    (statement,) = re.findall(r"`(CREATE TEMPORARY VIEW rides [^`]*\))`", (ROOT / "docs/spark.md").read_text())
     stored = produce(kafka.bootstrap, topic, [b"x"] * 12)
     spark.sql(statement.replace("localhost:9092", kafka.bootstrap).replace("'rides'", f"'{topic}'"))
     try:

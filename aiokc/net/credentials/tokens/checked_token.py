@@ -9,16 +9,16 @@ from ....errors import AuthenticationFailed
 from ....token_provider import OAuthToken
 
 
-def checked(token: OAuthToken, name: str, *, retriable: bool) -> OAuthToken:
+def checked(token: OAuthToken, name: str, *, retriable: bool) -> OAuthToken | AuthenticationFailed:
     """Return ``token`` with the earlier one of its ``expires_at`` and the ``exp`` of a JWT.
 
-    Raises AuthenticationFailed, which begins with the provider's ``name``, where the token or its extensions have
-    characters that OAUTHBEARER can't carry; ``retriable`` says whether the next token may be better. Whether the token
-    has expired is for the TokenSource to see.
+    Returns an AuthenticationFailed to raise, which begins with the provider's ``name``, where the token or its
+    extensions have characters that OAUTHBEARER can't carry; ``retriable`` says whether the next token may be better.
+    Whether the token has expired is for the TokenSource to see.
     """
     mechanism = OAuthBearer(token.value, token.extensions, now=lambda: -inf, expires_at=token.expires_at)
     try:
         next(mechanism.conversation())  # the first message, which is not sent
     except AuthenticationFailed as error:
-        raise AuthenticationFailed(f"{name}: {error}", retriable=retriable) from None
+        return AuthenticationFailed(f"{name}: {error}", retriable=retriable)
     return OAuthToken(token.value, mechanism.expires_at, token.extensions)

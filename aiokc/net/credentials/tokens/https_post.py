@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+from ....core.sasl.mechanism import HiddenBytes
 from ....errors import ConfigError
+from ....secret import Secret
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
@@ -55,8 +57,8 @@ def check_url(url: str, option: str) -> SplitResult:
 
 def post(
     url: SplitResult,
-    body: bytes,
-    headers: Mapping[str, str],
+    body: HiddenBytes,
+    headers: Mapping[str, str | Secret],
     *,
     connect_timeout: float,
     read_timeout: float,
@@ -65,28 +67,31 @@ def post(
     """Send ``body`` and return the answer, whatever its status is; a redirect is an answer, too.
 
     ``connect_timeout`` bounds the connection and TLS, ``read_timeout`` the whole rest. Raises HttpFailure, OSError.
-    ``context`` is for https.
+    ``context`` is for https. The exceptions do not have the frames in which the secrets of the request are variables.
     """
     import http.client  # takes long, and few clients need it; this runs in a thread
 
     target = (url.path or "/") + (f"?{url.query}" if url.query else "")
     connection = _connected(url, connect_timeout, context)
     sock = connection.sock
-    problem = ""
+    failure: Exception
     try:
         connection.sock = _Hurried(sock, time.monotonic() + read_timeout)
-        connection.request("POST", target, body, dict(headers))
+        connection.request("POST", target, body, {name: _text(value) for name, value in headers.items()})
         with connection.getresponse() as response:
             return Answer(response.status, _read(response))
-    except http.client.HTTPException as error:
-        problem = type(error).__name__
-    except ValueError as error:  # a header that can't be sent would be shown in the message
-        problem = type(error).__name__
+    except (http.client.HTTPException, ValueError) as error:  # it may show a header, or a piece of the answer
+        failure = HttpFailure(f"no proper HTTP: {type(error).__name__}")
+    except (HttpFailure, OSError) as error:
+        failure = error.with_traceback(None)
     finally:
         connection.close()
         sock.close()
-    # Raised here, not in the handler: an HTTPException may hold a piece of the answer, and would be the context.
-    raise HttpFailure(f"no proper HTTP: {problem}")
+    raise failure  # here, not in the handlers: else the first exception would be the context of this one
+
+
+def _text(value: str | Secret) -> str:
+    return value.reveal() if isinstance(value, Secret) else value
 
 
 def _connected(url: SplitResult, timeout: float, context: ssl.SSLContext | None) -> HTTPConnection:

@@ -14,6 +14,7 @@ from urllib.parse import quote, quote_plus, urlencode
 from ....config import SecurityConfig
 from ....core.sasl.broker_text import broker_text
 from ....core.sasl.jwt_claims import json_object
+from ....core.sasl.mechanism import HiddenBytes
 from ....errors import AuthenticationFailed, ConfigError
 from ....secret import Secret
 from ....token_provider import OAuthToken
@@ -110,7 +111,12 @@ class OidcAsker:
         answer = self._answer(assertion, context)
         if answer.status not in (200, 201):
             raise self._refusal(answer, assertion)
-        return checked(self._token(answer, asked_at), self.name, retriable=True)
+        token = self._token(answer, asked_at)
+        if isinstance(token, OAuthToken):
+            token = checked(token, self.name, retriable=True)
+        if isinstance(token, AuthenticationFailed):
+            raise token  # here, where no variable has what the provider has sent
+        return token
 
     def _answer(self, assertion: Secret | None, context: ssl.SSLContext | None) -> Answer:
         options = self._options
@@ -142,13 +148,13 @@ class OidcAsker:
                 f"{self.name} can't be reached ({error.strerror or type(error).__name__})", retriable=True
             ) from error
 
-    def _token(self, answer: Answer, asked_at: float) -> OAuthToken:
+    def _token(self, answer: Answer, asked_at: float) -> OAuthToken | AuthenticationFailed:
         found = json_object(answer.body)
         if found is None:
-            raise AuthenticationFailed(f"{self.name} answered {answer.status}, and no JSON object", retriable=True)
+            return AuthenticationFailed(f"{self.name} answered {answer.status}, and no JSON object", retriable=True)
         token = found.get("access_token")
         if not isinstance(token, str) or not token:
-            raise AuthenticationFailed(f"{self.name} answered {answer.status} without an access_token", retriable=True)
+            return AuthenticationFailed(f"{self.name} answered {answer.status} without an access_token", retriable=True)
         life = _seconds(found.get("expires_in"))
         return OAuthToken(token, None if life is None else asked_at + life)
 
@@ -168,7 +174,7 @@ class OidcAsker:
         return AuthenticationFailed(f"{self.name} answered {answer.status}{said}", retriable=not is_final)
 
 
-def _body(options: OidcOptions, assertion: Secret | None) -> bytes:
+def _body(options: OidcOptions, assertion: Secret | None) -> HiddenBytes:
     fields = {"grant_type": "client_credentials"}
     if assertion is not None and options.client_id:
         fields |= {"client_assertion_type": _ASSERTION_TYPE, "client_assertion": assertion.reveal()}
@@ -177,11 +183,11 @@ def _body(options: OidcOptions, assertion: Secret | None) -> bytes:
         fields = {"grant_type": _JWT_BEARER, "assertion": assertion.reveal()}
     if options.scope:
         fields["scope"] = options.scope
-    return urlencode(fields, quote_via=quote).encode()
+    return HiddenBytes(urlencode(fields, quote_via=quote).encode())
 
 
-def _headers(options: OidcOptions) -> dict[str, str]:
-    headers = {
+def _headers(options: OidcOptions) -> dict[str, str | Secret]:
+    headers: dict[str, str | Secret] = {
         "Accept": "application/json",
         "Cache-Control": "no-cache",
         "Connection": "close",
@@ -192,7 +198,7 @@ def _headers(options: OidcOptions) -> dict[str, str]:
         # RFC 6749 wants both percent-encoded first. Java's client does not, unless it is told, nor do most providers.
         encode = quote_plus if options.header_urlencode else str
         pair = f"{encode(options.client_id)}:{encode(options.client_secret.reveal())}"
-        headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        headers["Authorization"] = Secret(f"Basic {b64encode(pair.encode()).decode()}")
     return headers
 
 

@@ -31,10 +31,13 @@ class ProviderAsker:
         self.name = f"the token provider {type(provider).__name__}"
         self.in_thread = not inspect.iscoroutinefunction(provider.token)
         self._provider = provider
+        self._known: tuple[Secret, ...] = ()  # the last token
         self._thread = OwnThread("aiokc token provider")
 
     async def ask(self) -> OAuthToken:
-        return await called(self.name, _MECHANISM, self._ask())
+        token = await called(self.name, _MECHANISM, self._ask(), self._known)
+        self._known = (token.value,)
+        return token
 
     def close(self) -> None:
         self._thread.close()
@@ -47,17 +50,16 @@ class ProviderAsker:
         found = await call(extensions, self._thread, self._read_extensions)
         return OAuthToken(token.value, token.expires_at, found)
 
-    def _read(self, result: Any) -> OAuthToken:
+    def _read(self, result: Any) -> OAuthToken | AuthenticationFailed:
         """Return the token. Errors name types only: what the provider returned may be a token."""
-        if isinstance(result, str | Secret):
-            result = OAuthToken(result)
-        if not isinstance(result, OAuthToken):
-            raise AuthenticationFailed(
+        token = OAuthToken(result) if isinstance(result, str | Secret) else result
+        if not isinstance(token, OAuthToken):
+            return AuthenticationFailed(
                 f"{self.name} returned one of {type(result).__name__}: token() must return a str or an aiokc.OAuthToken"
             )
-        return checked(result, self.name, retriable=False)
+        return checked(token, self.name, retriable=False)
 
-    def _read_extensions(self, result: Any) -> Mapping[str, str]:
+    def _read_extensions(self, result: Any) -> Mapping[str, str] | AuthenticationFailed:
         if isinstance(result, Mapping) and all(isinstance(text, str) for item in result.items() for text in item):
             return result
-        raise AuthenticationFailed(f"{self.name}: extensions() must return a dict of str to str")
+        return AuthenticationFailed(f"{self.name}: extensions() must return a dict of str to str")

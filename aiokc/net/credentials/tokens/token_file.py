@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ....config import SecurityConfig
+from ....core.sasl.mechanism import HiddenBytes
 from ....errors import AuthenticationFailed, ConfigError
 from ....secret import Secret
 from ....token_provider import OAuthToken
@@ -34,7 +35,10 @@ class TokenFileAsker:
         self._thread.close()
 
     def _read(self) -> OAuthToken:
-        return checked(OAuthToken(read_token(self._path, self.name)), self.name, retriable=True)
+        token = checked(OAuthToken(read_token(self._path, self.name)), self.name, retriable=True)
+        if isinstance(token, AuthenticationFailed):
+            raise token
+        return token
 
 
 def token_file_path(config: SecurityConfig) -> str | None:
@@ -56,20 +60,23 @@ def token_file_path(config: SecurityConfig) -> str | None:
 
 def read_token(path: str, name: str) -> Secret:
     """Return the token or assertion in a file. Raises AuthenticationFailed, which begins with ``name``."""
-    problem = ""
     try:
         with open(path, "rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        text = data.decode("ascii").strip()
+            data = HiddenBytes(file.read(_MOST_BYTES + 1))
     except OSError as error:
         raise AuthenticationFailed(f"{name}: can't read {path!r} ({error.strerror})", retriable=True) from error
-    except UnicodeDecodeError:
-        problem = "holds characters that no token has"
-    else:
-        if not text:
-            problem = "is empty"
-        elif len(data) > _MOST_BYTES:
-            problem = f"is longer than {_MOST_BYTES} bytes"
-    if problem:  # outside of the except block: a UnicodeDecodeError carries the content
+    token, problem = _token_in(data)
+    if problem:
         raise AuthenticationFailed(f"{name}: {path!r} {problem}", retriable=True)
-    return Secret(text)
+    return token
+
+
+def _token_in(data: bytes) -> tuple[Secret, str]:
+    """Return the token and what is wrong with it. It raises nothing: a UnicodeDecodeError carries the content."""
+    try:
+        token = Secret(data.decode("ascii").strip())
+    except UnicodeDecodeError:
+        return Secret(""), "holds characters that no token has"
+    if len(data) > _MOST_BYTES:
+        return token, f"is longer than {_MOST_BYTES} bytes"
+    return token, "" if token else "is empty"

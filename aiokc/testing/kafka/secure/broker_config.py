@@ -28,7 +28,7 @@ MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 #: The listeners on which a user logs in with any of the mechanisms.
 LOGIN_LISTENERS: Final = ("SASL", "SASLTLS", "SHORT")
 _KRAFT_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-_ZOOKEEPER_AUTHORIZER: Final = "kafka.security.acls.AclAuthorizer"
+_ZOOKEEPER_AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
 _KRAFT_AUTHORIZER_FROM: Final = (3, 3)
 _SIGNED_TOKENS_FROM: Final = (3, 1)  # KIP-768
 _NEW_VALIDATOR_FROM: Final = (3, 9)
@@ -96,11 +96,8 @@ def _tls(certificates: Certificates) -> dict[str, str]:
 
 def _authorization(version: str) -> dict[str, str]:
     kraft = release(version) >= _KRAFT_AUTHORIZER_FROM
-    authorizer = (
-        "org.apache.kafka.metadata.authorizer.StandardAuthorizer" if kraft else "kafka.security.acls.AclAuthorizer"
-    )
     return {
-        "authorizer.class.name": authorizer,
+        "authorizer.class.name": _KRAFT_AUTHORIZER if kraft else _ZOOKEEPER_AUTHORIZER,
         "super.users": "User:ANONYMOUS;User:admin",  # ANONYMOUS: brokers, and whoever comes to PLAINTEXT
         "delegation.token.secret.key": "a-secret-of-all-brokers",
     }
