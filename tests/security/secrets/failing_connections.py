@@ -110,7 +110,7 @@ def _blocking(mechanism: str, fault: Fault, text: str, scene: Scene) -> None:
         route = _route(cluster)
         assert pool._options.credentials is not None
         await pool._options.credentials.login(route.server_hostname)
-        await scene.fails(_open(pool, route), f"{text}|no handshake within")
+        await scene.fails(_open(pool, route), f"{text}|no handshake within|broke off")
         scene.shown.value("pool", pool)
         await pool.aclose()
 

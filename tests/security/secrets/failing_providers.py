@@ -9,8 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from aiokc import Client, OAuthToken
 from aiokc.errors import AuthenticationFailed
+from aiokc.net.credentials.tokens import https_post
 from aiokc.testing import Cluster
 from aiokc.testing.security.idp import IdP
 
@@ -175,6 +178,17 @@ def _refusal(secret: str) -> str:
     return json.dumps({"error": f"bad {secret}", "error_description": f"{secret} is wrong", **token})
 
 
+def _cut_while_it_asks(scene: Scene) -> None:
+    """Let the network end while the client's secret is sent: http.client's frames have it, too."""
+
+    def cut(self: object, data: bytes) -> None:
+        raise ConnectionResetError("the network is gone")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(https_post._Hurried, "sendall", cut)
+        _by_oidc(scene, lambda idp, secret: None, "can't be reached")
+
+
 _GONE: Final = object()
 _IDP: Final[dict[str, tuple[Callable[[IdP, str], Any], str]]] = {
     "knows another secret": (lambda idp, secret: None, "invalid_client"),
@@ -203,7 +217,7 @@ def _by_file(scene: Scene, content: Callable[[str], bytes]) -> None:
 
 
 def _identity_providers() -> dict[str, Failure]:
-    found: dict[str, Failure] = {}
+    found: dict[str, Failure] = {"an identity provider is cut off": _cut_while_it_asks}
     for name, (fault, text) in _IDP.items():
         found[f"an identity provider {name}"] = partial(_by_oidc, fault=fault, text=text)
     for name in ("repeats the secret", "is slow", "gives a wrong token"):
