@@ -89,7 +89,7 @@ def test_good_batches(
         partition_leader_epoch=data.draw(st.sampled_from((-1, 0, 7))),
     )
     moved = [
-        (max(0, base_offset - 10 + start), until if until == END else base_offset + until, rows, size)
+        (max(0, base_offset - 10 + start), min(END, base_offset + until), rows, size)
         for start, until, rows, size in some
     ]
     assert_same(header, payload, moved, names, unit)
