@@ -323,7 +323,7 @@ async def test_kip_1102_no_answer_for_too_long_leads_back_too() -> None:
         with pytest.raises(NoBrokersAvailable):
             await ask(pool, None, timeout=0.02)
         await pool.connection(1, timeout=10)  # it looks healthy again
-        # uvloop's timers count milliseconds: within the last one, the first request may have tried the bootstrap server.
+        # uvloop counts milliseconds: within the last one, the first request may have tried the bootstrap server.
         for node in pool._nodes._bootstrap.values():
             node.answered()
         assert await ask(pool, None, timeout=10) == "bootstrap"
