@@ -54,7 +54,8 @@ def consume(job: Job, stopwatch: Stopwatch) -> Tally:
     command = java_command(
         "org.apache.kafka.tools.ConsumerPerformance",
         "--bootstrap-server", job.bootstrap, "--topic", job.topic, "--num-records", str(job.records),
-        "--fetch-size", str(MAX_PARTITION_FETCH_BYTES), "--command-property", *properties,
+        "--fetch-size", str(MAX_PARTITION_FETCH_BYTES),
+        *(word for one in properties for word in ("--command-property", one)),  # it takes one of them at a time
     )
     # fmt: on
     cpu_before = cpu_seconds(resource.RUSAGE_CHILDREN)
