@@ -71,6 +71,7 @@ class CountingProxy:
         task = self._loop.create_task(self._pass_on(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: writer.close())  # one that is cancelled before its first step closes nothing
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         others = None
@@ -84,8 +85,10 @@ class CountingProxy:
                     way.cancel()
                 await asyncio.gather(*ways, return_exceptions=True)
         finally:
-            for end in filter(None, (writer, others)):
-                end.close()
+            ends = [end for end in (writer, others) if end is not None]
+            for end in ends:
+                end.close()  # both before any wait, which a second drop() may cancel
+            for end in ends:
                 with contextlib.suppress(OSError):  # the other side has reset the connection
                     await end.wait_closed()
 
