@@ -86,18 +86,7 @@ class GroupMembership:
         self._machine = self._protocol.machine
         self._error_told = False
         self._handed_out_to = self._machine.last_member  # the member when the application's last poll returned
-        self._auto_commit: AutoCommit | None = None
-        if config.enable_auto_commit:
-            self._auto_commit = AutoCommit(
-                config.group_id,
-                subscription,
-                self.commit,
-                interval=config.auto_commit_interval_ms / 1e3,
-                timeout=config.request_timeout_ms / 1e3,
-                backoff=retry_backoff(config, random),
-                exists=self._exists,
-                is_of_former_topic=self.is_of_former_topic,
-            )
+        self._auto_commit = self._new_auto_commit(config, config.group_id, random)
         self.unwaited = AsyncCommits(
             config.group_id, self.offsets.commit_order, self.commit_as, config.request_timeout_ms / 1e3
         )
@@ -130,6 +119,20 @@ class GroupMembership:
         self.asked_to_join = self._driver.asked_to_join
         self.run_callbacks = self.unwaited.run_callbacks
         self.close = self.unwaited.close
+
+    def _new_auto_commit(self, config: ConsumerConfig, group_id: str, random: Random) -> AutoCommit | None:
+        if not config.enable_auto_commit:
+            return None
+        return AutoCommit(
+            group_id,
+            self._subscription,
+            self.commit,
+            interval=config.auto_commit_interval_ms / 1e3,
+            timeout=config.request_timeout_ms / 1e3,
+            backoff=retry_backoff(config, random),
+            exists=self._exists,
+            is_of_former_topic=self.is_of_former_topic,
+        )
 
     @property
     def drivers(self) -> list[Driver]:

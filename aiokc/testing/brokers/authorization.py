@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ...error_codes import ErrorCode
 from ...wire import Request, Response
@@ -16,6 +16,7 @@ from ...wire.messages.offsets import (
     ListOffsetsRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    OffsetFetchResponse,
     OffsetForLeaderEpochRequest,
 )
 from ...wire.primitives import NO_UUID
@@ -23,8 +24,11 @@ from ...wire.schema import Struct
 from ..messages.describing import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
+    DescribeGroupsResponse,
     ListGroupsRequest,
+    ListGroupsResponse,
     OffsetDeleteRequest,
+    OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
@@ -35,7 +39,13 @@ from ..messages.topic_admin import (
     DeleteRecordsRequest,
     DeleteTopicsRequest,
 )
-from ..messages.txn import AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, EndTxnRequest, TxnOffsetCommitRequest
+from ..messages.txn import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
 from ..refusal import ClosesConnection
 from ..security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from .call import Call
@@ -144,14 +154,14 @@ async def _split(call: Call[Any], handle: Handler, each: _Each) -> Response | No
     forbidden = [item for item in items if not _may(call, each, item)]
     if not forbidden:
         return await handle(call)
-    refusal: Any = _refuse(call, _changed(request, **{field: forbidden}), _CODES[each.kind])
+    refusal = _refuse(call, _changed(request, **{field: forbidden}), _CODES[each.kind])
     allowed = [item for item in items if not any(item is one for one in forbidden)]
     if not allowed:
-        return refusal  # type: ignore[no-any-return]
-    answer: Any = await handle(replace(call, request=_changed(request, **{field: allowed})))
+        return refusal
+    answer = await handle(replace(call, request=_changed(request, **{field: allowed})))
     if answer is not None:
         getattr(answer, each.answers).extend(getattr(refusal, each.answers))
-    return answer  # type: ignore[no-any-return]
+    return answer
 
 
 def _may(call: Call[Any], each: _Each, item: Any) -> bool:
@@ -180,29 +190,29 @@ async def _init_producer_id(call: Call[InitProducerIdRequest], handle: Handler) 
     return _refuse(call, call.request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-async def _offset_fetch(call: Call[OffsetFetchRequest], handle: Handler) -> Response | None:
+async def _offset_fetch(call: Call[OffsetFetchRequest], handle: Handler) -> OffsetFetchResponse:
     """Leave forbidden topics out where all offsets of a group are asked for."""
     request, describe = call.request, Operation.DESCRIBE
     groups = request.groups if call.version >= 8 else [request]
     denied = [one for one in groups if not call.allows(describe, "group", one.group_id)]
     if call.version < 8:
         if denied:
-            return _refuse(call, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return cast(OffsetFetchResponse, _refuse(call, request, ErrorCode.GROUP_AUTHORIZATION_FAILED))
     elif denied:
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        refusal: Any = _refuse(call, _changed(request, groups=denied), code)
+        refusal = cast(OffsetFetchResponse, _refuse(call, _changed(request, groups=denied), code))
         allowed = [one for one in groups if one not in denied]
-        answer: Any = await _offset_fetch(replace(call, request=_changed(request, groups=allowed)), handle)
+        answer = await _offset_fetch(replace(call, request=_changed(request, groups=allowed)), handle)
         answer.groups.extend(refusal.groups)
-        return answer  # type: ignore[no-any-return]
-    answer = await handle(call)
+        return answer
+    answer = cast(OffsetFetchResponse, await handle(call))
     if call.version < 8:
         _hide_offsets(call, answer, request.topics is None)
     else:
         asked = {one.group_id: one.topics is None for one in groups}
         for group in answer.groups:
             _hide_offsets(call, group, asked[group.group_id])
-    return answer  # type: ignore[no-any-return]
+    return answer
 
 
 def _hide_offsets(call: Call[Any], answer: Any, asked_for_all: bool) -> None:
@@ -221,10 +231,10 @@ def _hide_offsets(call: Call[Any], answer: Any, asked_for_all: bool) -> None:
 
 async def _list_groups(call: Call[ListGroupsRequest], handle: Handler) -> Response | None:
     """List all groups to users who may describe the cluster, to others those that they may describe."""
-    answer: Any = await handle(call)
+    answer = cast(ListGroupsResponse, await handle(call))
     if not call.allows(Operation.DESCRIBE, "cluster", CLUSTER_NAME):
         answer.groups = [one for one in answer.groups if call.allows(Operation.DESCRIBE, "group", one.group_id)]
-    return answer  # type: ignore[no-any-return]
+    return answer
 
 
 async def _add_partitions(call: Call[AddPartitionsToTxnRequest], handle: Handler) -> Response | None:
@@ -233,29 +243,29 @@ async def _add_partitions(call: Call[AddPartitionsToTxnRequest], handle: Handler
     forbidden = [one for one in topics if not call.allows(Operation.WRITE, "topic", one.name)]
     if not forbidden:
         return await handle(call)
-    answer: Any = refused(call.request, call.version, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    answer = cast(AddPartitionsToTxnResponse, refused(call.request, call.version, ErrorCode.OPERATION_NOT_ATTEMPTED))
     names = {one.name for one in forbidden}
     for topic in answer.results_by_topic_v3_and_below:
         for one in topic.results_by_partition if topic.name in names else []:
             one.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return answer  # type: ignore[no-any-return]
+    return answer
 
 
 async def _describe_groups(call: Call[DescribeGroupsRequest], handle: Handler) -> Response | None:
     """Tell only the operations that the user may do."""
-    answer: Any = await _split(call, handle, _EACH[DescribeGroupsRequest])
+    answer = cast(DescribeGroupsResponse, await _split(call, handle, _EACH[DescribeGroupsRequest]))
     for group in answer.groups:
         if group.authorized_operations > 0:
             bits = call.cluster.security.acls.bits(call.user, "group", group.group_id, group.authorized_operations)
             group.authorized_operations = bits
-    return answer  # type: ignore[no-any-return]
+    return answer
 
 
 async def _offset_delete(call: Call[OffsetDeleteRequest], handle: Handler) -> Response | None:
     """Refuse forbidden topics; `refused` names none, as its answers have a code for all."""
     forbidden = [one for one in call.request.topics if not call.allows(Operation.READ, "topic", one.name)]
     allowed = [one for one in call.request.topics if one not in forbidden]
-    answer: Any = await handle(replace(call, request=_changed(call.request, topics=allowed)))
+    answer = cast(OffsetDeleteResponse, await handle(replace(call, request=_changed(call.request, topics=allowed))))
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     answer.topics += [
         OffsetDeleteResponseTopic(
@@ -267,7 +277,7 @@ async def _offset_delete(call: Call[OffsetDeleteRequest], handle: Handler) -> Re
         )
         for topic in forbidden
     ]
-    return answer  # type: ignore[no-any-return]
+    return answer
 
 
 _SPECIAL: Final[dict[type[Request[Any]], Callable[[Call[Any], Handler], Awaitable[Response | None]]]] = {
