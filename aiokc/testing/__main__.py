@@ -17,14 +17,17 @@ from .cluster.embedded_cluster import Cluster
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a cluster. Print its bootstrap addresses to stdout when it is ready; end on SIGINT or SIGTERM."""
-    options = _parser().parse_args(arguments)
-    cluster = Cluster(
-        options.brokers,
-        topics=dict(options.topic),
-        host=options.host,
-        port=options.port,
-        as_version=options.as_version,
-    )
+    options = (parser := _parser()).parse_args(arguments)
+    try:
+        cluster = Cluster(
+            options.brokers,
+            topics=dict(options.topic),
+            host=options.host,
+            port=options.port,
+            as_version=options.as_version,
+        )
+    except ValueError as error:
+        parser.error(f"--topic {error}")
     asyncio.run(_run(cluster))
 
 

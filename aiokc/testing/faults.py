@@ -1,5 +1,7 @@
 """Faults of single requests: refuse, delay, drop, cut off, garble or hold what ``Cluster.intercept`` catches.
 
+Faults of brokers, leaders and logs are methods of the cluster: cluster/running_brokers.py.
+
     cluster.intercept(FetchRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=3)
     cluster.intercept(ApiKey.OFFSET_COMMIT, lose_answer(), times=1, where=lambda exchange: exchange.broker == 2)
 

@@ -1,4 +1,4 @@
-"""What a test of the cluster runs against: the cluster, and a real Kafka, which must give the same answers."""
+"""The two systems under test: the Cluster, and a real Kafka, which must give the same answers."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ def running_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     cluster = Cluster(
         auto_create_topics_enable=False,
         group_min_session_timeout_ms=1000,
+        group_consumer_session_timeout_ms=6000,
+        group_consumer_heartbeat_interval_ms=500,
         as_version=_old_release(request.config) or RELEASES[-1],
     )
     with cluster.in_thread() as running:
@@ -46,7 +48,7 @@ def _old_release(config: pytest.Config) -> str | None:
 
 @pytest.fixture(params=["cluster", pytest.param("kafka", marks=pytest.mark.kafka)])
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kafka:
-    """The cluster, then a real Kafka."""
+    """The Cluster, then a real Kafka."""
     release = _old_release(request.config)
     if release is not None:
         monkeypatch.setattr(WireClient, "spoken", versions_of(release))

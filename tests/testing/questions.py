@@ -1,4 +1,4 @@
-"""What tests ask the cluster and a real Kafka, in one line each."""
+"""The requests that tests send to the Cluster and to a real Kafka, in one line each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .wire_client import WireClient
 NO_ID = UUID(int=0)
 #: Near that of the markers: a real broker begins a new segment for a record that is a week younger than the first.
 NOW = int(time.time() * 1000)
-#: What a coordinator says that is not ready, or busy with the transaction before.
+#: The codes of a coordinator that is not ready, or busy with the transaction before.
 NOT_YET = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

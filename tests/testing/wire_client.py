@@ -14,7 +14,7 @@ R = TypeVar("R", bound=Response)
 
 
 class WireClient:
-    """One connection to one broker. ``spoken`` is what an old one speaks: newer versions go out in its newest."""
+    """One connection to one broker. ``spoken`` are the versions of an old one: newer requests go out in its newest."""
 
     spoken: ClassVar[Mapping[int, tuple[int, int]]] = {}
 

@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...core.counters import GroupCounters, RequestCounter
+from ...core.counters import GroupCounters
+from ...core.stopwatch import RequestCounter
 from ...errors import KafkaError
 from ..aio.supervisor import Driver
 
@@ -19,6 +20,7 @@ class SourceReport:
     last_error: KafkaError | None = None
     generation: int = -1
     member_id: str = ""
+    coordinator: int | None = None
     group: GroupCounters = field(default_factory=GroupCounters)
     commits: RequestCounter = field(default_factory=RequestCounter)
 

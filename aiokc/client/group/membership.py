@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import anyio
@@ -27,12 +27,13 @@ from ..cluster.metadata import Metadata
 from ..cluster.pattern_topics import PatternTopics
 from ..offsets.async_commits import AsyncCommits
 from ..offsets.auto_commit import AutoCommit
+from ..offsets.commit_gate import CommitGate, HeldPositions
 from ..offsets.commit_order import CommitSlot
 from ..offsets.group_offsets import GroupOffsets, Offsets
+from ..offsets.last_commits import LastCommits
 from .assignment_source import SourceReport
 from .classic.protocol import ClassicProtocol
 from .driver import GOODBYE_SECONDS, MembershipDriver
-from .last_commits import LastCommits
 from .protocol import GroupParts, NewProtocol
 from .rebalance_listener import ListenerCalls
 from .reconciler import Reconciler
@@ -48,6 +49,14 @@ _ABOUT_THE_MEMBER: Final = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
+
+
+#: Called with the offsets of a commit, how many seconds it took, and its error.
+ObserveCommit: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata], float, Exception | None], None]
+
+
+def _nothing(offsets: Mapping[TopicPartition, OffsetAndMetadata], seconds: float, error: Exception | None) -> None:
+    pass
 
 
 class GroupMembership:
@@ -74,6 +83,7 @@ class GroupMembership:
         if config.group_id is None:
             raise ConfigError("a group needs a group_id")
         self.on_commit: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None] | None = None
+        self.observe_commit: ObserveCommit = _nothing
         self._metadata = metadata
         self._subscription = subscription
         self._polls = PollClock()
@@ -84,6 +94,7 @@ class GroupMembership:
             )
         )
         self._machine = self._protocol.machine
+        self._gate = CommitGate(config.group_id, self._machine, subscription, lambda: self._protocol.follows_epochs)
         self._error_told = False
         self._handed_out_to = self._machine.last_member  # the member when the application's last poll returned
         self._auto_commit = self._new_auto_commit(config, config.group_id, random)
@@ -115,6 +126,7 @@ class GroupMembership:
             changes=self._changes,
             failed=changed.notify,
         )
+        self.offsets.on_stale = lambda: self._driver.feed(Enforced("the coordinator has a newer epoch of this member"))
         self.moved = self._driver.moved
         self.asked_to_join = self._driver.asked_to_join
         self.run_callbacks = self.unwaited.run_callbacks
@@ -208,6 +220,7 @@ class GroupMembership:
             last_error=self.last_error,
             generation=self.generation,
             member_id=self.member_id,
+            coordinator=self.offsets.lookup.node_id,
             group=self._driver.counters,
             commits=self.offsets.commits,
         )
@@ -307,24 +320,31 @@ class GroupMembership:
         timeout: float,
         retry: bool = True,
         slot: CommitSlot | None = None,
+        held: HeldPositions | None = None,
     ) -> None:
         """Store all of ``offsets`` in the name of ``member``; raise CommitFailed once it has been replaced.
 
-        ``member`` is None for a consumer that commits from outside the group.
+        ``member`` is None for a consumer that commits from outside the group. ``held``: the positions when the commit
+        was called for; None: they are those of now, or of the moment when a function is asked for its offsets.
         """
+        time = asyncio.get_running_loop().time
+        began = time()
+        asked = {} if callable(offsets) else offsets
+        if held is None:
+            offsets, held = self._gate.holding(offsets)
         try:
             stored = await self.offsets.commit(
                 offsets,
-                member=member,
                 timeout=timeout,
+                sender=partial(self._gate.now, member, held),
                 current_id=self.topic_id,
                 is_gone=self._is_gone,
                 retry=retry,
-                before_each_attempt=partial(self._check_member, member),
                 slot=slot,
             )
-        except BrokerError as error:
-            if member is not None and error.code in _ABOUT_THE_MEMBER:
+        except KafkaError as error:
+            self.observe_commit(asked, time() - began, error)
+            if isinstance(error, BrokerError) and member is not None and error.code in _ABOUT_THE_MEMBER:
                 self._driver.feed(self._protocol.refused_commit(member, error.code))
             raise
         self._subscription.committed(stored)
@@ -333,12 +353,15 @@ class GroupMembership:
         self._changes.user_moved.notify()
         if self.on_commit is not None:
             self.on_commit(stored)
+        self.observe_commit(stored, time() - began, None)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], *, timeout: float
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the group's committed offset of each of ``partitions``. Raises as GroupOffsets.fetch does."""
-        return await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
+        found = await self.offsets.fetch(partitions, timeout=timeout, topic_ids=self.topic_id)
+        self._subscription.is_committed(found)
+        return found
 
     async def leave(self, timeout: float, leave_group: bool | None = None) -> None:
         """Finish commit_soon(), commit for the last time (with enable_auto_commit), call the listener, give up the
@@ -370,17 +393,9 @@ class GroupMembership:
         """Whether commits must name the member: also after unsubscribe(), until the consumer has left the group."""
         return self._subscription.by_topics or self.generation >= 0
 
-    def _check_member(self, member: MemberToken | None) -> None:
-        """Raise CommitFailed if ``member`` is not this consumer's membership any more.
-
-        A commit names the generation in which it was called for. Once that is over, its partitions may have new owners.
-        """
-        if member is not None and self._machine.commit_token() != member:
-            raise CommitFailed(
-                ErrorCode.ILLEGAL_GENERATION,
-                f"group {self._protocol.group_id!r} has assigned its partitions anew since this commit was called for "
-                f"{member}: commit what is assigned now",
-            )
+    def held(self, partitions: Iterable[TopicPartition]) -> HeldPositions:
+        """The positions of ``partitions``: the same objects for as long as the partitions stay assigned."""
+        return self._gate.held(partitions)
 
     def _is_gone(self, topic: str) -> bool:
         """Whether the newest metadata cover ``topic``, and say that it does not exist."""

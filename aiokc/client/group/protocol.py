@@ -41,6 +41,14 @@ class GroupProtocol(Protocol):
     @property
     def is_cooperative(self) -> bool: ...
 
+    @property
+    def follows_epochs(self) -> bool:
+        """Whether a commit is sent in the member's newest generation, if its partitions were held all the time.
+
+        Otherwise it is sent in the generation in which it was called for, or not at all.
+        """
+        ...
+
     def start(self, joining: Callable[[], None]) -> None:
         """To be called once. ``joining`` is called whenever a request to join, which may take long, has gone out."""
         ...

@@ -14,8 +14,10 @@ from weakref import ReferenceType, ref
 
 import anyio
 
+from ...core.counters import AssignmentCounters
 from ...errors import ListenerTimedOut, UsageError, shown
 from ...net.user_errors import USER_ERRORS, as_error, ends_us
+from ...observer import RebalanceKind
 from ...types import TopicPartition
 
 logger = logging.getLogger("aiokc.listener")
@@ -66,6 +68,10 @@ class RebalanceListener:
         return None
 
 
+def _nothing(kind: RebalanceKind, partitions: frozenset[TopicPartition], seconds: float) -> None:
+    pass
+
+
 class _Callback:
     """One call of a listener. Tasks that the callback has started count as inside it until it is over."""
 
@@ -82,7 +88,7 @@ class ListenerCalls:
 
     ``listener`` is the listener from now on. Only the application's side (InUse) holds a strong reference to it. A
     listener often refers to its consumer, so a reference from here would keep the consumer from being collected.
-    ``failed`` is called when there is an error to raise.
+    ``failed`` is called when there is an error to raise. ``observe`` hears of each change of the assignment.
     """
 
     def __init__(self, failed: Callable[[], None]) -> None:
@@ -93,6 +99,8 @@ class ListenerCalls:
         self._is_welcome = False  # whether the running callback is on_partitions_assigned()
         self._latest = math.inf
         self._limit = "what was left of max_poll_interval_ms"
+        self.counters = AssignmentCounters()
+        self.observe: Callable[[RebalanceKind, frozenset[TopicPartition], float], None] = _nothing
 
     @property
     def listener(self) -> RebalanceListener | None:
@@ -143,6 +151,18 @@ class ListenerCalls:
 
     # Calling
 
+    def done(self, kind: RebalanceKind, partitions: frozenset[TopicPartition], since: float) -> None:
+        """Count, and tell the observers, that a change of the assignment is carried out, which began at ``since``."""
+        match kind:
+            case "revoked":
+                self.counters.revoked += len(partitions)
+            case "lost":
+                self.counters.lost += len(partitions)
+            case "assigned":
+                pass
+        if partitions:
+            self.observe(kind, partitions, asyncio.get_running_loop().time() - since)
+
     async def revoked(
         self, listener: RebalanceListener | None, partitions: Iterable[TopicPartition], deadline: float
     ) -> None:
@@ -191,6 +211,7 @@ class ListenerCalls:
                 took = loop.time() - start
                 self.keep(name, ListenerTimedOut(_cancelled(name, told, took, self._limit)))
         finally:
+            self.counters.listener.add(loop.time() - start)
             self._scope = None
             callback.running = False
             _callback.reset(before)

@@ -14,7 +14,7 @@ from ...core.subscription.state import Subscription
 from ...errors import AssignmentFailed
 from ...types import TopicPartition
 from ..aio.signal import Signal
-from .last_commits import LastCommits
+from ..offsets.last_commits import LastCommits
 from .rebalance_listener import ListenerCalls, RebalanceListener
 
 logger = logging.getLogger("aiokc.group")
@@ -133,6 +133,7 @@ class Reconciler:
             return  # the queued change gives up these partitions too, and does not call the listener for them
         self._give_up(partitions)
         logger.info("%s: revoked %s", self._owner, _Shown(change.partitions))
+        self._listener.done("revoked", partitions, queued.since)
         revocation_done(RevocationDone(change.step))
 
     async def _lose(self, change: Lost, queued: _Queued, revocation_done: Callable[[RevocationDone], None]) -> None:
@@ -144,6 +145,7 @@ class Reconciler:
         if going:
             now = asyncio.get_running_loop().time()  # no group waits for this callback: the member is outside its group
             await self._listener.lost(queued.listener, going, now + self._max_poll_interval)
+        self._listener.done("lost", frozenset(change.partitions), queued.since)
         revocation_done(RevocationDone(change.step))
 
     async def _assign(self, change: Assign, queued: _Queued) -> None:
@@ -182,6 +184,7 @@ class Reconciler:
             await asyncio.sleep(0)
         subscription.unblock(tp for tp in added if tp.topic in subscription.topics)
         self._changed.notify()
+        self._listener.done("assigned", frozenset(added), queued.since)
 
     def serve_again(self) -> None:
         """Hand out the assigned partitions again that were blocked while their topic was not subscribed to."""

@@ -9,7 +9,7 @@ from typing import Final
 from ...core.group.events import Complain, SendHeartbeat
 from ...core.rate_limit import RateLimit, and_more
 from ...error_codes import ErrorCode
-from ...errors import BrokerError, KafkaError
+from ...errors import AuthenticationFailed, BrokerError, KafkaError
 
 logger = logging.getLogger("aiokc.group")
 
@@ -33,10 +33,12 @@ class RetryReport:
         """Keep the error, and log it, unless an error of the same kind of request was logged in the last 30 s.
 
         An error of a moving coordinator is logged as a warning only if the move is not over after 30 s; before that, as
-        INFO.
+        INFO. Refused credentials are not logged here.
         """
         self._newest, self.error = complain, complain.error
         error, sent = complain.error, complain.of
+        if isinstance(error, AuthenticationFailed) and not error.retriable:
+            return  # start() raises it, or the pool has logged it, with the time of the next attempt
         moves = isinstance(error, BrokerError) and error.code in _OF_A_MOVE
         held_back = self._warnings.admit("move" if moves else type(sent), asyncio.get_running_loop().time())
         if held_back is None:

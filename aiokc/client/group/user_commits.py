@@ -73,7 +73,7 @@ class UserCommits:
             member = self.membership.committer() if mine else None  # as in commit(): nothing is sent, by no member
         except KafkaError as error:
             return self._unwaited.add(None, wanted or {}, on_done, failed=error)
-        self._unwaited.add(member, mine, on_done)
+        self._unwaited.add(member, mine, on_done, held=self.membership.held(mine))
 
     def _mine(
         self, what: Committable, wanted: dict[TopicPartition, OffsetAndMetadata] | None

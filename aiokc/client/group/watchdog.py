@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from ...core.group.events import Event, Fatal, IdentityLost, PollClock, SendHeartbeat, SendLeave, Unpolled
+from ...core.group.events import Event, Fatal, IdentityLost, PollClock, SendHeartbeat, Unpolled
 from ...core.group.loop_watch import AskLoop, Beat, HeartbeatPlan, Rest, SayGoodbye, Seen, next_step
 from ...core.group.machine import Keepalive
 from ...core.rate_limit import RateLimit, and_more
@@ -31,7 +31,6 @@ _WARNING_INTERVAL: Final = 30.0
 # The clocks of asyncio and uvloop are the machine's monotonic clock. A loop whose clock is off by more than this is a
 # simulation. Its time stands still while its callbacks run, so it is never late.
 _SAME_CLOCK_SECONDS: Final = 1.0
-_BY_THE_THREAD: Final = 0  # the number of the thread's heartbeats: no heartbeat of the loop has it
 # An application may close the loop while calls of the consumer are pending. Nothing tells the thread, so it looks this
 # often: otherwise it would wait for ever, and keep in memory all that it refers to.
 _LOOP_CLOSED_SECONDS: Final = 30.0
@@ -69,6 +68,7 @@ class Watchdog:
         self._seen = Seen(time.monotonic())
         # For the thread alone
         self._done: HeartbeatPlan | None = None
+        self._next: tuple[HeartbeatPlan, SendHeartbeat] | None = None  # what this plan's last answer has led to
         self._connection: BlockingConnection | None = None
         self._connected_by: Route | None = None
         self._warnings = RateLimit(_WARNING_INTERVAL)
@@ -179,7 +179,7 @@ class Watchdog:
 
     def _beat(self, watch: tuple[HeartbeatPlan, Route]) -> None:
         plan, route = watch
-        sent = SendHeartbeat(_BY_THE_THREAD, plan.member)
+        sent = self._heartbeat(plan)
         timeout = min(self._patience, max(_LEAST_PATIENCE, plan.interval))
         try:
             connection = self._connect(route, timeout)
@@ -197,17 +197,23 @@ class Watchdog:
             self._disconnect()
             level = logging.DEBUG
             if isinstance(error, AuthenticationFailed) and self._warnings.admit("login", time.monotonic()) is not None:
-                level = logging.WARNING  # until the loop is back nobody else tells that no heartbeat goes out
+                level = logging.WARNING  # until the loop is back, only this line tells that no heartbeat goes out
             logger.log(level, "group %r: a heartbeat from the watchdog failed: %s", self._group_id, error)
             return
         if isinstance(answer, IdentityLost | Fatal):
             self._done = plan
         if answer is not None:
+            self._next = plan, self._keepalive.after(answer, sent)
             self._heard.append(answer)
         self._call(self._back)
 
+    def _heartbeat(self, plan: HeartbeatPlan) -> SendHeartbeat:
+        return self._next[1] if self._next is not None and self._next[0] is plan else plan.heartbeat
+
     def _leave(self, watch: tuple[HeartbeatPlan, Route]) -> None:
         plan, route = watch
+        last = self._heartbeat(plan)
+        member = last.member
         # A LeaveGroup names no generation. If the loop came back right now and joined again under the same member id,
         # and the LeaveGroup were sent after that, the coordinator would remove a live member. So the thread records
         # Unpolled before it sends: either the loop has called retract() by now, and the thread sends nothing; or the
@@ -215,17 +221,16 @@ class Watchdog:
         with self._lock:
             if self._watch is not watch:
                 return
-            self._heard.append(Unpolled(plan.member))
+            self._heard.append(Unpolled(member))
         self._done = plan
         reason = f"its event loop was blocked, and it was not polled for {plan.max_poll_interval:.3g} s"
-        logger.warning("group %r: %s leaves: %s", self._group_id, plan.member, reason)
-        effect = SendLeave(0, plan.member, reason)
+        logger.warning("group %r: %s leaves: %s", self._group_id, member, reason)
         timeout = min(self._patience, max(_LEAST_PATIENCE, plan.interval))
         try:
-            question = self._keepalive.goodbye(effect)
+            question = self._keepalive.goodbye(last, reason)
             self._connect(route, timeout).request(question.request, question.build, timeout=timeout)
         except KafkaError as error:  # the coordinator notices after the session timeout
-            logger.info("group %r: %s left without a word: %s", self._group_id, plan.member, error)
+            logger.info("group %r: %s left without a word: %s", self._group_id, member, error)
         self._disconnect()
         self._call(self._back)
 

@@ -11,10 +11,12 @@ from typing import Final, Protocol, TypeAlias
 
 from ...core.group.events import MemberToken
 from ...core.rate_limit import RateLimit, and_more
+from ...core.subscription.position import PartitionPosition
 from ...errors import KafkaError, RequestTimedOut, fresh
 from ...net.user_errors import USER_ERRORS, as_error
 from ...types import OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
+from .commit_gate import HeldPositions
 from .commit_order import CommitOrder, CommitSlot
 from .group_offsets import Offsets
 
@@ -28,7 +30,14 @@ OnCommitted: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata], K
 
 class CommitAs(Protocol):
     async def __call__(
-        self, member: MemberToken | None, offsets: Offsets, *, timeout: float, retry: bool, slot: CommitSlot | None
+        self,
+        member: MemberToken | None,
+        offsets: Offsets,
+        *,
+        timeout: float,
+        retry: bool,
+        slot: CommitSlot | None,
+        held: HeldPositions | None,
     ) -> None: ...
 
 
@@ -49,6 +58,7 @@ class _Pending:
     slot: CommitSlot | None
     failed: KafkaError | None
     offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    held: dict[TopicPartition, PartitionPosition | None] = field(default_factory=dict)
     calls: list[_Call] = field(default_factory=list)
     begun: bool = False
 
@@ -79,6 +89,7 @@ class AsyncCommits:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         on_done: OnCommitted | None,
         failed: KafkaError | None = None,
+        held: HeldPositions | None = None,
     ) -> None:
         """Commit ``offsets`` after all earlier commits. If there are none, or with ``failed``, only report that."""
         is_over = failed is not None or not offsets
@@ -89,6 +100,7 @@ class AsyncCommits:
             pending = _Pending(self._number, member, slot, failed)
             self._queue.append(pending)
         pending.offsets.update(offsets)
+        pending.held.update(held or {})
         if on_done is not None:
             pending.calls.append(_Call(offsets, on_done))
         if is_over and self._queue[0] is pending:
@@ -116,7 +128,9 @@ class AsyncCommits:
 
         try:
             await slot.wait()  # without a deadline: the commits before this one have their own
-            await self._commit_as(pending.member, begin, timeout=self._timeout, retry=False, slot=slot)
+            await self._commit_as(
+                pending.member, begin, timeout=self._timeout, retry=False, slot=slot, held=pending.held
+            )
         except KafkaError as error:
             return error
         return None

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from ...config import ClientConfig
 from ...core.backoff import retry_backoff
-from ...core.counters import RequestCounter
 from ...core.group.events import MemberToken
 from ...core.offsets.messages import (
     TOPIC_IDS,
@@ -24,6 +23,7 @@ from ...core.offsets.messages import (
     fetch_request,
     fetched_offsets,
 )
+from ...core.stopwatch import RequestCounter
 from ...core.subscription.position import is_of_another_topic
 from ...error_codes import ErrorCode
 from ...errors import BrokerError, CommitFailed, KafkaError, RequestTimedOut, broker_error
@@ -94,6 +94,14 @@ _OUTSIDE_THE_GROUP: Final = frozenset(
 )
 
 
+#: Returns the member in whose name to commit these partitions now (None: none). Raises CommitFailed if they are gone.
+CommitSender: TypeAlias = Callable[[Collection[TopicPartition]], MemberToken | None]
+
+
+def _nobody_of(partitions: Collection[TopicPartition]) -> MemberToken | None:
+    return None
+
+
 def _no_topic_id(topic: str) -> UUID | None:
     return None
 
@@ -126,17 +134,18 @@ class GroupOffsets:
         self.commit_order = CommitOrder()
         self._stored: dict[TopicPartition, _Stored] = {}
         self.commits = RequestCounter()
+        #: Called when the coordinator has a newer epoch of the member than the request (KIP-848).
+        self.on_stale: Callable[[], None] = lambda: None
 
     async def commit(
         self,
         offsets: Offsets,
         *,
-        member: MemberToken | None,
         timeout: float,
+        sender: CommitSender = _nobody_of,
         current_id: FindTopicId = _no_topic_id,
         is_gone: Callable[[str], bool] = _not_known_to_be_gone,
         retry: bool = True,
-        before_each_attempt: Callable[[], None] | None = None,
         slot: CommitSlot | None = None,
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Store all of ``offsets``, and return them. Commits go out in the order of their calls, one at a time.
@@ -154,8 +163,8 @@ class GroupOffsets:
         not at all without ``retry``. If all offsets left to store are of topics that the coordinator does not know,
         and ``is_gone`` says that they do not exist, the coordinator's error is raised after retry_backoff_max_ms; not
         before, because brokers hear of a new topic one by one. Raises CommitFailed, MemberFenced, AuthorizationFailed,
-        BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``before_each_attempt`` raises. After an error, some of
-        the offsets may be stored.
+        BrokerError (REBALANCE_IN_PROGRESS, ...), and whatever ``sender`` raises, which is asked before each attempt.
+        After an error, some of the offsets may be stored.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -169,8 +178,7 @@ class GroupOffsets:
         async def attempt(left: float) -> None:
             until = loop.time() + left
             while remaining:
-                if before_each_attempt is not None:
-                    before_each_attempt()
+                member = sender(remaining)
                 portion = _portion(remaining, current_id)
                 if not portion:
                     raise self._of_former_topics(remaining)
@@ -280,6 +288,8 @@ class GroupOffsets:
     def _apply(self, node_id: int, codes: Iterable[int]) -> None:
         """Forget the coordinator, or ask for metadata, if ``codes`` say that what this client knows is out of date."""
         found = set(codes)
+        if ErrorCode.STALE_MEMBER_EPOCH in found:
+            self.on_stale()
         if found & _NOT_THE_COORDINATOR:
             self.lookup.forget(node_id)
         if found & TOPIC_NOT_KNOWN and self._request_metadata is not None:

@@ -1,7 +1,7 @@
 """The events that go into a group membership machine, and the effects that it returns for its driver to perform.
 
-The classic protocol (classic/membership.py) uses them. The consumer protocol of KIP-848 can use them too, so that one
-driver serves both.
+The machines of both protocols use them (classic/membership.py, consumer/membership.py), so that one driver serves both.
+What only the consumer protocol knows is in consumer/events.py.
 
 An answer may come late, or for a membership that is over. So the machine can tell which request an answer is for. Each
 step towards an assignment (revoke, join, assign, sync, leave) has a number that grows with every change of state.
@@ -225,6 +225,12 @@ Sent: TypeAlias = GroupRequest | SendHeartbeat | SentCommit
 # Events: what the application, the clock and the cluster did.
 
 
+class ProtocolEvent:
+    """An event that only one group protocol knows: its own machine handles it."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Subscribed:
     """The application subscribes to these topics; to none: it wants to be in no group."""
@@ -385,4 +391,4 @@ Wish: TypeAlias = Subscribed | Polled | Enforced | Leave | PartitionsCounted
 Outcome: TypeAlias = RevocationDone | Computed | Joined | MemberIdRequired | Synced | Left
 #: Why a request failed.
 Refusal: TypeAlias = Rebalancing | IdentityLost | CoordinatorLost | NotNow | Fatal
-Event: TypeAlias = Tick | Unpolled | Wish | Outcome | Alive | Refusal
+Event: TypeAlias = Tick | Unpolled | Wish | Outcome | Alive | Refusal | ProtocolEvent

@@ -6,27 +6,39 @@ import math
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from .events import MemberToken
+from .events import MemberToken, SendHeartbeat
 
+#: The number of the thread's heartbeats.
+BY_THE_THREAD: Final = 0
 # Seconds. A loop that is late by less is not blocked, only slow: it will send its heartbeat itself.
 _LEAST_GRACE: Final = 0.5
+
+
+def by_the_thread(member: MemberToken) -> SendHeartbeat:
+    """Return the heartbeat that the thread sends in the name of ``member``, where it says nothing else."""
+    return SendHeartbeat(BY_THE_THREAD, member)
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatPlan:
     """What the watchdog thread needs to know of a membership to send its heartbeats. Times in seconds.
 
+    heartbeat          what the thread sends; its number is BY_THE_THREAD, which no heartbeat of the loop has
     due                when the loop must send its next heartbeat
     grace              how much later than that the loop counts as blocked
     interval           time between two heartbeats
     max_poll_interval  the thread sends heartbeats for this long after the last poll, then it makes the member leave
     """
 
-    member: MemberToken
+    heartbeat: SendHeartbeat
     due: float
     grace: float
     interval: float
     max_poll_interval: float
+
+    @property
+    def member(self) -> MemberToken:
+        return self.heartbeat.member
 
     @property
     def first_look(self) -> float:

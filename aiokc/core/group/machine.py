@@ -1,4 +1,4 @@
-"""The interfaces that a group protocol implements: GroupMachine for decisions, Keepalive for the watchdog thread."""
+"""The pure parts of a GroupProtocol (client/group/protocol.py): GroupMachine decides, Keepalive is for the watchdog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...wire import Request, Response
-from .events import Effect, Event, MemberToken, SendHeartbeat, SendLeave
+from .events import Effect, Event, MemberToken, SendHeartbeat
 from .loop_watch import HeartbeatPlan
 
 
@@ -94,6 +94,13 @@ class Keepalive(Protocol):
         """Return the heartbeat. The loop handles the event of its answer once it runs again."""
         ...
 
-    def goodbye(self, sent: SendLeave) -> Question:
-        """Return the LeaveGroup. Its answer means no event: the member has left in any case."""
+    def after(self, answer: Event, sent: SendHeartbeat) -> SendHeartbeat:
+        """Return the next heartbeat that the thread sends, if ``sent`` had this ``answer``."""
+        ...
+
+    def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
+        """Return the request by which the member of the ``last`` heartbeat leaves.
+
+        Its answer means no event: the member has left in any case.
+        """
         ...

@@ -11,17 +11,15 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from ...error_codes import ErrorCode
 from ...wire import Request, Response
-from ...wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from ...wire.messages.offsets import (
-    ListOffsetsRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetForLeaderEpochRequest,
+from ...wire.messages.describing import DescribeConfigsRequest, DescribeConfigsResource, DescribeLogDirsRequest
+from ...wire.messages.group import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
 )
-from ...wire.primitives import NO_UUID
-from ...wire.schema import Struct
-from ..messages.describing import (
+from ...wire.messages.group_admin import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -32,6 +30,16 @@ from ..messages.describing import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from ...wire.messages.group_description import ConsumerGroupDescribeRequest
+from ...wire.messages.offsets import (
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetForLeaderEpochRequest,
+)
+from ...wire.primitives import NO_UUID
+from ...wire.schema import Struct
 from ..messages.producing import InitProducerIdRequest, ProduceRequest
 from ..messages.topic_admin import (
     CreatePartitionsRequest,
@@ -53,6 +61,8 @@ from .refusals import refused
 
 S = TypeVar("S", bound=Struct)
 Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Response | None]]
+
+_TOPIC: Final = 2  # a resource type of DescribeConfigs
 
 _CODES: Final[dict[ResourceType, ErrorCode]] = {
     "topic": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -106,7 +116,9 @@ _EACH: Final[dict[type[Request[Any]], _Each]] = {
     OffsetCommitRequest: _Each(Operation.READ, "topics", "topics"),
     TxnOffsetCommitRequest: _Each(Operation.READ, "topics", "topics"),
     DescribeGroupsRequest: _Each(Operation.DESCRIBE, "groups", "groups", "group"),
+    ConsumerGroupDescribeRequest: _Each(Operation.DESCRIBE, "group_ids", "groups", "group"),
     DeleteGroupsRequest: _Each(Operation.DELETE, "groups_names", "results", "group"),
+    DescribeConfigsRequest: _Each(Operation.DESCRIBE_CONFIGS, "resources", "results"),
     CreateTopicsRequest: _Each(Operation.CREATE, "topics", "topics"),
     CreatePartitionsRequest: _Each(Operation.ALTER, "topics", "results"),
     DeleteRecordsRequest: _Each(Operation.DELETE, "topics", "topics"),
@@ -173,6 +185,8 @@ def _may(call: Call[Any], each: _Each, item: Any) -> bool:
 
 def _name_of(call: Call[Any], item: Any) -> str | None:
     """Return the name of an item that may name its topic by id only; None for an id that no topic has."""
+    if isinstance(item, DescribeConfigsResource):
+        return item.resource_name if item.resource_type == _TOPIC else None
     name: str | None = item.topic if hasattr(item, "topic") else item.name
     topic_id = getattr(item, "topic_id", NO_UUID)
     return call.cluster.topics.name_of(topic_id) if not name and topic_id != NO_UUID else name
@@ -237,6 +251,13 @@ async def _list_groups(call: Call[ListGroupsRequest], handle: Handler) -> Respon
     return answer
 
 
+async def _describe_log_dirs(call: Call[DescribeLogDirsRequest], handle: Handler) -> Response | None:
+    """Describe the disks to users who may describe the cluster. Before version 3 others get an answer without any."""
+    if call.allows(Operation.DESCRIBE, "cluster", CLUSTER_NAME):
+        return await handle(call)
+    return _refuse(call, call.request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
 async def _add_partitions(call: Call[AddPartitionsToTxnRequest], handle: Handler) -> Response | None:
     """Add all partitions or none: beside a forbidden topic the others are not attempted."""
     topics = call.request.v3_and_below_topics if call.version < 4 else []
@@ -251,9 +272,24 @@ async def _add_partitions(call: Call[AddPartitionsToTxnRequest], handle: Handler
     return answer
 
 
-async def _describe_groups(call: Call[DescribeGroupsRequest], handle: Handler) -> Response | None:
+async def _consumer_group_heartbeat(call: Call[ConsumerGroupHeartbeatRequest], handle: Handler) -> Response | None:
+    """Refuse the whole heartbeat where the user may not know of one of the topics that it names.
+
+    A cluster with the feature off says so to everybody.
+    """
+    request = call.request
+    if not call.cluster.has_consumer_groups:
+        return await handle(call)
+    if not call.allows(Operation.READ, "group", request.group_id):
+        return _refuse(call, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not all(call.allows(Operation.DESCRIBE, "topic", name) for name in request.subscribed_topic_names or ()):
+        return _refuse(call, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return await handle(call)
+
+
+async def _describe_groups(call: Call[Any], handle: Handler) -> Response | None:
     """Tell only the operations that the user may do."""
-    answer = cast(DescribeGroupsResponse, await _split(call, handle, _EACH[DescribeGroupsRequest]))
+    answer = cast(DescribeGroupsResponse, await _split(call, handle, _EACH[type(call.request)]))
     for group in answer.groups:
         if group.authorized_operations > 0:
             bits = call.cluster.security.acls.bits(call.user, "group", group.group_id, group.authorized_operations)
@@ -284,7 +320,10 @@ _SPECIAL: Final[dict[type[Request[Any]], Callable[[Call[Any], Handler], Awaitabl
     InitProducerIdRequest: _init_producer_id,
     OffsetFetchRequest: _offset_fetch,
     DescribeGroupsRequest: _describe_groups,
+    ConsumerGroupDescribeRequest: _describe_groups,
+    ConsumerGroupHeartbeatRequest: _consumer_group_heartbeat,
     OffsetDeleteRequest: _offset_delete,
     ListGroupsRequest: _list_groups,
+    DescribeLogDirsRequest: _describe_log_dirs,
     AddPartitionsToTxnRequest: _add_partitions,
 }

@@ -13,10 +13,10 @@ from uuid import UUID
 
 from ...error_codes import ErrorCode
 from ...records import ControlType, encode_control_batch
-from ..groups.classic.rebalances import GroupSettings
 from ..groups.coordinator import Groups
+from ..groups.settings import GroupSettings, ReleaseRules
 from ..log.fetch_sessions import FetchSessions
-from ..log.topics import Partition, Topic, Topics
+from ..log.topics import Partition, Topic, Topics, check_name
 from ..log.transaction_states import Place, Transactions
 from ..refusal import Refusal
 from ..security.security_state import SecurityState
@@ -75,6 +75,7 @@ class ClusterState:
         *,
         versions: Versions,
         features: Mapping[str, int],
+        rules: ReleaseRules,
         settings: Settings,
         random: Random,
         clock: Callable[[], float],
@@ -82,7 +83,10 @@ class ClusterState:
     ) -> None:
         self.security = security
         self.versions = versions
-        self.features = features
+        self.supported_features = dict(features)
+        #: The finalized level of each feature; 0 where it is off.
+        self.features = dict(features)
+        self.features_epoch = 0
         self.settings = settings
         self.random = random
         self.cluster_id = base64.urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()
@@ -90,7 +94,7 @@ class ClusterState:
         self.topics = Topics()
         self.producer_ids = count(1000)
         self.coordinators = Coordinators(self.nodes)
-        self.groups = Groups(random, settings, topics=self.topics)
+        self.groups = Groups(random, settings, topics=self.topics, rules=rules)
         self.transactions = Transactions(
             lambda: next(self.producer_ids), self._write_marker, self.groups.end_transaction
         )
@@ -107,6 +111,18 @@ class ClusterState:
     def now(self) -> float:
         """The running loop's time, in seconds."""
         return asyncio.get_running_loop().time()
+
+    # Features
+
+    @property
+    def has_consumer_groups(self) -> bool:
+        """Whether the consumer protocol is switched on (KIP-848)."""
+        return self.features.get("group.version", 0) >= 1
+
+    def finalize_feature(self, name: str, level: int) -> None:
+        """Switch a feature to a level (KIP-584); 0 switches it off."""
+        self.features[name] = level
+        self.features_epoch += 1
 
     # Timers
 
@@ -183,7 +199,11 @@ class ClusterState:
     def create_topic(
         self, name: str, partitions: int, replication_factor: int | None = None, config: Mapping[str, str] | None = None
     ) -> Topic:
-        """Add a topic, its replicas spread over the brokers; by default three, or one per broker if there are fewer."""
+        """Add a topic, its replicas spread over the brokers; by default three, or one per broker if there are fewer.
+
+        Raises ValueError for a name that no topic can have: its answers could not be sent, or no client would take it.
+        """
+        check_name(name)
         topic = Topic(name, UUID(int=self.random.getrandbits(128), version=4), [], dict(config or {}))
         self.add_partitions(topic, partitions, replication_factor or min(3, len(self.nodes)))
         self.topics.add(topic)

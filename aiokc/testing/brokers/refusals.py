@@ -7,10 +7,10 @@ from typing import Any, Final, TypeAlias
 
 from ...error_codes import ErrorCode
 from ...wire import Request, Response
-from ...wire.messages import discovery, fetch, group, offsets, sasl
+from ...wire.messages import describing, discovery, fetch, group, group_admin, group_description, offsets, sasl
 from ...wire.primitives import NO_UUID
 from ..log.fetch_sessions import refused_session
-from ..messages import describing, producing, topic_admin, txn
+from ..messages import producing, topic_admin, txn
 
 _Answer: TypeAlias = Callable[[Any, int, ErrorCode], Response]
 
@@ -245,10 +245,10 @@ def _add_partitions_to_txn(request: txn.AddPartitionsToTxnRequest, version: int,
     )
 
 
-def _describe_groups(request: describing.DescribeGroupsRequest, version: int, code: ErrorCode) -> Response:
-    return describing.DescribeGroupsResponse(
+def _describe_groups(request: group_admin.DescribeGroupsRequest, version: int, code: ErrorCode) -> Response:
+    return group_admin.DescribeGroupsResponse(
         groups=[
-            describing.DescribedGroup(
+            group_admin.DescribedGroup(
                 error_code=code, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=[]
             )
             for group_id in request.groups
@@ -256,10 +256,49 @@ def _describe_groups(request: describing.DescribeGroupsRequest, version: int, co
     )
 
 
-def _delete_groups(request: describing.DeleteGroupsRequest, version: int, code: ErrorCode) -> Response:
-    return describing.DeleteGroupsResponse(
-        results=[describing.DeletableGroupResult(group_id=name, error_code=code) for name in request.groups_names]
+def _delete_groups(request: group_admin.DeleteGroupsRequest, version: int, code: ErrorCode) -> Response:
+    return group_admin.DeleteGroupsResponse(
+        results=[group_admin.DeletableGroupResult(group_id=name, error_code=code) for name in request.groups_names]
     )
+
+
+def _describe_consumer_groups(
+    request: group_description.ConsumerGroupDescribeRequest, version: int, code: ErrorCode
+) -> Response:
+    return group_description.ConsumerGroupDescribeResponse(
+        throttle_time_ms=0,
+        groups=[
+            group_description.DescribedConsumerGroup(
+                error_code=code,
+                group_id=group_id,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=[],
+            )
+            for group_id in request.group_ids
+        ],
+    )
+
+
+def _describe_configs(request: describing.DescribeConfigsRequest, version: int, code: ErrorCode) -> Response:
+    return describing.DescribeConfigsResponse(
+        results=[
+            describing.DescribeConfigsResult(
+                error_code=code,
+                error_message=None,
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+                configs=[],
+            )
+            for one in request.resources
+        ]
+    )
+
+
+def _consumer_group_heartbeat(request: group.ConsumerGroupHeartbeatRequest, version: int, code: ErrorCode) -> Response:
+    return group.ConsumerGroupHeartbeatResponse(error_code=code, member_epoch=0, heartbeat_interval_ms=0)
 
 
 _ANSWERS: Final[dict[type[Request[Any]], _Answer]] = {
@@ -284,13 +323,19 @@ _ANSWERS: Final[dict[type[Request[Any]], _Answer]] = {
     group.SyncGroupRequest: lambda _, __, code: group.SyncGroupResponse(error_code=code, assignment=b""),
     group.HeartbeatRequest: lambda _, __, code: group.HeartbeatResponse(error_code=code),
     group.LeaveGroupRequest: lambda _, __, code: group.LeaveGroupResponse(error_code=code),
+    group.ConsumerGroupHeartbeatRequest: _consumer_group_heartbeat,
     describing.DescribeClusterRequest: lambda _, __, code: describing.DescribeClusterResponse(
         error_code=code, cluster_id="", brokers=[]
     ),
-    describing.DescribeGroupsRequest: _describe_groups,
-    describing.DeleteGroupsRequest: _delete_groups,
-    describing.OffsetDeleteRequest: lambda _, __, code: describing.OffsetDeleteResponse(error_code=code, topics=[]),
-    describing.ListGroupsRequest: lambda _, __, code: describing.ListGroupsResponse(error_code=code, groups=[]),
+    describing.DescribeConfigsRequest: _describe_configs,
+    describing.DescribeLogDirsRequest: lambda _, version, code: describing.DescribeLogDirsResponse(
+        error_code=code if version >= 3 else 0, results=[]
+    ),
+    group_description.ConsumerGroupDescribeRequest: _describe_consumer_groups,
+    group_admin.DescribeGroupsRequest: _describe_groups,
+    group_admin.DeleteGroupsRequest: _delete_groups,
+    group_admin.OffsetDeleteRequest: lambda _, __, code: group_admin.OffsetDeleteResponse(error_code=code, topics=[]),
+    group_admin.ListGroupsRequest: lambda _, __, code: group_admin.ListGroupsResponse(error_code=code, groups=[]),
     topic_admin.CreateTopicsRequest: _create_topics,
     topic_admin.DeleteTopicsRequest: _delete_topics,
     topic_admin.CreatePartitionsRequest: _create_partitions,

@@ -20,9 +20,10 @@ from typing import Any
 
 from ...records import NewRecord, encode_batch, open_batch, split_batches
 from ...types import RawRecord, TopicPartition
-from ..brokers.apis.table import features_of, versions_of
+from ..brokers.apis.table import features_of, rules_of, versions_of
 from ..brokers.cluster_state import ClusterState, Settings
 from ..brokers.released_versions import RELEASES
+from ..log.topics import check_name
 from ..security.accounts import Passwords
 from ..security.authorizer import ANONYMOUS, Acl
 from ..security.certificate_authority import Certificates
@@ -96,6 +97,7 @@ class Cluster(SecuredBrokers):
         state = ClusterState(
             versions=versions_of(as_version),
             features=features_of(as_version),
+            rules=rules_of(as_version),
             settings=Settings(**settings),
             random=random,
             clock=clock,
@@ -106,6 +108,8 @@ class Cluster(SecuredBrokers):
             state.add_node(node_id, host, port if node_id == 1 else 0, rack)
         super().__init__(state)
         self._topics = dict(topics or {})
+        for name in self._topics:
+            check_name(name)
 
     async def start(self) -> None:
         """Start the brokers and create the topics. Afterwards clients can use the cluster."""
@@ -190,6 +194,14 @@ class Cluster(SecuredBrokers):
         return self._partition(topic, partition).log.end_offset
 
     # Groups
+
+    @on_loop
+    def finalize_feature(self, name: str, level: int) -> None:
+        """Switch a feature of the cluster to a level, as kafka-features.sh does (KIP-584); 0 switches it off.
+
+        cluster.finalize_feature("group.version", 0)  # no group can use the consumer protocol any more
+        """
+        self._state.finalize_feature(name, level)
 
     @on_loop
     def members(self, group: str) -> list[str]:

@@ -191,6 +191,32 @@ class RunningBrokers:
         return expired
 
     @on_loop
+    def fence_member(self, group: str, member: str | None = None) -> str:
+        """Fence a member of a consumer group: its next heartbeat is refused with FENCED_MEMBER_EPOCH; return its id.
+
+        The group's epoch rises twice, as if the answers to two heartbeats had been lost. ``member`` as in
+        `expire_member`. Raises LookupError where there is no such member, or the group is a classic one.
+
+            cluster.fence_member("billing", "worker-1")
+            assert await my_next_record() == b"again from the committed offset"
+        """
+        fenced = self._state.groups.fence_member(group, member, self._state.now())
+        self._state.timers_changed()
+        return fenced
+
+    @on_loop
+    def bump_epoch(self, group: str) -> int:
+        """Raise the epoch of a consumer group and return it: all members get a new assignment, perhaps the same.
+
+        Raises LookupError where there is no consumer group of this id.
+
+            cluster.bump_epoch("billing")  # a commit may cross the heartbeat that brings the new epoch
+        """
+        epoch = self._state.groups.bump_epoch(group, self._state.now())
+        self._state.timers_changed()
+        return epoch
+
+    @on_loop
     def take_down(self, node_id: int) -> None:
         """Let a broker die: its connections break, its port is closed, and other in-sync replicas become leaders.
 

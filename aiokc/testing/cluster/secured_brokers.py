@@ -147,7 +147,7 @@ class SecuredBrokers(RunningBrokers):
     ) -> LoginFault:
         """Answer in SCRAM with a nonce that does not continue the client's: another, the same, or a shorter one.
 
-        cluster.foreign_nonce()  # the answer to somebody else, replayed
+        cluster.foreign_nonce()  # the answer to another client, replayed
         """
         return self._state.security.faults.add("foreign_nonce", kind, times)
 

@@ -1,11 +1,11 @@
-"""The coordinator's answers to an administrator: DescribeGroups, ListGroups, DeleteGroups."""
+"""The coordinator's answers to an administrator: DescribeGroups, ConsumerGroupDescribe, ListGroups, DeleteGroups."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from ...error_codes import ErrorCode
-from ..messages.describing import (
+from ...wire.messages.group_admin import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -23,13 +23,12 @@ from .classic.members import Member
 from .loaded_groups import GroupCall, LoadedGroups
 from .offsets_store import GroupOffsets
 
-_CLASSIC: Final = "classic"
 _ALL_OF_GROUP: Final = 3400  # authorized operations, as bits: every client may do everything
 _NOT_FOUND_FROM: Final = 6  # KIP-1043; older versions describe a group that does not exist as Dead
 
 
 class GroupAdmin:
-    """Answers DescribeGroups, ListGroups and DeleteGroups."""
+    """Answers DescribeGroups, ConsumerGroupDescribe, ListGroups and DeleteGroups."""
 
     def __init__(self, groups: LoadedGroups, offsets: GroupOffsets) -> None:
         self._groups = groups
@@ -45,13 +44,14 @@ class GroupAdmin:
     def _described(self, group_id: str, version: int) -> DescribedGroup:
         code, why, group = ErrorCode.NONE, None, None
         try:
-            group = self._groups.find(group_id)
+            group = self._groups.find_classic(group_id)
             if group is None and version >= _NOT_FOUND_FROM:
-                raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND)
+                known = self._groups.find(group_id) is not None
+                why = f"Group {group_id} is not a classic group." if known else f"Group {group_id} not found."
+                raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, why)
         except Refusal as refusal:
             code = refusal.code
-        if code is ErrorCode.GROUP_ID_NOT_FOUND:
-            why = f"Group {group_id} not found."
+            why = refusal.why if code is ErrorCode.GROUP_ID_NOT_FOUND else None
         if group is None:
             state = GroupState.DEAD.value if code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND) else ""
             return DescribedGroup(
@@ -84,14 +84,14 @@ class GroupAdmin:
             ListedGroup(
                 group_id=group.group_id,
                 protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type=_CLASSIC,
+                group_state=group.state_name,
+                group_type=group.kind,
             )
             for group in self._groups.by_id.values()
             if group.group_id not in self._groups.away
             and self._groups.coordinates(group.group_id)
-            and (not states or group.state.value.lower() in states)
-            and (not types or _CLASSIC in types)
+            and (not states or group.state_name.lower() in states)
+            and (not types or group.kind in types)
         ]
         call.reply(ListGroupsResponse(error_code=0, groups=listed))
 
@@ -112,7 +112,7 @@ class GroupAdmin:
             return refusal.code
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.state is not GroupState.EMPTY:
+        if not group.is_empty:
             return ErrorCode.NON_EMPTY_GROUP
         self._groups.delete(group_id)
         self._offsets.forget_group(group_id)

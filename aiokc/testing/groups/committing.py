@@ -7,18 +7,18 @@ from typing import Final
 from uuid import UUID
 
 from ...error_codes import ErrorCode
+from ...wire.messages.group_admin import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
 from ...wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-)
-from ..messages.describing import (
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
-    OffsetDeleteResponseTopic,
 )
 from ..messages.txn import (
     TxnOffsetCommitRequest,
@@ -29,18 +29,23 @@ from ..messages.txn import (
 )
 from ..refusal import Refusal
 from .classic.group import CONSUMER, ClassicGroup, GroupState
-from .loaded_groups import GroupCall, LoadedGroups, TopicLookup
+from .consumer.group import ConsumerGroup
+from .loaded_groups import Group, GroupCall, LoadedGroups
 from .offsets_store import GroupOffsets, Place
+from .settings import ReleaseRules
+from .topic_lookup import TopicLookup
 
 _TOPIC_IDS_FROM: Final = 10  # KIP-848
 _GROUP_ID_NOT_FOUND_FROM: Final = 9
+_STALE_FROM: Final = 6  # KIP-1319: TxnOffsetCommit tells a stale epoch
 
 
 class Committing:
     """Answers OffsetCommit, TxnOffsetCommit and OffsetDelete."""
 
-    def __init__(self, groups: LoadedGroups, offsets: GroupOffsets, topics: TopicLookup) -> None:
+    def __init__(self, groups: LoadedGroups, offsets: GroupOffsets, topics: TopicLookup, rules: ReleaseRules) -> None:
         self._groups = groups
+        self._rules = rules
         self._offsets = offsets
         self._topics = topics
 
@@ -59,7 +64,7 @@ class Committing:
                     partitions[key] = ((name, one.partition_index), one)
         if partitions:
             try:
-                self._check_commit(call)
+                self._check_commit(call, [place for place, _ in partitions.values()])
                 for key, (place, one) in partitions.items():
                     codes[key] = self._store(request.group_id, place, one)
             except Refusal as refusal:
@@ -89,20 +94,24 @@ class Committing:
         known = self._topics.has_partition(name, index)
         return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _check_commit(self, call: GroupCall[OffsetCommitRequest]) -> None:
-        """Raise Refusal where the member may not commit; else renew its session, as a heartbeat does."""
+    def _check_commit(self, call: GroupCall[OffsetCommitRequest], places: Iterable[Place]) -> None:
+        """Raise Refusal where the member may not commit. In a classic group a commit renews the session."""
         request = call.request
         generation = request.generation_id_or_member_epoch
         not_found = ErrorCode.GROUP_ID_NOT_FOUND
         if call.version < _GROUP_ID_NOT_FOUND_FROM:
             not_found = ErrorCode.ILLEGAL_GENERATION
         group = self._group(request.group_id, generation, not_found)
+        if isinstance(group, ConsumerGroup):
+            partitions = [(self._topics.id_of(name), index) for name, index in places]
+            group.check_commit(request.member_id, generation, partitions, version=call.version, rules=self._rules)
+            return
         _check_member(group, request.member_id, request.group_instance_id, generation, is_transactional=False)
         member = group.members.get(request.member_id)
         if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
             self._groups.rebalances.renew_session(group, member)
 
-    def _group(self, group_id: str, generation: int, not_found: ErrorCode) -> ClassicGroup:
+    def _group(self, group_id: str, generation: int, not_found: ErrorCode) -> Group:
         """Return the group. A commit without a generation creates the group; with one, Refusal if there is no group."""
         if generation < 0:
             return self._groups.create(group_id)
@@ -135,7 +144,7 @@ class Committing:
             for one in topic.partitions
         }
         try:
-            self._check_transactional(request)
+            self._check_transactional(request, call.version, [*codes])
             for topic in request.topics:
                 for one in topic.partitions:
                     place = (topic.name, one.partition_index)
@@ -159,12 +168,23 @@ class Committing:
             )
         )
 
-    def _check_transactional(self, request: TxnOffsetCommitRequest) -> None:
+    def _check_transactional(self, request: TxnOffsetCommitRequest, version: int, places: list[Place]) -> None:
         if not request.group_id:
             raise Refusal(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         group = self._group(request.group_id, request.generation_id, ErrorCode.ILLEGAL_GENERATION)
-        instance_id = request.group_instance_id
-        _check_member(group, request.member_id, instance_id, request.generation_id, is_transactional=True)
+        instance_id, generation = request.group_instance_id, request.generation_id
+        if isinstance(group, ClassicGroup):
+            _check_member(group, request.member_id, instance_id, generation, is_transactional=True)
+            return
+        partitions = [(self._topics.id_of(name), index) for name, index in places]
+        try:
+            group.check_commit(
+                request.member_id, generation, partitions, version=version, rules=self._rules, is_transactional=True
+            )
+        except Refusal as refusal:
+            if refusal.code is ErrorCode.STALE_MEMBER_EPOCH and version < _STALE_FROM:
+                raise Refusal(ErrorCode.ILLEGAL_GENERATION, refusal.why or "") from refusal
+            raise
 
     # OffsetDelete
 
@@ -175,7 +195,7 @@ class Committing:
             group = self._groups.find(request.group_id)
             if group is None:
                 raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id!r}")
-            if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+            if not group.is_empty and group.protocol_type != CONSUMER:
                 raise Refusal(ErrorCode.NON_EMPTY_GROUP)
         except Refusal as refusal:
             call.reply(OffsetDeleteResponse(error_code=refusal.code, topics=[]))
@@ -193,7 +213,7 @@ class Committing:
             )
         )
 
-    def _delete(self, group: ClassicGroup, topic: str, indexes: Iterable[int]) -> list[OffsetDeleteResponsePartition]:
+    def _delete(self, group: Group, topic: str, indexes: Iterable[int]) -> list[OffsetDeleteResponsePartition]:
         answers = []
         for index in indexes:
             code = self._existence(topic, index)

@@ -19,8 +19,10 @@ from ...wire.messages.offsets import (
 )
 from ...wire.primitives import NO_UUID
 from ..refusal import Refusal
-from .loaded_groups import GroupCall, LoadedGroups, TopicLookup
+from .consumer.group import ConsumerGroup
+from .loaded_groups import GroupCall, LoadedGroups
 from .offsets_store import CommittedOffset, GroupOffsets
+from .topic_lookup import TopicLookup
 
 _CODE_OF_ALL_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8  # KIP-709
@@ -92,9 +94,12 @@ class Fetching:
 
     def _fetch_group(self, request: OffsetFetchRequestGroup, version: int, stable: bool) -> OffsetFetchResponseGroup:
         group_id = request.group_id
-        code = self._availability(group_id)
-        if code:
-            return OffsetFetchResponseGroup(group_id=group_id, error_code=code)
+        try:
+            group = self._groups.find(group_id)
+            if isinstance(group, ConsumerGroup):
+                group.check_fetch(request.member_id, request.member_epoch)
+        except Refusal as refusal:
+            return OffsetFetchResponseGroup(group_id=group_id, error_code=refusal.code)
         by_id = version >= _TOPIC_IDS_FROM
         wanted = (
             self._all_of(group_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-#: The group, the purpose ("session", "join" or "sync"), and the member id ("" for a timer of the whole group).
+#: The group, the purpose ("session", "join", "sync", ...), and the member id ("" for a timer of the whole group).
 Alarm: TypeAlias = tuple[str, str, str]
 
 
@@ -20,6 +20,9 @@ class Timers:
         """Call ``action`` in so many seconds. This replaces an earlier alarm of the same name."""
         self._due.pop(alarm, None)
         self._due[alarm] = (self.now + seconds, action)
+
+    def is_set(self, alarm: Alarm) -> bool:
+        return alarm in self._due
 
     def cancel(self, alarm: Alarm) -> None:
         self._due.pop(alarm, None)

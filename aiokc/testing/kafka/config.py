@@ -43,6 +43,7 @@ def of_all(nodes: int, listeners: Mapping[str, str]) -> dict[str, str]:
         "group.consumer.session.timeout.ms": "6000",
         "group.consumer.min.heartbeat.interval.ms": "200",
         "group.consumer.heartbeat.interval.ms": "500",
+        "group.consumer.assignment.interval.ms": "0",
     }
 
 

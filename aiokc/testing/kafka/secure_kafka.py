@@ -13,7 +13,7 @@ from .local_kafka import LocalKafka
 from .node import Node
 from .secure import acls, broker_config, tokens, users
 from .secure.acls import Acl
-from .secure.certificates import Certificates
+from .secure.certificate_files import CertificateFiles
 from .secure.users import DelegationToken
 
 _SECONDS: Final = 30.0
@@ -33,14 +33,15 @@ class SecureKafka(LocalKafka):
     EXPIRED    SSL              the certificate has expired
     NOTYET     SSL              the certificate is valid in five days
     NOCHAIN    SSL              the broker does not send the intermediate CA's certificate
+    LAX        SSL              the certificate is of a CA that breaks RFC 5280: trust `certificates.lax_ca`
     SASL       SASL_PLAINTEXT   PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER (unsecured tokens)
     SASLTLS    SASL_SSL         the same, over TLS
     SHORT      SASL_SSL         the same; a session ends after `session_seconds` (KIP-368)
     OIDC       SASL_SSL         OAUTHBEARER with signed tokens; from Kafka 3.1 on
     ========== ================ ==============================================================================
 
-    `passwords` are those of PLAIN, `scram_passwords` those of both SCRAM mechanisms, by user. Whoever comes to
-    ``PLAINTEXT``, or to TLS without a client certificate, is User:ANONYMOUS, who may do everything, as User:admin may.
+    `passwords` are those of PLAIN, `scram_passwords` those of both SCRAM mechanisms, by user. A client
+    of ``PLAINTEXT``, or of TLS without a certificate, is User:ANONYMOUS, which may do everything, as User:admin may.
     Other users may do what `add_acls` allows: at first nothing.
 
     It needs trustme and cryptography.
@@ -66,10 +67,10 @@ class SecureKafka(LocalKafka):
         self.session_seconds = session_seconds
         self.tokens = tokens.TokenMaker()
         self._own_config, self._own_jvm = dict(config or {}), tuple(jvm)
-        self._certificates: Certificates | None = None
+        self._certificates: CertificateFiles | None = None
 
     @property
-    def certificates(self) -> Certificates:
+    def certificates(self) -> CertificateFiles:
         """The PEM files of the brokers and of clients. Raises LocalKafkaError before ``start``."""
         if self._certificates is None:
             raise LocalKafkaError("the certificates are there when the local Kafka is started")
@@ -136,7 +137,7 @@ class SecureKafka(LocalKafka):
         own.mkdir(mode=0o700)
         jwks = own / "jwks.json"
         jwks.write_text(self.tokens.jwks())
-        self._certificates = Certificates(own)
+        self._certificates = CertificateFiles(own)
         settings = broker_config.of_broker(
             self.version, self._certificates, jwks, self.passwords, round(self.session_seconds * 1000)
         )

@@ -62,6 +62,11 @@ class TopicLog:
         self._aborted: list[AbortedRange] = []
         self._open: dict[int, int] = {}  # by producer id: the first offset of its open transaction
 
+    @property
+    def size(self) -> int:
+        """The bytes of all batches."""
+        return sum(len(batch.data) for batch in self._batches)
+
     # Appending and deleting
 
     def append(self, batch: memoryview | bytes, leader_epoch: int, *, append_time: int | None = None) -> int:

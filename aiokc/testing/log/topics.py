@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from asyncio import Future
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from ...error_codes import ErrorCode
 from ...wire.primitives import NO_UUID
 from ..refusal import Refusal
 from .topic_log import TopicLog
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def is_legal_name(name: str) -> bool:
+    """Return whether a topic may have this name."""
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError where no topic may have this name."""
+    if not is_legal_name(name):
+        raise ValueError(
+            f"{name!r} is no name of a topic: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', other than "
+            "'.' and '..'"
+        )
 
 
 class Partition:
@@ -169,3 +187,12 @@ class Topics:
         """Return whether this partition exists."""
         topic = self.by_name.get(name)
         return topic is not None and 0 <= index < len(topic.partitions)
+
+    def size_of(self, name: str) -> int:
+        """Return how many partitions a topic has; 0 if there is no such topic."""
+        topic = self.by_name.get(name)
+        return len(topic.partitions) if topic is not None else 0
+
+    def names(self) -> Collection[str]:
+        """Return the names of all topics."""
+        return self.by_name.keys()

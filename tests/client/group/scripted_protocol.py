@@ -116,6 +116,7 @@ class ScriptedProtocol:
         self.machine = ScriptedMachine()
         self.keepalive = self
         self.is_cooperative = True
+        self.follows_epochs = False
         self.performed: list[Request] = []
         self.assigned_to: list[MemberToken] = []
         self.refused: list[int] = []
@@ -155,8 +156,11 @@ class ScriptedProtocol:
         request = HeartbeatRequest(group_id=self.group_id, generation_id=5, member_id=sent.member.member_id)
         return Question(HeartbeatRequest, lambda version: request, lambda response: Alive(sent))
 
-    def goodbye(self, sent: SendLeave) -> Question:
-        members = [MemberIdentity(member_id=sent.member.member_id)]
+    def after(self, answer: Event, sent: SendHeartbeat) -> SendHeartbeat:
+        return sent
+
+    def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
+        members = [MemberIdentity(member_id=last.member.member_id)]
         request = LeaveGroupRequest(group_id=self.group_id, members=members)
         return Question(LeaveGroupRequest, lambda version: request, lambda response: None)
 

@@ -24,12 +24,12 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def test_before_it_has_joined_it_is_nobody(cluster: Cluster) -> None:
+async def test_before_it_has_joined_it_has_no_name(cluster: Cluster) -> None:
     async with listening(cluster, group_instance_id="i") as consumer:
         assert consumer.group_metadata() == GroupMetadata("g", -1, "", "i")
 
 
-async def test_who_does_not_poll_is_out_under_its_last_name(cluster: Cluster) -> None:
+async def test_a_member_that_is_not_polled_is_out_under_its_last_name(cluster: Cluster) -> None:
     """A coordinator accepts a transaction's offsets from a consumer without a name, which would fence no consumer."""
     listener = Noting()
     async with listening(cluster, "t", listener=listener, max_poll_interval_ms=250) as consumer:
@@ -43,7 +43,9 @@ async def test_who_does_not_poll_is_out_under_its_last_name(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-async def test_who_has_joined_again_speaks_for_a_lost_batch_as_who_got_it(cluster: Cluster, strategy: str) -> None:
+async def test_a_member_that_has_joined_again_names_a_lost_batch_by_the_member_that_got_it(
+    cluster: Cluster, strategy: str
+) -> None:
     """The member joins again while the application still holds records that other members read by now. Until its next
     poll, group_metadata() names the old member."""
     listener = Noting()
@@ -71,7 +73,7 @@ async def test_a_batch_that_is_kept_goes_on_into_the_next_generation(cluster: Cl
         assert consumer.group_metadata().generation_id == consumer.health().generation > before.generation_id
 
 
-async def test_after_unsubscribe_it_is_refused_once_it_has_left_and_by_hand_it_is_nobody(cluster: Cluster) -> None:
+async def test_after_unsubscribe_it_is_refused_once_it_has_left_and_by_hand_it_has_no_name(cluster: Cluster) -> None:
     listener = Noting()
     async with listening(cluster, "t", listener=listener) as consumer:
         await consumer.getmany(max_records=1)
@@ -85,7 +87,7 @@ async def test_after_unsubscribe_it_is_refused_once_it_has_left_and_by_hand_it_i
         assert consumer.group_metadata() == GroupMetadata("g")
 
 
-async def test_who_waits_for_records_is_who_the_group_knows(cluster: Cluster) -> None:
+async def test_a_member_that_waits_for_records_is_the_one_that_the_group_knows(cluster: Cluster) -> None:
     listener = Noting()
     async with listening(cluster, "t", listener=listener) as consumer, Polling(consumer) as polling:
         await polling.has(10)

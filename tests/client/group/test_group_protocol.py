@@ -10,7 +10,7 @@ import pytest
 
 from aiokc import OffsetAndMetadata, TopicPartition
 from aiokc.core.group.events import SendLeave
-from aiokc.core.group.loop_watch import HeartbeatPlan
+from aiokc.core.group.loop_watch import HeartbeatPlan, by_the_thread
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed
 from aiokc.testing import Cluster
@@ -92,7 +92,7 @@ async def test_the_watchdog_says_what_the_protocol_has_for_it_while_the_loop_is_
             assert protocol.lookup is not None
             await protocol.lookup.coordinator(10.0)
             now = time.monotonic()
-            protocol.machine.plan = HeartbeatPlan(ME, now, 0.02, 0.01, max_poll_interval)
+            protocol.machine.plan = HeartbeatPlan(by_the_thread(ME), now, 0.02, 0.01, max_poll_interval)
             protocol.assign(T0)
             await consumer.getone()
             cluster.intercept(last_word, lambda exchange: was_said.set())

@@ -162,7 +162,7 @@ def test_what_commit_soon_was_called_for_before_a_revocation_is_stored_before_it
 
 
 @pytest.mark.parametrize(("waited", "held_up"), [(False, 1.0), (True, 3.0)], ids=["commit_soon", "commit"])
-def test_a_commit_that_nobody_answers_holds_up_a_revocation_for_its_own_time_only(waited: bool, held_up: float) -> None:
+def test_a_commit_without_an_answer_holds_up_a_revocation_for_its_own_time_only(waited: bool, held_up: float) -> None:
     """A commit_soon() has request_timeout_ms, of which 1 s is left. A commit() has more; the revocation has not."""
 
     async def story(cluster: Cluster) -> None:
@@ -192,7 +192,7 @@ def test_a_commit_that_nobody_answers_holds_up_a_revocation_for_its_own_time_onl
     virtually(story, topics={"t": 1}, brokers=1)
 
 
-def test_the_last_commit_of_who_stops_while_its_group_assigns_is_stored() -> None:
+def test_the_last_commit_of_a_member_that_stops_while_its_group_assigns_is_stored() -> None:
     """During the rebalance the coordinator refuses the commit. The member waits for the end of that for a moment."""
 
     async def story(cluster: Cluster) -> None:

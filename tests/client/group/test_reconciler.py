@@ -11,10 +11,10 @@ import pytest
 
 from aiokc import TopicPartition
 from aiokc.client.aio.signal import Signal
-from aiokc.client.group.last_commits import LastCommits
 from aiokc.client.group.rebalance_listener import ListenerCalls
 from aiokc.client.group.reconciler import Reconciler
 from aiokc.client.offsets.commit_order import CommitOrder
+from aiokc.client.offsets.last_commits import LastCommits
 from aiokc.core.group.events import Assign, Lost, MemberToken, PollClock, RevocationDone, Revoke
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import ListenerTimedOut, UsageError
@@ -72,7 +72,7 @@ async def member(listener: Noting, max_poll_interval: float = 60.0) -> AsyncIter
         await asyncio.wait([task])
 
 
-async def test_an_assignment_that_is_lost_before_its_turn_is_told_to_nobody() -> None:
+async def test_no_listener_hears_of_an_assignment_that_is_lost_before_its_turn() -> None:
     gate = Gate()
     listener = Noting(assigned=gate)
     async with member(listener) as it:
@@ -181,7 +181,7 @@ async def test_a_revocation_that_is_overtaken_by_a_larger_one_is_told_for_the_re
         gate.go_on.set()
         await it.until_released(3)
         assert listener.told[1:] == [("revoked", frozenset({T0})), ("revoked", frozenset({T1}))]
-        assert it.revocation_done == [3], "the first one is overruled, and nobody waits for its end"
+        assert it.revocation_done == [3], "the first one is overruled, and its end is not waited for"
 
 
 async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:
@@ -200,7 +200,7 @@ async def test_a_callback_ends_with_what_is_left_since_the_last_poll() -> None:
         it.calls.raise_error()  # raises nothing: each error is raised once
 
 
-async def test_who_waits_for_records_polls_all_the_time() -> None:
+async def test_an_application_that_waits_for_records_polls_all_the_time() -> None:
     gate = Gate()
     listener = Noting(assigned=gate)
     async with member(listener, max_poll_interval=0.3) as it:
@@ -212,7 +212,7 @@ async def test_who_waits_for_records_polls_all_the_time() -> None:
         assert loop.time() - start >= 0.29
 
 
-async def test_the_loss_of_who_stopped_polling_is_told_with_time_of_its_own() -> None:
+async def test_the_loss_of_a_member_that_is_not_polled_is_told_with_time_of_its_own() -> None:
     gate = Gate()
     listener = Noting(lost=gate)
     async with member(listener, max_poll_interval=0.3) as it:

@@ -19,7 +19,7 @@ from aiokc.client.group.watchdog import Watchdog
 from aiokc.core.group.classic.keepalive import ClassicKeepalive
 from aiokc.core.group.classic.messages import ClassicGroup
 from aiokc.core.group.events import MemberToken, PollClock, Tick
-from aiokc.core.group.loop_watch import HeartbeatPlan
+from aiokc.core.group.loop_watch import HeartbeatPlan, by_the_thread
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import CommitFailed
 from aiokc.net.options import ConnectionOptions, Route
@@ -151,7 +151,7 @@ async def test_a_rebalance_that_begins_meanwhile_is_joined_when_the_loop_is_back
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID])
-async def test_nobody_is_spoken_for_whom_the_coordinator_does_not_know(
+async def test_the_thread_sends_nothing_for_a_member_that_the_coordinator_does_not_know(
     cluster: Cluster, member: GroupMember, heard: Heard, code: ErrorCode
 ) -> None:
     refused = cluster.intercept(HeartbeatRequest, code)
@@ -206,7 +206,7 @@ async def test_after_max_poll_interval_the_thread_leaves_and_the_next_poll_joins
         assert member.membership.member_id != left
 
 
-async def test_who_only_waited_for_records_joins_again_by_itself(cluster: Cluster) -> None:
+async def test_a_member_that_only_waited_for_records_joins_again_by_itself(cluster: Cluster) -> None:
     heard = Heard(cluster)
     async with GroupMember(cluster.bootstrap, "g", "t", **QUICK, max_poll_interval_ms=2_000) as member:
         member.poll()
@@ -216,7 +216,7 @@ async def test_who_only_waited_for_records_joins_again_by_itself(cluster: Cluste
         assert len(member.assignment) == 2
 
 
-async def test_who_only_waited_joins_again_though_the_loop_is_back_before_the_thread_has_its_answer(
+async def test_a_member_that_only_waited_joins_again_though_the_loop_is_back_before_the_threads_answer(
     cluster: Cluster,
 ) -> None:
     hold, arrived = Hold(), threading.Event()
@@ -268,7 +268,7 @@ async def test_a_static_member_falls_silent_and_does_not_leave(cluster: Cluster)
         await member.assigned(0)
 
 
-async def test_a_vigil_that_the_loop_has_retracted_is_not_claimed(cluster: Cluster, heard: Heard) -> None:
+async def test_a_heartbeat_plan_that_the_loop_has_retracted_is_not_carried_out(cluster: Cluster, heard: Heard) -> None:
     """The loop comes back after the thread has read its heartbeat plan and before it sends: then it sends nothing.
 
     No other heartbeat is due while this test runs, however busy the machine is.
@@ -333,7 +333,7 @@ async def test_while_others_are_waited_for_the_thread_is_there_and_the_assignmen
         monkeypatch.undo()
 
 
-def test_who_is_watched_since_the_thread_has_looked_is_looked_at_before_it_rests(
+def test_a_plan_that_came_since_the_thread_has_looked_is_looked_at_before_it_rests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The loop does not wake the thread, because it believes that the thread is about to look anyway."""
@@ -341,7 +341,7 @@ def test_who_is_watched_since_the_thread_has_looked_is_looked_at_before_it_rests
     watchdog = Watchdog(
         ClassicKeepalive(group), PollClock(), ConnectionOptions(client_id="test", max_response_bytes=1_000), 1.0
     )
-    plan = HeartbeatPlan(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+    plan = HeartbeatPlan(by_the_thread(MemberToken(1, "m")), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
     newer = plan, Route("broker 1", ("127.0.0.1", dead_port()), "localhost")
     seen: list[object] = []
     looked_again = threading.Event()
@@ -380,7 +380,9 @@ def test_the_thread_ends_with_a_loop_that_is_closed_without_a_word() -> None:
 
     async def watch() -> None:
         watchdog.start(lambda: None)
-        plan = HeartbeatPlan(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+        plan = HeartbeatPlan(
+            by_the_thread(MemberToken(1, "m")), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9
+        )
         watchdog.watch(plan, Route("broker 1", ("127.0.0.1", dead_port()), "localhost"))
 
     asyncio.run(watch())
@@ -433,7 +435,7 @@ def test_a_loop_with_a_clock_of_its_own_is_never_watched() -> None:
         loop.end()
 
 
-async def test_a_failure_of_the_thread_is_told_and_disturbs_nobody(
+async def test_a_failure_of_the_thread_is_told_and_disturbs_no_other_part(
     member: GroupMember, heard: Heard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(watchdog: Watchdog, watch: object) -> None:

@@ -13,7 +13,7 @@ from aiokc.client.group.watchdog import Watchdog
 from aiokc.core.group.classic.keepalive import ClassicKeepalive
 from aiokc.core.group.classic.messages import ClassicGroup
 from aiokc.core.group.events import MemberToken, PollClock
-from aiokc.core.group.loop_watch import HeartbeatPlan
+from aiokc.core.group.loop_watch import HeartbeatPlan, by_the_thread
 from aiokc.net.options import ConnectionOptions, Route
 
 from ...net.login.session_broker import Logins, SessionBroker, Token, Verdict
@@ -66,7 +66,9 @@ async def test_without_valid_credentials_it_is_silent_and_says_so(caplog: pytest
     caplog.set_level(logging.DEBUG, logger="aiokc.group")
     async with serving(SessionBroker()) as server:
         watchdog = watchdog_with(Expired())
-        plan = HeartbeatPlan(MemberToken(1, "m"), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9)
+        plan = HeartbeatPlan(
+            by_the_thread(MemberToken(1, "m")), due=0.0, grace=0.02, interval=0.01, max_poll_interval=1e9
+        )
         for _ in range(3):
             await asyncio.to_thread(watchdog._beat, (plan, route_to(server.port)))
         assert server.accepted == 0

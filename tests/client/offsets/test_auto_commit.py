@@ -1,4 +1,4 @@
-"""Auto-commit of what the user leaves by his own wish: unsubscribe(), and another assign()."""
+"""Auto-commit when the application gives up its partitions itself: unsubscribe(), and another assign()."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SLOW = {"auto_commit_interval_ms": 60_000}
 
 
 def commits(brokers: ScriptedGroup) -> list[tuple[int, dict[int, int]]]:
-    """Each OffsetCommit: the generation that it named, and its offsets by partition."""
+    """Note each OffsetCommit: the generation that it named, and its offsets by partition."""
     return [
         (
             request.generation_id_or_member_epoch,
@@ -97,7 +97,9 @@ async def test_another_assignment_by_hand_commits_the_former_one_at_once() -> No
 
 
 async def test_where_there_is_nothing_to_store_nothing_is_asked_for() -> None:
-    """Not even whether this member may commit: it would be a warning every few seconds, and a rebalance would wait."""
+    """It does not even ask whether this member may commit: the refusal would be a warning every few seconds, and a
+    rebalance would wait for it.
+    """
     calls: list[Offsets] = []
 
     async def refuse(offsets: Offsets, *, timeout: float, retry: bool) -> None:

@@ -1,4 +1,4 @@
-"""What each error code does to a commit and to committed(): table (b) of the consumer's behaviour."""
+"""What each error code does to a commit and to committed()."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def consumer(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
 
 
 def counted(cluster: Cluster, *apis: Any) -> list[Any]:
-    """What counts the requests of each kind from here on, in ``hits``; to be made after the faults."""
+    """Count the requests of each kind from here on, in ``hits``. It must be called after the faults are set."""
     return [may_be_unused(cluster.intercept(api, lambda exchange: None)) for api in apis]
 
 
@@ -146,8 +146,8 @@ async def test_a_commit_in_a_rebalance_joins_again_and_is_no_loss(cluster: Clust
         await member.commit({ZERO: 7})
 
 
-async def test_k19_a_commit_outside_of_a_stable_generation_fails_locally(cluster: Cluster) -> None:
-    """Eager: everything has been handed over, and the new assignment is not there. Nothing is sent."""
+async def test_a_commit_outside_of_a_stable_generation_fails_locally(cluster: Cluster) -> None:
+    """Eager: the member has given up everything, and the new assignment is not there yet. Nothing is sent."""
     options = {"partition_assignment_strategy": ["range"], "request_timeout_ms": 300}
     async with consumer(cluster, "t", **options) as member:
         batch = await member.getmany()
@@ -211,7 +211,7 @@ async def test_a_commit_of_a_fenced_member_is_fatal(cluster: Cluster) -> None:
         assert isinstance(member.health().error, MemberFenced)
 
 
-async def test_a_fenced_member_learns_of_it_by_its_next_call_though_nobody_waited_for_the_commit(
+async def test_a_fenced_member_learns_of_it_by_its_next_call_although_no_call_waited_for_the_commit(
     cluster: Cluster,
 ) -> None:
     async with consumer(cluster, "t", group_instance_id="i") as member:
@@ -311,7 +311,7 @@ async def test_a_broken_connection_repeats_the_commit(cluster: Cluster, fault: A
 
 
 async def test_commit_ends_at_its_deadline_whatever_is_refused(cluster: Cluster) -> None:
-    """aiokafka's tries for ever here."""
+    """aiokafka tries for ever here."""
     async with consumer(cluster, retry_backoff_ms=20, retry_backoff_max_ms=20) as reader:
         for fault in (E.UNKNOWN_TOPIC_OR_PARTITION, E.COORDINATOR_LOAD_IN_PROGRESS, drop()):
             refusal = cluster.intercept(OffsetCommitRequest, fault)
@@ -338,7 +338,7 @@ def test_commit_ends_at_its_deadline_with_every_protocol(assignor: str) -> None:
 
 
 async def test_a_lookup_of_the_coordinator_does_not_wait_behind_a_fetch(cluster: Cluster) -> None:
-    """Brokers answer a connection in order, and hold back a Fetch where there is nothing to read."""
+    """A broker answers the requests of a connection in order, and holds back a Fetch where there is nothing to read."""
     async with consumer(cluster, fetch_max_wait_ms=20_000) as reader:
         reader.assign([ZERO])
         await reader.getmany()

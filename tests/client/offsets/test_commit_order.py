@@ -1,4 +1,4 @@
-"""Which commit wins, and as whom it is sent: the newest call's, and its caller's."""
+"""The order of commits: the newest call wins, and each commit names the member that its caller was."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ pytestmark = pytest.mark.timeout(30)
 
 
 async def test_an_older_commit_does_not_overwrite_a_newer_and_lower_one() -> None:
-    """The user has gone back: what he commits last is what he means, and not the greatest offset."""
+    """The application has gone back: what it commits last is what it means, and not the greatest offset."""
     async with scripted_group() as script, offsets_of(script) as offsets:
         older = offsets.commit_order.take()
-        older.end()  # refused once, say: it asks for another turn, in the order of the first
-        await offsets.commit({T0: at(3)}, member=None, timeout=10.0)
+        older.end()  # refused once, for example: it asks for another slot, in the order of the first one
+        await offsets.commit({T0: at(3)}, timeout=10.0)
         again = offsets.commit_order.take(older.order)
-        stored = await offsets.commit({T0: at(8), T1: at(8)}, member=None, timeout=10.0, slot=again)
+        stored = await offsets.commit({T0: at(8), T1: at(8)}, timeout=10.0, slot=again)
         assert stored == {T1: at(8)}
         assert script.committed == {T0: 3, T1: 8}
 
 
-async def test_what_was_told_late_is_overwritten_by_who_has_gone_further_only() -> None:
-    """Auto-commit told, in its turn, what the user was done with. A commit that waits behind it knows more or less."""
+async def test_offsets_decided_in_the_slot_are_overwritten_by_higher_ones_only() -> None:
+    """In its slot, auto-commit told what the application had processed. A commit behind it may know more or less."""
     async with scripted_group() as script, offsets_of(script) as offsets:
         auto, behind = offsets.commit_order.take(), offsets.commit_order.take()
         told = AsOfItsSlot(lambda: {T0: at(5), T1: at(5)})
-        await offsets.commit(told, member=None, timeout=10.0, slot=auto)
-        stored = await offsets.commit({T0: at(4), T1: at(7)}, member=None, timeout=10.0, slot=behind)
+        await offsets.commit(told, timeout=10.0, slot=auto)
+        stored = await offsets.commit({T0: at(4), T1: at(7)}, timeout=10.0, slot=behind)
         assert stored == {T1: at(7)}
         assert script.committed == {T0: 5, T1: 7}
 
@@ -57,13 +57,20 @@ async def test_what_was_told_late_is_overwritten_by_who_has_gone_further_only() 
 
 
 class _Sent:
-    """Notes who commits what."""
+    """Notes each commit and the member that it names."""
 
     def __init__(self) -> None:
         self.all: list[tuple[MemberToken | None, dict[TopicPartition, OffsetAndMetadata]]] = []
 
     async def commit_as(
-        self, member: MemberToken | None, offsets: Offsets, *, timeout: float, retry: bool, slot: CommitSlot | None
+        self,
+        member: MemberToken | None,
+        offsets: Offsets,
+        *,
+        timeout: float,
+        retry: bool,
+        slot: CommitSlot | None,
+        held: object,
     ) -> None:
         assert callable(offsets)
         assert slot is not None
@@ -72,8 +79,8 @@ class _Sent:
 
 
 async def test_unwaited_commits_of_two_generations_are_two_requests() -> None:
-    """The second is called for by who has joined again since: in the name of the first one it would be refused, or
-    store what another member's partitions are.
+    """The second commit was called after the member had joined again. In the name of the first generation it would be
+    refused, or it would store offsets of what are now another member's partitions.
     """
     turns, sent = CommitOrder(), _Sent()
     commits = AsyncCommits("g", turns, sent.commit_as, 10.0)
@@ -98,7 +105,7 @@ async def test_unwaited_commits_of_two_generations_are_two_requests() -> None:
 
 
 def test_a_refused_commit_of_a_cooperative_member_is_not_repeated_for_what_went_to_another() -> None:
-    """The commit is refused for the rebalance in which its partition goes: the next owner has it by then."""
+    """The commit is refused because of the rebalance that takes its partition away: the next owner has it by then."""
 
     async def story(cluster: Cluster) -> None:
         options: dict[str, Any] = {"partition_assignment_strategy": ["cooperative-sticky"]}

@@ -1,4 +1,4 @@
-"""What the user commits: a batch, offsets, or everything; waited for or not; and at the end of ``async with``."""
+"""Commits by the application: a batch, offsets, or everything; waited for or not; and at the end of ``async with``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def committed(cluster: Cluster, *partitions: TopicPartition) -> dict[Topic
 
 
 def sent_commits(cluster: Cluster) -> list[dict[int, int]]:
-    """The offsets by partition of each OffsetCommit from here on."""
+    """Note the offsets by partition of each OffsetCommit from here on."""
     commits: list[dict[int, int]] = []
 
     def note(exchange: Exchange) -> None:
@@ -70,7 +70,7 @@ def sent_commits(cluster: Cluster) -> list[dict[int, int]]:
 
 
 class Outcomes:
-    """Callbacks of commit_soon, and what came of each, in order."""
+    """Callbacks of commit_soon, and the outcome of each, in order."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, type[KafkaError] | None]] = []
@@ -145,7 +145,7 @@ async def test_without_a_group_there_is_nothing_to_commit_to(cluster: Cluster) -
 
 
 async def test_a_batch_of_an_earlier_assignment_is_refused_though_its_partitions_came_back(cluster: Cluster) -> None:
-    """In between another member may have read on and committed more: this commit would set the group back."""
+    """In between, another member may have read on and committed more: this commit would set the group back."""
     async with consumer(cluster, "t") as reader:
         held = await reader.getmany()
         old = {tp: position.assignment_token for tp, position in reader._runtime.subscription.assigned.items()}
@@ -175,7 +175,7 @@ async def test_a_batch_of_a_manual_assignment_can_be_committed_after_another_one
 
 
 async def test_a_commit_that_waits_for_the_next_generation_does_not_undo_a_newer_one(cluster: Cluster) -> None:
-    """A cooperative member: the older one is refused and waits, the newer one is taken by the old generation still."""
+    """A cooperative member: the older commit is refused and waits, the newer one is accepted in the old generation."""
     async with consumer(cluster, "t", partition_assignment_strategy=["cooperative-sticky"]) as reader:
         await reader.getmany()
         hold = Hold()
@@ -191,7 +191,7 @@ async def test_a_commit_that_waits_for_the_next_generation_does_not_undo_a_newer
         assert await reader.committed() == {ZERO: OffsetAndMetadata(200), ONE: OffsetAndMetadata(100)}
 
 
-async def test_a_cancelled_commit_lets_the_next_one_have_its_turn(cluster: Cluster) -> None:
+async def test_a_cancelled_commit_frees_its_slot_for_the_next_one(cluster: Cluster) -> None:
     async with consumer(cluster) as reader:
         hold = Hold()
         cluster.intercept(OffsetCommitRequest, hold, times=1)
@@ -225,7 +225,7 @@ async def test_what_a_crash_repeats_and_what_it_loses(cluster: Cluster) -> None:
     """At least once: process, then commit. At most once: commit, then process."""
 
     async def crashed(reader: Consumer) -> None:
-        await reader._runtime.cluster_client.stop()  # without a word
+        await reader._runtime.cluster_client.stop()  # without another request
 
     for commits_first, restarts_at in ((False, 0), (True, 10)):
         reader = consumer(cluster, group_id=f"{commits_first}", enable_auto_commit=True)
@@ -268,7 +268,7 @@ def test_a_batch_can_be_pickled_and_an_empty_one_made() -> None:
     assert again.assignment_tokens == {ZERO: 7}
 
 
-# Commits that nobody waits for
+# Commits without a waiting caller
 
 
 async def test_unwaited_commits_are_sent_in_order_and_reported_before_a_later_commit_returns(cluster: Cluster) -> None:
@@ -304,7 +304,7 @@ async def test_an_unwaited_commit_is_never_moved_before_a_commit_that_came_first
 
 
 async def queue_an_auto_commit(reader: Consumer) -> None:
-    """It waits for its turn, behind the commit that is held."""
+    """It waits for its slot, behind the commit that is held."""
     group = reader._runtime.membership
     assert group is not None
     assert group._auto_commit is not None
@@ -316,7 +316,7 @@ async def queue_an_auto_commit(reader: Consumer) -> None:
 
 
 async def test_an_unwaited_commit_does_not_undo_an_auto_commit_before_it_that_knew_more(cluster: Cluster) -> None:
-    """Auto-commit says what to store when its turn has come; the user has gone on since the call behind it."""
+    """Auto-commit decides in its slot what to store; the application has polled since it made the commit behind it."""
     async with consumer(cluster, enable_auto_commit=True, auto_commit_interval_ms=60_000) as reader:
         reader.assign([ZERO])
         await reader.committed()
@@ -335,8 +335,8 @@ async def test_an_unwaited_commit_does_not_undo_an_auto_commit_before_it_that_kn
         assert [commit[0] for commit in commits] == [6]
 
 
-async def test_a_commit_of_what_the_user_holds_is_sent_behind_an_auto_commit_that_left_it_out(cluster: Cluster) -> None:
-    """Auto-commit covers what he has come back from; commit(), also what he holds."""
+async def test_a_commit_of_held_records_is_sent_behind_an_auto_commit_that_left_them_out(cluster: Cluster) -> None:
+    """Auto-commit covers what the application has processed; commit() also covers what it holds."""
     async with consumer(cluster, enable_auto_commit=True, auto_commit_interval_ms=60_000) as reader:
         reader.assign([ZERO, ONE])
         await reader.committed()
@@ -454,7 +454,7 @@ async def test_a_coroutine_function_is_no_callback(cluster: Cluster) -> None:
             reader.commit_soon({ZERO: 1}, on_done)
 
 
-async def test_a_lost_partition_is_told_to_the_callback_in_its_turn(cluster: Cluster) -> None:
+async def test_the_callback_gets_a_lost_partition_in_the_order_of_the_commits(cluster: Cluster) -> None:
     outcomes = Outcomes()
     async with consumer(cluster, "t") as reader:
         batch = await reader.getmany()
@@ -580,10 +580,10 @@ async def test_stop_by_hand_does_not_commit_the_last_batch(cluster: Cluster) -> 
     assert await committed(cluster, ZERO) == {ZERO: 3}
 
 
-# Turns
+# Slots
 
 
-async def test_turns_come_in_order_and_pass_over_who_has_given_up() -> None:
+async def test_slots_come_in_order_and_skip_commits_that_have_given_up() -> None:
     turns = CommitOrder()
     first, second, third = turns.take(), turns.take(), turns.take()
     await first.wait()

@@ -1,4 +1,4 @@
-"""Commits and committed offsets: retries, order, and every version that a broker may speak."""
+"""GroupOffsets: commits and committed offsets, their retries and order, and every version that a broker may speak."""
 
 from __future__ import annotations
 
@@ -38,6 +38,10 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MEMBER = MemberToken(4, "m-1")
 
 
+def as_member(partitions: object) -> MemberToken:
+    return MEMBER
+
+
 def topic_id(topic: str) -> UUID | None:
     return TOPIC_ID if topic == "t" else None
 
@@ -48,7 +52,7 @@ def at(offset: int) -> OffsetAndMetadata:
 
 @asynccontextmanager
 async def offsets_of(script: ScriptedGroup, **options: Any) -> AsyncIterator[GroupOffsets]:
-    """The offsets of group "g", seen through a pool that knows the cluster."""
+    """The offsets of group "g", through a pool that knows the cluster."""
     config = ClientConfig(
         bootstrap_servers=script.bootstrap,
         **{"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "reconnect_backoff_ms": 1, **options},
@@ -68,18 +72,20 @@ async def offsets_of(script: ScriptedGroup, **options: Any) -> AsyncIterator[Gro
 # The coordinator
 
 
-async def test_one_lookup_serves_all_who_wait() -> None:
+async def test_one_lookup_serves_all_waiting_calls() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         found = await asyncio.gather(*(offsets.lookup.coordinator(10.0) for _ in range(5)))
         assert found == [1] * 5
         assert len(script.of(FindCoordinatorRequest)) == 1
 
 
-async def test_who_gives_up_waiting_does_not_end_the_lookup_for_others() -> None:
+async def test_a_call_that_gives_up_waiting_does_not_end_the_lookup_for_others() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
+        await offsets.lookup.coordinator(10.0)  # the connection is there from here on
+        offsets.lookup.forget(None)
         script.instead(FindCoordinatorRequest, *[ErrorCode.COORDINATOR_NOT_AVAILABLE] * 10_000)
         with pytest.raises(RequestTimedOut, match="COORDINATOR_NOT_AVAILABLE"):
-            await offsets.lookup.coordinator(0.3)
+            await offsets.lookup.coordinator(0.5)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(offsets.lookup.coordinator, 10.0)
             with anyio.move_on_after(0.05):
@@ -93,20 +99,20 @@ async def test_a_coordinator_that_the_metadata_does_not_know_yet_is_asked_where_
         script.hidden = {2}
         script.coordinator = 2
         async with offsets_of(script) as offsets:
-            await offsets.commit({T0: at(5)}, member=None, timeout=10.0)
+            await offsets.commit({T0: at(5)}, timeout=10.0)
         assert script.committed == {T0: 5}
         assert len(script.of(MetadataRequest)) == 1
         assert [asked.node_id for asked in script.asked if isinstance(asked.request, OffsetCommitRequest)] == [2]
 
 
 async def test_a_coordinator_that_is_not_where_the_metadata_has_it_makes_it_look_again() -> None:
-    """It has moved. What the lookup says of its address counts for a broker only that the metadata does not name."""
+    """The coordinator has moved. The address in the lookup counts only for a broker that the metadata does not name."""
     async with scripted_group() as script:
         script.coordinator = 2
         script.elsewhere = {2: dead_port()}
         async with offsets_of(script) as offsets:
             script.elsewhere = {}
-            await offsets.commit({T0: at(5)}, member=None, timeout=10.0)
+            await offsets.commit({T0: at(5)}, timeout=10.0)
         assert script.committed == {T0: 5}
         assert len(script.of(MetadataRequest)) == 2
 
@@ -116,13 +122,13 @@ async def test_offsets_that_are_asked_for_late_are_never_older_than_what_was_sto
         processed = {T0: at(3)}
 
         async def by_hand() -> None:
-            await offsets.commit({T0: at(5)}, member=None, timeout=10.0)
+            await offsets.commit({T0: at(5)}, timeout=10.0)
             processed[T0] = at(5)
 
-        stored = await asyncio.gather(by_hand(), offsets.commit(lambda: dict(processed), member=None, timeout=10.0))
+        stored = await asyncio.gather(by_hand(), offsets.commit(lambda: dict(processed), timeout=10.0))
         assert stored[1] == {T0: at(5)}
         assert script.committed == {T0: 5}
-        assert await offsets.commit(dict, member=None, timeout=10.0) == {}
+        assert await offsets.commit(dict, timeout=10.0) == {}
         assert len(script.of(OffsetCommitRequest)) == 2
 
 
@@ -151,7 +157,7 @@ async def test_every_version_of_a_commit(version: int) -> None:
     versions: dict[type[Request[Any]], tuple[int, int]] = {OffsetCommitRequest: (version, version)}
     async with scripted_group(versions) as script, offsets_of(script) as offsets:
         wanted = {T0: OffsetAndMetadata(5, "note", 3, topic_id=TOPIC_ID), T1: OffsetAndMetadata(7, topic_id=TOPIC_ID)}
-        await offsets.commit(wanted, member=MEMBER, timeout=10.0)
+        await offsets.commit(wanted, sender=as_member, timeout=10.0)
         [request] = script.of(OffsetCommitRequest)
         assert script.committed == {T0: 5, T1: 7}
         assert (request.generation_id_or_member_epoch, request.member_id) == (4, "m-1")
@@ -162,16 +168,16 @@ async def test_every_version_of_a_commit(version: int) -> None:
 
 
 async def test_a_commit_of_a_static_member_names_its_instance() -> None:
-    """KIP-345: so that one which was fenced and does not know it yet cannot commit."""
+    """KIP-345: so that a member which was fenced, and does not know it yet, cannot commit."""
     async with scripted_group() as script, offsets_of(script) as offsets:
-        await offsets.commit({T0: at(5)}, member=MemberToken(4, "m-1", "i"), timeout=10.0)
+        await offsets.commit({T0: at(5)}, sender=lambda partitions: MemberToken(4, "m-1", "i"), timeout=10.0)
         [request] = script.of(OffsetCommitRequest)
         assert (request.generation_id_or_member_epoch, request.member_id, request.group_instance_id) == (4, "m-1", "i")
 
 
 async def test_topics_without_a_known_id_are_named() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
-        await offsets.commit({T0: at(5)}, member=None, timeout=10.0)
+        await offsets.commit({T0: at(5)}, timeout=10.0)
         assert [asked.version for asked in script.asked if isinstance(asked.request, OffsetCommitRequest)] == [9]
         assert await offsets.fetch([T0], timeout=10.0) == {T0: at(5)}
         assert [asked.version for asked in script.asked if isinstance(asked.request, OffsetFetchRequest)] == [9]
@@ -191,7 +197,7 @@ async def test_topics_without_a_known_id_are_named() -> None:
 async def test_a_commit_is_repeated_where_that_can_help(code: ErrorCode) -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, code)
-        await offsets.commit({T0: at(5)}, member=MEMBER, timeout=10.0)
+        await offsets.commit({T0: at(5)}, sender=as_member, timeout=10.0)
         assert script.committed == {T0: 5}
         moved = code not in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *_TOPIC_CODES)
         assert len(script.of(FindCoordinatorRequest)) == 1 + moved
@@ -204,7 +210,7 @@ async def test_a_commit_without_retry_fails_at_once() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         with pytest.raises(BrokerError, match="COORDINATOR_LOAD_IN_PROGRESS"):
-            await offsets.commit({T0: at(5)}, member=MEMBER, timeout=10.0, retry=False)
+            await offsets.commit({T0: at(5)}, sender=as_member, timeout=10.0, retry=False)
 
 
 async def test_a_broken_connection_repeats_the_commit_elsewhere() -> None:
@@ -212,7 +218,7 @@ async def test_a_broken_connection_repeats_the_commit_elsewhere() -> None:
         await offsets.lookup.coordinator(10.0)
         script.coordinator = 2
         script.instead(OffsetCommitRequest, Cut())
-        await offsets.commit({T0: at(5)}, member=MEMBER, timeout=10.0)
+        await offsets.commit({T0: at(5)}, sender=as_member, timeout=10.0)
         assert [a.node_id for a in script.asked if isinstance(a.request, OffsetCommitRequest)] == [1, 2]
 
 
@@ -220,15 +226,15 @@ async def test_a_commit_that_is_refused_to_the_end_tells_the_last_reason_and_the
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 1000)
         with pytest.raises(RequestTimedOut, match=r"UNKNOWN_TOPIC_OR_PARTITION: group 'g', t-0"):
-            await offsets.commit({T0: at(5)}, member=MEMBER, timeout=0.1)
-        script.as_usual(OffsetCommitRequest)  # there is no end to the refusals
+            await offsets.commit({T0: at(5)}, sender=as_member, timeout=0.1)
+        script.as_usual(OffsetCommitRequest)  # the refusals never end
 
 
 async def test_a_silent_coordinator_does_not_hold_a_commit_beyond_its_timeout() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, Silence())
         with pytest.raises(RequestTimedOut):
-            await offsets.commit({T0: at(5)}, member=MEMBER, timeout=0.1)
+            await offsets.commit({T0: at(5)}, sender=as_member, timeout=0.1)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID])
@@ -238,21 +244,21 @@ async def test_a_commit_of_a_member_that_is_out_says_what_to_do(code: ErrorCode)
         with pytest.raises(
             CommitFailed, match=r"t-0: the group has gone on without member 'm-1'.*max_poll_interval_ms"
         ):
-            await offsets.commit({T0: at(5)}, member=MEMBER, timeout=10.0)
+            await offsets.commit({T0: at(5)}, sender=as_member, timeout=10.0)
 
 
 async def test_what_may_not_be_committed_is_named() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         with pytest.raises(AuthorizationFailed, match="t-0, t-1"):
-            await offsets.commit({T0: at(5), T1: at(6)}, member=MEMBER, timeout=10.0)
+            await offsets.commit({T0: at(5), T1: at(6)}, sender=as_member, timeout=10.0)
 
 
 async def test_an_answer_that_forgets_a_partition_is_malformed() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, OffsetCommitResponse(topics=[]))
         with pytest.raises(MalformedResponse, match="says nothing about t-0"):
-            await offsets.commit({T0: at(5)}, member=MEMBER, timeout=10.0)
+            await offsets.commit({T0: at(5)}, sender=as_member, timeout=10.0)
 
 
 async def test_an_older_commit_never_overtakes_a_newer_one() -> None:
@@ -261,7 +267,7 @@ async def test_an_older_commit_never_overtakes_a_newer_one() -> None:
         script.instead(OffsetCommitRequest, parked)
         async with anyio.create_task_group() as tasks:
             for offset in (100, 200, 300):
-                tasks.start_soon(partial(offsets.commit, {T0: at(offset)}, member=MEMBER, timeout=10.0))
+                tasks.start_soon(partial(offsets.commit, {T0: at(offset)}, sender=as_member, timeout=10.0))
             await script.until(lambda: len(script.of(OffsetCommitRequest)) == 1)
             parked.until.set()
         sent = [request.topics[0].partitions[0].committed_offset for request in script.of(OffsetCommitRequest)]
@@ -274,10 +280,10 @@ async def test_a_commit_behind_a_stuck_one_ends_at_its_own_deadline() -> None:
         parked = Park()
         script.instead(OffsetCommitRequest, parked)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(offsets.commit, {T0: at(1)}, member=MEMBER, timeout=10.0))
+            tasks.start_soon(partial(offsets.commit, {T0: at(1)}, sender=as_member, timeout=10.0))
             await script.until(lambda: len(script.of(OffsetCommitRequest)) == 1)
             with pytest.raises(RequestTimedOut, match="an earlier one"):
-                await offsets.commit({T0: at(2)}, member=MEMBER, timeout=0.05)
+                await offsets.commit({T0: at(2)}, sender=as_member, timeout=0.05)
             parked.until.set()
         assert script.committed == {T0: 1}
 
@@ -286,22 +292,23 @@ async def test_a_check_before_each_attempt_ends_the_retries() -> None:
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, *[ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 9)
 
-        def check() -> None:
+        def check(partitions: object) -> MemberToken:
             if len(script.of(OffsetCommitRequest)) == 3:
                 raise CommitFailed(ErrorCode.ILLEGAL_GENERATION, "over")
+            return MEMBER
 
         with pytest.raises(CommitFailed, match="over"):
-            await offsets.commit({T0: at(1)}, member=MEMBER, timeout=10.0, before_each_attempt=check)
+            await offsets.commit({T0: at(1)}, sender=check, timeout=10.0)
         assert len(script.of(OffsetCommitRequest)) == 3
         script.as_usual(OffsetCommitRequest)
 
 
 async def test_many_partitions_are_committed_in_portions_and_only_a_refused_one_again() -> None:
-    """Neither to write a request nor to read its answer holds the loop for long."""
+    """Neither writing a request nor reading its response holds the loop for long."""
     wanted = {TopicPartition("t", number): at(number) for number in range(2_500)}
     async with scripted_group() as script, offsets_of(script) as offsets:
         script.instead(OffsetCommitRequest, ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        assert await offsets.commit(wanted, member=MEMBER, timeout=10.0) == wanted
+        assert await offsets.commit(wanted, sender=as_member, timeout=10.0) == wanted
         assert script.committed == {tp: tp.partition for tp in wanted}
         sent = [[part.partition_index for part in r.topics[0].partitions] for r in script.of(OffsetCommitRequest)]
         assert [len(numbers) for numbers in sent] == [1_000, 1_000, 1_000, 500]
@@ -312,12 +319,13 @@ async def test_a_membership_that_ends_between_two_portions_ends_the_commit() -> 
     wanted = {TopicPartition("t", number): at(number) for number in range(2_500)}
     async with scripted_group() as script, offsets_of(script) as offsets:
 
-        def check() -> None:
+        def check(partitions: object) -> MemberToken:
             if script.of(OffsetCommitRequest):
                 raise CommitFailed(ErrorCode.ILLEGAL_GENERATION, "over")
+            return MEMBER
 
         with pytest.raises(CommitFailed, match="over"):
-            await offsets.commit(wanted, member=MEMBER, timeout=10.0, before_each_attempt=check)
+            await offsets.commit(wanted, sender=check, timeout=10.0)
         assert len(script.of(OffsetCommitRequest)) == 1
 
 

@@ -1,4 +1,4 @@
-"""Offsets within transactions of somebody else's producer (kafka-python's), on a real Apache Kafka (KIP-447)."""
+"""Offsets in the transactions of another library's producer (kafka-python), on a real Apache Kafka (KIP-447)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def transactional_producer(bootstrap: str, name: str) -> Iterator[Any]:
 
 
 def send(producer: Any, topic: str, batch: ConsumerRecords[Any, Any], group: GroupMetadata) -> None:
-    """Within the transaction: results of a batch, and where to read on behind it."""
+    """Send, within the transaction, the results of a batch and the offsets behind it."""
     for records in batch.values():
         for record in records:
             producer.send(topic, record.value).get(timeout=20)
@@ -61,7 +61,7 @@ def member(kafka: LocalKafka, topic: str, **options: Any) -> Consumer:
 
 
 async def test_an_offset_of_an_open_transaction_is_waited_for(kafka: LocalKafka, topic_name: str) -> None:
-    """OffsetFetch always asks for stable offsets: what it gets is neither the old one nor one that may be aborted."""
+    """OffsetFetch always asks for stable offsets: it gets neither the old one nor one that may be aborted."""
     kafka.create_topic(topic_name)
     kafka.create_topic(f"{topic_name}-out")
     produce(kafka.bootstrap, topic_name, [b"%d" % number for number in range(10)])
@@ -109,7 +109,9 @@ async def test_a_member_that_the_group_has_gone_on_without_cannot_commit_in_a_tr
 async def test_a_member_that_was_not_polled_cannot_commit_in_a_transaction_either(
     kafka: LocalKafka, topic_name: str
 ) -> None:
-    """It asks who it is when it is out already: "nobody" would be allowed to commit over what the others have."""
+    """It asks for its group metadata when it is out already. Without a member id and generation in them, its commit
+    would be allowed to overwrite what the other member has committed.
+    """
     kafka.create_topic(topic_name)
     produce(kafka.bootstrap, topic_name, [b"%d" % number for number in range(10)])
     async with member(kafka, topic_name, max_poll_interval_ms=500) as first, asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""When the watchdog thread sends heartbeats for a member whose event loop is blocked."""
+"""The heartbeat plan: when the watchdog thread sends heartbeats for a member whose event loop is blocked."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from aiokc.core.group.loop_watch import (
     Rest,
     SayGoodbye,
     Seen,
+    by_the_thread,
     grace_of,
     least_rest,
     next_step,
 )
 
 MEMBER, STATIC = MemberToken(5, "m-1"), MemberToken(5, "m-1", "instance")
-VIGIL = HeartbeatPlan(MEMBER, due=103.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
+VIGIL = HeartbeatPlan(by_the_thread(MEMBER), due=103.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
 
 
 def watched(plan: HeartbeatPlan, seen: Seen, until: float, polled: float = 100.0) -> list[tuple[float, NextStep]]:
-    """What the thread does from ``seen.loop_alive`` on, for a loop that never gives a sign of life again."""
+    """Return what the thread does from ``seen.loop_alive`` on, for a loop that never gives a sign of life again."""
     now = seen.loop_alive
     done: list[tuple[float, NextStep]] = []
     while now < until:
@@ -52,7 +53,7 @@ def watched(plan: HeartbeatPlan, seen: Seen, until: float, polled: float = 100.0
 
 def test_a_healthy_loop_is_never_asked() -> None:
     assert next_step(VIGIL, Seen(100.0), 100.0, 100.0) == Rest(103.75)
-    on_time = HeartbeatPlan(MEMBER, due=106.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
+    on_time = HeartbeatPlan(by_the_thread(MEMBER), due=106.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
     assert next_step(on_time, Seen(103.0), 100.0, 103.75) == Rest(106.75)
 
 
@@ -64,12 +65,12 @@ def test_a_loop_that_waits_for_a_slow_answer_is_asked_once_per_interval() -> Non
     assert next_step(VIGIL, seen, 100.0, 103.77) == Rest(106.75)
 
 
-def test_a_blocked_loop_is_spoken_for_once_per_interval_from_the_end_of_the_grace_on() -> None:
+def test_for_a_blocked_loop_a_heartbeat_is_sent_each_interval_once_the_grace_is_over() -> None:
     steps = watched(VIGIL, Seen(100.0), 115.0)
     assert steps == [(103.75, AskLoop()), (104.5, Beat()), (107.5, Beat()), (110.5, Beat()), (113.5, Beat())]
 
 
-def test_a_loop_that_is_back_is_not_spoken_for() -> None:
+def test_for_a_loop_that_is_back_no_heartbeat_is_sent() -> None:
     seen = Seen(100.0)
     watched(VIGIL, seen, 108.0)
     seen.loop_alive = 108.0
@@ -82,14 +83,14 @@ def test_after_max_poll_interval_a_dynamic_member_leaves() -> None:
 
 
 def test_after_max_poll_interval_a_static_member_falls_silent() -> None:
-    static = HeartbeatPlan(STATIC, due=103.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
+    static = HeartbeatPlan(by_the_thread(STATIC), due=103.0, grace=1.5, interval=3.0, max_poll_interval=300.0)
     seen = Seen(100.0)
     assert watched(static, seen, math.inf)[-1] == (398.5, Beat())
     assert next_step(static, seen, 100.0, 400.0) == Rest(math.inf)
 
 
-def test_whoever_polled_long_ago_is_not_spoken_for_at_all() -> None:
-    late = HeartbeatPlan(MEMBER, due=103.0, grace=1.5, interval=3.0, max_poll_interval=4.0)
+def test_for_a_member_that_polled_long_ago_no_heartbeat_is_sent() -> None:
+    late = HeartbeatPlan(by_the_thread(MEMBER), due=103.0, grace=1.5, interval=3.0, max_poll_interval=4.0)
     assert watched(late, Seen(100.0), math.inf) == [(103.75, AskLoop()), (104.5, SayGoodbye())]
 
 
@@ -105,7 +106,9 @@ def test_the_session_is_kept_alive_whenever_the_loop_stops(
     """The coordinator hears of the member more often than once in a session, from the loop or from the thread."""
     session = interval * more + 0.5
     sent = 100.0
-    plan = HeartbeatPlan(MEMBER, sent + interval, grace_of(interval, session), interval, max_poll_interval=end)
+    plan = HeartbeatPlan(
+        by_the_thread(MEMBER), sent + interval, grace_of(interval, session), interval, max_poll_interval=end
+    )
     steps = watched(plan, Seen(sent + last * interval), math.inf, polled=sent)
     heard = [sent, *(when for when, step in steps if not isinstance(step, AskLoop))]
     assert all(after - before < session for before, after in pairwise(heard))
@@ -117,7 +120,7 @@ def test_nothing_is_to_be_done_before_the_first_look() -> None:
     assert next_step(VIGIL, Seen(50.0), 100.0, VIGIL.first_look) == AskLoop()
 
 
-def test_of_heartbeats_that_come_sooner_than_usual_the_vigil_knows_nothing() -> None:
+def test_the_heartbeat_plan_ignores_heartbeats_that_come_sooner_than_usual() -> None:
     """The session has just begun, so there is no hurry, and the thread need not be woken for each assignment."""
     heartbeats = Heartbeats(3.0, 45.0, Backoff(0.1, 1.0, Random(1)))
     heartbeats.start(100.0)

@@ -1,4 +1,4 @@
-"""The same requests to the cluster and to a real Kafka: the same answers, error codes included."""
+"""The same requests to the Cluster and to a real Kafka: the same answers, error codes included."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ pytestmark = pytest.mark.every_kafka
 
 @pytest.mark.every_kafka(since="4.0")
 async def test_the_versions_of_the_apis(either: Kafka) -> None:
-    """Only ApiVersions itself may differ: the cluster is one release newer than the real Kafka at hand."""
+    """Only ApiVersions itself may differ: the Cluster is one release newer than the real Kafka of the tests."""
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     async with connected(either.bootstrap) as client:
         answer = await client.ask(request, 4)
@@ -71,8 +71,8 @@ async def test_the_versions_of_the_apis(either: Kafka) -> None:
         expected = {**versions_of(KAFKA_VERSION.rpartition(".")[0]), ApiKey.PRODUCE: (0, 13)}  # and 0 to 2 are refused
         del expected[request.api_key]
         assert {one.api_key: (one.min_version, one.max_version) for one in named} == expected
-        nobody = await client.ask(ApiVersionsRequest(client_software_name="?"), 4)
-        assert nobody.error_code == ErrorCode.INVALID_REQUEST
+        refused = await client.ask(ApiVersionsRequest(client_software_name="?"), 4)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.every_kafka(since="3.9")

@@ -1,4 +1,4 @@
-"""Fetch, ListOffsets and OffsetForLeaderEpoch at their edges: the cluster and a real Kafka say the same."""
+"""Edge cases of Fetch, ListOffsets and OffsetForLeaderEpoch: the Cluster and a real Kafka answer the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..wire_client import WireClient, connected
 pytestmark = pytest.mark.every_kafka
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-LONG = 60_000  # ms: a test that waits so long has failed
+LONG = 60_000  # ms: a test that waits this long has failed
 
 
 def _by_name(topic: str, offset: int, **options: Any) -> FetchRequest:
@@ -110,7 +110,7 @@ async def test_a_long_poll_ends_with_its_time(either: Kafka, topic: str) -> None
         await produce_to(client, topic, batch_of(b"a"))
         began = asyncio.get_running_loop().time()
         found = await _one(client, topic, 0, max_wait_ms=200, min_bytes=1 << 20)
-        assert asyncio.get_running_loop().time() - began >= 0.15  # a broker's clock is not ours
+        assert asyncio.get_running_loop().time() - began >= 0.15  # a broker's clock is not the test's
     assert len(found.records or b"") == len(batch_of(b"a"))
 
 
@@ -136,16 +136,16 @@ async def test_sessions_at_their_edges(either: Kafka, topic: str) -> None:
         assert (ended.error_code, ended.session_id) == (0, 0)  # nothing is left of it
         assert (await asked([], session, 3)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert (await asked([], 0, 5)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert (await asked([], 0, 0)).session_id > 0  # one of nothing
+        assert (await asked([], 0, 0)).session_id > 0  # a request without partitions
         assert (await asked([], 77, 0)).session_id > 0  # whatever the id: epoch 0 begins a new one
         strange = await asked(unknown, 0, 0)
         for _ in range(2):
             codes = [one.error_code for found in strange.responses for one in found.partitions]
-            assert codes == [ErrorCode.UNKNOWN_TOPIC_ID]  # said each time
+            assert codes == [ErrorCode.UNKNOWN_TOPIC_ID]  # in every answer
             strange = await asked([], strange.session_id, 1)
 
 
-# ListOffsets. An old broker, that is asked in an older version, answers what it knows no meaning for.
+# ListOffsets. An old broker, asked in an older version, takes these timestamps for ordinary ones.
 
 since_3_0, since_3_5, since_3_9 = (pytest.mark.every_kafka(since=since) for since in ("3.0", "3.5", "3.9"))
 

@@ -1,4 +1,6 @@
-"""Three brokers: who asks the wrong one, or with a stale epoch, hears the same from the cluster and a real Kafka."""
+"""Three brokers: requests to a wrong broker, or with a stale epoch, get the same answers from the Cluster and a real
+Kafka.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,6 @@ import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
-from aiokc.testing.messages.describing import (
-    DeleteGroupsRequest,
-    DescribeGroupsRequest,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
 from aiokc.testing.messages.producing import InitProducerIdRequest
 from aiokc.testing.messages.topic_admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from aiokc.testing.messages.txn import (
@@ -36,6 +31,13 @@ from aiokc.wire.messages.group import (
     LeaveGroupRequest,
     MemberIdentity,
     SyncGroupRequest,
+)
+from aiokc.wire.messages.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from aiokc.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -66,7 +68,7 @@ def three_in_python() -> Iterator[Cluster]:
 
 @pytest.fixture(params=["cluster", pytest.param("kafka", marks=pytest.mark.kafka)])
 def three(request: pytest.FixtureRequest) -> Kafka:
-    """Three brokers: the cluster's, then a real Kafka's."""
+    """Three brokers: the Cluster's, then a real Kafka's."""
     found: Kafka = request.getfixturevalue("three_in_python" if request.param == "cluster" else "three_nodes_for_all")
     return found
 
@@ -83,7 +85,7 @@ class Brokers:
         return (await self.clients[1].ask(request, 12)).topics[0]
 
     async def split(self) -> tuple[WireClient, WireClient]:
-        """The leader of partition 0, and another broker."""
+        """Return the leader of partition 0, and another broker."""
         leader = (await self.described()).partitions[0].leader_id
         return self.clients[leader], self.clients[leader % 3 + 1]
 
@@ -115,8 +117,8 @@ async def test_only_the_leader_serves_what_is_not_fetched(brokers: Brokers) -> N
     assert answer.topics[0].partitions[0].error_code == NOT_LEADER
 
 
-async def test_who_is_asked_wrongly_names_the_leader(brokers: Brokers) -> None:
-    """KIP-951: from Fetch 16 and Produce 10 on. The follower of a fetch is no replica here, and may not answer."""
+async def test_a_broker_that_is_asked_wrongly_names_the_leader(brokers: Brokers) -> None:
+    """KIP-951: from Fetch 16 and Produce 10 on. The broker asked is no replica here, and may not answer."""
     leader, other = await brokers.split()
     while (await offset_at(leader, brokers.topic, -1)).error_code:
         pass
@@ -133,7 +135,7 @@ async def test_who_is_asked_wrongly_names_the_leader(brokers: Brokers) -> None:
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(0, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
-async def test_an_epoch_that_nobody_had(brokers: Brokers, epoch: int, code: ErrorCode) -> None:
+async def test_an_epoch_that_no_leader_had(brokers: Brokers, epoch: int, code: ErrorCode) -> None:
     leader, _ = await brokers.split()
     while (await offset_at(leader, brokers.topic, -1)).error_code:
         pass
@@ -242,7 +244,7 @@ OF_TRANSACTIONS: Final[dict[str, tuple[Ask, int, Code]]] = {
 
 
 async def _stranger(brokers: Brokers, key_type: int, key: str) -> WireClient:
-    """Return a broker that does not coordinate ``key``, once somebody does."""
+    """Return a broker that does not coordinate ``key``, once there is a coordinator."""
     find = FindCoordinatorRequest(key_type=key_type, key=key)
     while (found := await brokers.clients[1].ask(find, 3)).error_code:
         pass
@@ -254,14 +256,14 @@ async def _says(client: WireClient, request: Any, version: int, code: Code) -> E
 
 
 @pytest.mark.parametrize("api", OF_GROUPS)
-async def test_who_does_not_coordinate_the_group(brokers: Brokers, api: str) -> None:
+async def test_a_broker_that_does_not_coordinate_the_group(brokers: Brokers, api: str) -> None:
     make, version, code = OF_GROUPS[api]
     stranger = await _stranger(brokers, 0, brokers.topic)
     assert await _says(stranger, make(brokers, brokers.topic), version, code) == NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("api", OF_TRANSACTIONS)
-async def test_who_does_not_coordinate_the_transactional_id(brokers: Brokers, api: str) -> None:
+async def test_a_broker_that_does_not_coordinate_the_transactional_id(brokers: Brokers, api: str) -> None:
     make, version, code = OF_TRANSACTIONS[api]
     stranger = await _stranger(brokers, 1, brokers.topic)
     assert await _says(stranger, make(brokers, brokers.topic), version, code) == NOT_COORDINATOR

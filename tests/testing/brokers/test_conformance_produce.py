@@ -1,4 +1,4 @@
-"""What a broker says to a producer's batch: the cluster and a real Kafka, each error that Produce knows of alone."""
+"""Answers to Produce: the Cluster and a real Kafka agree, for a good batch and for each error by itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _AT: Final = {"magic": 16, "attributes": 21, "last_offset_delta": 23, "record_co
 
 
 def _changed(batch: bytes, *, seal: bool = True, **fields: int) -> bytes:
-    """Return a batch with other fields in its header, and with the CRC of what it is then."""
+    """Return a batch with other fields in its header, and with a CRC that fits."""
     data = bytearray(batch)
     for name, value in fields.items():
         if name == "magic":

@@ -1,4 +1,4 @@
-"""What an administrator hears of topics, brokers and coordinators: the cluster and a real Kafka say the same."""
+"""Administration of topics, brokers, coordinators and groups: the Cluster and a real Kafka answer the same."""
 
 from __future__ import annotations
 
@@ -8,12 +8,6 @@ from uuid import UUID
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.messages.describing import (
-    DeleteGroupsRequest,
-    DescribeClusterRequest,
-    DescribeGroupsRequest,
-    ListGroupsRequest,
-)
 from aiokc.testing.messages.topic_admin import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -28,12 +22,14 @@ from aiokc.testing.messages.topic_admin import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
+from aiokc.wire.messages.describing import DescribeClusterRequest
 from aiokc.wire.messages.discovery import (
     ApiVersionsRequest,
     FindCoordinatorRequest,
     MetadataRequest,
     MetadataRequestTopic,
 )
+from aiokc.wire.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 
 from ..conftest import Kafka
 from ..groups.group_scene import Scene
@@ -87,7 +83,7 @@ NEW: Final[dict[str, tuple[dict[str, Any], ErrorCode]]] = {
 }
 
 
-# A controller with ZooKeeper creates such topics, without a leader, or takes a name that stands twice for one.
+# A controller with ZooKeeper creates such topics, without a leader, or merges a name that is there twice.
 kraft = pytest.mark.every_kafka(since="3.3")
 
 
@@ -224,7 +220,7 @@ async def test_what_metadata_says_when_asked_oddly(either: Kafka, topic: str) ->
 
 @pytest.mark.parametrize("version", [10, 11])
 async def test_metadata_has_no_topics_by_id_before_version_12(either: Kafka, topic: str, version: int) -> None:
-    """KIP-516: the request has room for ids already, and a broker refuses all of one that uses it."""
+    """KIP-516: the request has room for ids already, and a broker refuses the whole request if it uses them."""
     async with connected(either.bootstrap) as client:
         topic_id = await topic_id_of(client, topic)
         by_id = MetadataRequestTopic(name=None, topic_id=topic_id)
@@ -240,7 +236,7 @@ async def test_metadata_has_no_topics_by_id_before_version_12(either: Kafka, top
 
 @pytest.mark.every_kafka(since="4.0")
 async def test_the_feature_by_which_producers_go(either: Kafka) -> None:
-    """KIP-890. Other features are those of a real Kafka alone. Version 3 can't name one that may be off."""
+    """KIP-890. Other features exist in a real Kafka alone. Version 3 cannot name a feature that may be off."""
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
     async with connected(either.bootstrap) as client:
         old, new = await client.ask(request, 3), await client.ask(request, 4)
@@ -289,7 +285,7 @@ async def test_finding_a_coordinator(either: Kafka, version: int, key_type: int,
 
 
 @pytest.mark.every_kafka(since="4.0")
-async def test_groups_that_nobody_knows(scene: Scene) -> None:
+async def test_groups_that_do_not_exist(scene: Scene) -> None:
     client, none = scene.admin, scene.group + "-none"
     for states, types in ((["bogus"], []), ([], ["bogus"]), (["Dead"], [])):
         listed = await client.ask(ListGroupsRequest(states_filter=states, types_filter=types))

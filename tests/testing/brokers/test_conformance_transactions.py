@@ -1,4 +1,4 @@
-"""Producers and their transactions: what the cluster and a real Kafka say to right, late and wrong requests."""
+"""Producers and their transactions: the Cluster and a real Kafka answer right, late and wrong requests alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Final
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.messages.describing import DescribeGroupsRequest
 from aiokc.testing.messages.producing import InitProducerIdRequest
 from aiokc.testing.messages.txn import (
     AddOffsetsToTxnRequest,
@@ -21,6 +20,7 @@ from aiokc.testing.messages.txn import (
     TxnOffsetCommitRequestTopic,
 )
 from aiokc.wire.messages.discovery import FindCoordinatorRequest
+from aiokc.wire.messages.group_admin import DescribeGroupsRequest
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from ..conftest import Kafka
@@ -48,7 +48,7 @@ INVALID_REQUEST: Final = ErrorCode.INVALID_REQUEST
 
 
 class Producer:
-    """A transactional producer, which can be told to say that it is another one."""
+    """A transactional producer, which can be told to use the identity of another one."""
 
     def __init__(self, client: WireClient, topic: str) -> None:
         self.client = client
@@ -111,7 +111,7 @@ class Producer:
                 return ErrorCode(code)
 
     async def end(self, version: int = 3, committed: bool = True, **options: Any) -> tuple[int, int, int]:
-        """Return code, producer id and epoch; what version 5 says of the next transaction's."""
+        """Return code, producer id and epoch; with version 5 these are the next transaction's."""
         answer = await self._ready(EndTxnRequest(committed=committed, **self._identity(options)), version)
         return ErrorCode(answer.error_code), answer.producer_id, answer.producer_epoch
 
@@ -174,7 +174,7 @@ async def test_a_producer_that_gets_its_next_epoch(producer: Producer) -> None:
 # What belongs to a transaction
 
 several_transactions = pytest.mark.every_kafka(since="3.5")  # in one AddPartitionsToTxn (KIP-890)
-#: Old coordinators of groups ask nobody who a producer is.
+#: Old group coordinators do not check the identity of a producer.
 known_producers = pytest.mark.every_kafka(since="3.9")
 
 
@@ -245,7 +245,7 @@ async def test_offsets_of_a_transaction_that_does_not_know_of_them(
 
 @known_producers
 @pytest.mark.parametrize("version", [3, 5])
-async def test_offsets_of_nobody_s_transaction(producer: Producer, version: int) -> None:
+async def test_offsets_of_an_unknown_transactional_id(producer: Producer, version: int) -> None:
     assert await producer.commit_offset(version, transactional_id="nobody") == NO_MAPPING
 
 
@@ -277,7 +277,7 @@ async def test_transactions_with_an_epoch_each(producer: Producer) -> None:
     assert await producer.produce(0, later=1) == OLD_EPOCH
     assert await producer.end(5) == (NONE, own, 1)
     assert await producer.end(5) == (NONE, own, 1)  # a retry
-    assert await producer.end(5, committed=False) == (INVALID_STATE, -1, -1)  # not of what was committed
+    assert await producer.end(5, committed=False) == (INVALID_STATE, -1, -1)  # not of the committed one
     await read_stable(producer.client, topic_id, until=2)  # the marker comes a little later, and fences by then
     producer.epoch = 1
     assert await producer.end(5) == (INVALID_STATE, -1, -1)  # nothing was begun
@@ -324,7 +324,7 @@ async def test_offsets_by_timestamp_amid_a_transaction(producer: Producer) -> No
     )
 
     async def found(*timestamps: int) -> list[list[tuple[int, int]]]:
-        """By timestamp, what read_uncommitted and read_committed find."""
+        """Return what read_uncommitted and read_committed find, by timestamp."""
         return [[await _offset(client, topic, timestamp, level) for level in (0, 1)] for timestamp in timestamps]
 
     nothing, latest = (-1, -1), (1, NOW - 3000)

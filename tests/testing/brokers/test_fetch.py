@@ -28,7 +28,7 @@ from ..wire_client import WireClient, connected
 V12 = 12  # the last version that names topics
 pytestmark = pytest.mark.any_loop
 
-LONG = 60_000  # ms: a test that waits so long has failed
+LONG = 60_000  # ms: a test that waits this long has failed
 
 
 def _fetch(*partitions: FetchPartition, topic: str = "events", **options: Any) -> FetchRequest:
@@ -47,7 +47,7 @@ def _offsets(data: PartitionData) -> list[int]:
 
 
 def _pass(exchange: Exchange) -> None:
-    """An interceptor that only lets the test know."""
+    """An interceptor that only notifies the test."""
 
 
 async def _one(client: WireClient, request: FetchRequest, version: int = V12) -> PartitionData:
@@ -145,7 +145,7 @@ async def test_errors_of_a_partition(partition: FetchPartition, code: ErrorCode)
             assert (await _one(client, _fetch(partition, max_wait_ms=LONG))).error_code == code
 
 
-async def test_who_does_not_lead_names_the_leader() -> None:
+async def test_a_broker_that_does_not_lead_names_the_leader() -> None:
     async with Cluster(brokers=2) as cluster, connected(cluster.bootstrap, 2) as client:
         cluster.create_topic("events", replication_factor=1)
         (topic,) = (await client.ask(MetadataRequest(topics=None))).topics
@@ -200,7 +200,7 @@ async def _session(client: WireClient, *partitions: FetchPartition, session: int
     return await client.ask(_fetch(*partitions, session_id=session, session_epoch=epoch, **options), V12)
 
 
-async def test_a_session_tells_only_news() -> None:
+async def test_a_session_sends_only_changes() -> None:
     async with Cluster(topics={"events": 3}) as cluster, connected(cluster.bootstrap) as client:
         full = await _session(client, _at(0, 0), _at(0, 1), _at(0, 2), session=0, epoch=0)
         assert [partition.partition_index for partition in full.responses[0].partitions] == [0, 1, 2]
@@ -222,7 +222,7 @@ async def test_a_session_tells_only_news() -> None:
 
 
 async def test_a_session_serves_in_turn() -> None:
-    """Who got records goes last, so that a full answer does not always hold the same partition."""
+    """A partition that had records goes last, so that a full answer does not always hold the same one."""
     async with Cluster(topics={"events": 2}) as cluster, connected(cluster.bootstrap) as client:
         for index in (0, 1):
             cluster.append("events", b"." * 100, partition=index)

@@ -1,4 +1,4 @@
-"""The table of released versions, against the jar at hand; and a cluster that is as old as it says."""
+"""The table of released versions agrees with the installed jar; and a cluster is as old as it says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster's life, and its metadata, as a client on the wire sees them."""
+"""The Cluster's life, and its metadata, as a client on the wire sees them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.api_keys import ApiKey
 from aiokc.testing.brokers.apis.table import REQUESTS
-from aiokc.testing.messages.describing import DescribeClusterRequest
 from aiokc.testing.refusal import Refusal
 from aiokc.wire import encode_request
+from aiokc.wire.messages.describing import DescribeClusterRequest
 from aiokc.wire.messages.discovery import (
     ApiVersionsRequest,
     FindCoordinatorRequest,
@@ -144,7 +144,7 @@ async def test_a_partition_without_a_living_replica_is_offline_until_one_comes_b
         (partition,) = (await _topic(cluster.bootstrap, "single", 2)).partitions
         assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         cluster.bring_up(1)
-        while partition.leader_id == -1:  # how many turns of the loop that takes is the loop's affair
+        while partition.leader_id == -1:  # how many rounds of the loop this takes is up to the loop
             (partition,) = (await _topic(cluster.bootstrap, "single", 2)).partitions
         assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, 1, 1)
         assert (await _topic(cluster.bootstrap, "single", 1)).partitions == [partition]
@@ -212,7 +212,7 @@ async def test_a_coordinator_can_be_moved_and_moves_when_it_dies() -> None:
         assert found.coordinators[0].node_id in (1, 3)
 
 
-def test_a_cluster_in_a_thread_for_users_without_a_loop() -> None:
+def test_a_cluster_in_a_thread_for_callers_without_a_loop() -> None:
     with Cluster(brokers=2).in_thread() as cluster:
         cluster.create_topic("events", partitions=2)
         assert cluster.append("events", b"a", b"b", partition=1) == 0
@@ -238,10 +238,22 @@ def test_a_local_kafka_does_not_pay_for_the_cluster() -> None:
     assert run_to_end([sys.executable, "-c", code], seconds=50).returncode == 0
 
 
-async def test_a_topic_that_exists_is_not_made_anew_without_a_word() -> None:
-    """A client that asked first has created it, with brokers' own settings: a test that goes on would test another."""
+async def test_creating_a_topic_that_exists_is_an_error() -> None:
+    """A client that asked first has created it with default settings: a test that goes on would test another
+    topic.
+    """
     async with Cluster(topics={"events": 2}) as cluster:
         cluster.append("events", b"kept")
         with pytest.raises(Refusal, match="Topic 'events' already exists"):
             cluster.create_topic("events", 6)
         assert [record.value for record in cluster.records("events")] == [b"kept"]
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a\x1b[31mb", "..", "", "x" * 250, "two words"])
+async def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
+    """The answers of the brokers could not be sent, and clients would look for the cause elsewhere."""
+    with pytest.raises(ValueError, match="is no name of a topic"):
+        Cluster(topics={name: 1})
+    async with Cluster() as cluster:
+        with pytest.raises(ValueError, match="is no name of a topic"):
+            cluster.create_topic(name)

@@ -1,4 +1,4 @@
-"""``python -m aiokc.testing``: until it is interrupted."""
+"""``python -m aiokc.testing`` runs until it is interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other people's clients, and aiokc, on the cluster: each writes in every way it can, all read it."""
+"""Other clients, and aiokc, on the Cluster: each writes in every way it can, and all read it."""
 
 from __future__ import annotations
 

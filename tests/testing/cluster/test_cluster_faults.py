@@ -1,4 +1,4 @@
-"""Each fault, as a client on the wire feels it, and as aiokc's own client gets over it."""
+"""Each fault of the Cluster: as a client on the wire sees it, and how aiokc's own client recovers from it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _end_code(client: WireClient) -> int:
     return (await client.ask(_ends(), 7)).topics[0].partitions[0].error_code
 
 
-async def test_an_error_so_many_times() -> None:
+async def test_an_error_for_a_number_of_requests() -> None:
     async with Cluster(topics={"events": 1}) as cluster, connected(cluster.bootstrap) as client:
         refusal = cluster.intercept(ListOffsetsRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
         codes = [await _end_code(client) for _ in range(3)]
@@ -193,17 +193,18 @@ def test_every_api_can_be_refused(api: int) -> None:
 
 
 _REQUIRED = {
-    "acks", "assignments", "auth_bytes", "committed", "generation_id", "group_id", "groups", "groups_names",
-    "include_cluster_authorized_operations",
-    "isolation_level", "max_wait_ms", "mechanism", "member_id", "min_bytes", "producer_epoch", "producer_id",
-    "protocol_type", "protocols", "replica_id", "session_timeout_ms", "timeout_ms", "topic_data", "topics",
+    "acks", "assignments", "auth_bytes", "committed", "generation_id", "group_id", "group_ids", "groups",
+    "groups_names", "include_authorized_operations", "include_cluster_authorized_operations",
+    "isolation_level", "max_wait_ms", "mechanism", "member_epoch", "member_id", "min_bytes", "producer_epoch",
+    "producer_id",
+    "protocol_type", "protocols", "replica_id", "resources", "session_timeout_ms", "timeout_ms", "topic_data", "topics",
     "transaction_timeout_ms",
     "transactional_id", "validate_only",
 }  # fmt: skip
 
 
 def _empty(name: str) -> object:
-    if name in {"assignments", "groups", "groups_names", "protocols", "topics", "topic_data"}:
+    if name in {"assignments", "group_ids", "groups", "groups_names", "protocols", "resources", "topics", "topic_data"}:
         return []
     if name == "auth_bytes":
         return b""

@@ -13,7 +13,7 @@ from aiokc.testing.cluster.hosting import Host, in_thread, on_loop
 
 
 class Stubborn:
-    """What does all it is asked for, but for ``does_not``, which takes until the end of the test."""
+    """Does everything that it is asked for, except ``does_not``, which takes until the end of the test."""
 
     def __init__(self, does_not: str = "") -> None:
         self.host: Host | None = None

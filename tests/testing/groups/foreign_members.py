@@ -27,6 +27,8 @@ _SECONDS: Final = 30.0
 _POLL_MS: Final = 100
 _SESSION_MS: Final = 6_000
 _HEARTBEAT_MS: Final = 100
+#: In place of an assignor: the member speaks the consumer protocol (KIP-848), in which the coordinator assigns.
+CONSUMER_PROTOCOL: Final = "consumer"
 _AIOKAFKA: Final = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,
@@ -37,7 +39,7 @@ Assignment = frozenset[TopicPartition]
 
 
 class Witness:
-    """What the members of a group have read, and what they hold."""
+    """The records that the members of a group have read, and their assignments."""
 
     def __init__(self) -> None:
         self.holdings: dict[str, Assignment] = {}
@@ -46,7 +48,7 @@ class Witness:
         self._changed = threading.Condition()
 
     def saw(self, member: str, values: Collection[bytes], holding: Assignment | None) -> None:
-        """A member tells what it got, and what is assigned to it; None: it has left."""
+        """A member reports what it got, and its assignment; None: it has left."""
         with self._changed:
             self._values.update(values)
             if holding is None:
@@ -87,7 +89,7 @@ class Witness:
 
 
 class ForeignMember(ABC):
-    """A member of the group, from ``start()`` to ``leave()``. It commits after each poll what it got.
+    """A member of the group, from ``start()`` to ``leave()``. After each poll it commits what it got.
 
     ``strategy``: the assignor, by Kafka's name for it, of those members that can be told.
     """
@@ -129,7 +131,7 @@ class ForeignMember(ABC):
         return self._leaving.is_set()
 
     def saw(self, values: Collection[bytes], holding: Collection[Any]) -> None:
-        """Tell the witness."""
+        """Report to the witness."""
         held = frozenset(TopicPartition(one.topic, one.partition) for one in holding)
         self._witness.saw(self.name, values, held)
 
@@ -145,9 +147,7 @@ class ConfluentMember(ForeignMember):
                 "client.id": self.name,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": _SESSION_MS,
-                "heartbeat.interval.ms": _HEARTBEAT_MS,
-                "partition.assignment.strategy": self.strategy,
+                **self._protocol(),
             }
         )
         consumer.subscribe([self.topic])
@@ -159,11 +159,20 @@ class ConfluentMember(ForeignMember):
         finally:
             consumer.close()
 
+    def _protocol(self) -> dict[str, Any]:
+        if self.strategy == CONSUMER_PROTOCOL:
+            return {"group.protocol": "consumer"}
+        return {
+            "session.timeout.ms": _SESSION_MS,
+            "heartbeat.interval.ms": _HEARTBEAT_MS,
+            "partition.assignment.strategy": self.strategy,
+        }
+
     def _commit(self, consumer: Any) -> None:
         try:
-            consumer.commit(asynchronous=False)  # all that was consumed, what could not be committed before too
+            consumer.commit(asynchronous=False)  # all that was consumed, also what could not be committed before
         except confluent_kafka.KafkaException as error:
-            if error.args[0].code() not in _REBALANCED:  # whoever has the partition now reads it again
+            if error.args[0].code() not in _REBALANCED:  # the partition's new owner reads it again
                 raise
 
 
@@ -171,6 +180,8 @@ _REBALANCED: Final = {
     confluent_kafka.KafkaError.ILLEGAL_GENERATION,
     confluent_kafka.KafkaError.REBALANCE_IN_PROGRESS,
     confluent_kafka.KafkaError.UNKNOWN_MEMBER_ID,
+    confluent_kafka.KafkaError.STALE_MEMBER_EPOCH,
+    confluent_kafka.KafkaError.FENCED_MEMBER_EPOCH,
     confluent_kafka.KafkaError._ASSIGNMENT_LOST,
     confluent_kafka.KafkaError._NO_OFFSET,
 }
@@ -195,8 +206,8 @@ class KafkaPythonMember(ForeignMember):
             session_timeout_ms=_SESSION_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
         )
-        # A leader that joins before it has seen the topic joins once more when it sees it; now and then kafka-python
-        # 3.0 forgets to send heartbeats after that.
+        # A leader that joins before it has seen the topic joins once more when it sees it. After that, kafka-python 3.0
+        # now and then forgets to send heartbeats.
         consumer.partitions_for_topic(self.topic)
         consumer.subscribe([self.topic])
         try:
@@ -206,7 +217,7 @@ class KafkaPythonMember(ForeignMember):
                     if batches:
                         consumer.commit()
                 except (kafka.errors.CommitFailedError, kafka.errors.RebalanceInProgressError):
-                    pass  # whoever has the partition now reads it again
+                    pass  # the partition's new owner reads it again
                 self.saw([record.value for batch in batches.values() for record in batch], consumer.assignment())
         finally:
             consumer.close()
@@ -246,7 +257,7 @@ class AiokafkaMember(AsyncMember):
                     if batches:
                         await consumer.commit()
                 except (aiokafka.errors.CommitFailedError, aiokafka.errors.RebalanceInProgressError):
-                    pass  # whoever has the partition now reads it again
+                    pass  # the partition's new owner reads it again
                 self.saw([record.value for batch in batches.values() for record in batch], consumer.assignment())
         finally:
             await consumer.stop()
@@ -273,6 +284,6 @@ class AiokcMember(AsyncMember):
                     if batches:
                         await consumer.commit()
                 except (aiokc.errors.CommitFailed, aiokc.errors.RebalanceInProgress):
-                    pass  # whoever has the partition now reads it again
+                    pass  # the partition's new owner reads it again
                 values = [bytes(record.value or b"") for batch in batches.values() for record in batch]
                 self.saw(values, consumer.assignment())

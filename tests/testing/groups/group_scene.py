@@ -1,4 +1,4 @@
-"""A group on stage: members with a connection each, and the states that they bring it into."""
+"""Members of one group, each with a connection of its own, and the states that they bring the group into."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.messages.describing import DescribedGroup, DescribeGroupsRequest
 from aiokc.testing.messages.topic_admin import CreatableTopic, CreateTopicsRequest
 from aiokc.wire import encode
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
@@ -28,17 +27,18 @@ from aiokc.wire.messages.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from aiokc.wire.messages.group_admin import DescribedGroup, DescribeGroupsRequest
 from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
 from ..wire_client import WireClient, connected
 
-#: What a coordinator says that is not ready yet.
+#: The codes of a coordinator that is not ready yet.
 NOT_YET = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-#: How long nothing must come for a request to count as parked.
+#: If no answer comes for this long, a request counts as parked.
 PARKED_SECONDS = 0.2
 PARKED = "parked"
 
@@ -48,7 +48,7 @@ def subscription(topic: str, user_data: bytes = b"") -> bytes:
 
 
 class Actor:
-    """Somebody who asks a coordinator: a member, or who would be one."""
+    """A client of a coordinator: a member, or one that asks to be."""
 
     def __init__(self, scene: Scene, client: WireClient) -> None:
         self.scene = scene
@@ -157,7 +157,7 @@ class Actor:
 
 
 class Scene:
-    """One group, one topic of two partitions, and whoever has to do with them."""
+    """One group, one topic of two partitions, and the clients that use them."""
 
     topic_id: UUID
 
@@ -172,11 +172,11 @@ class Scene:
         return task
 
     async def actor(self) -> Actor:
-        """Somebody with a connection of its own."""
+        """Return a client with a connection of its own."""
         return Actor(self, await self._stack.enter_async_context(connected(self.bootstrap)))
 
     async def open(self) -> None:
-        """Let somebody ask until the coordinator is ready."""
+        """Send requests until the coordinator is ready."""
         self.admin = await self.actor()
         while (await self.admin.ask(FindCoordinatorRequest(key=self.group), 3)).error_code in NOT_YET:
             pass
@@ -195,7 +195,7 @@ class Scene:
         return described
 
     async def until(self, state: str) -> None:
-        """Ask for the state of the group until it is this one."""
+        """Describe the group until it is in this state."""
         while (await self.described()).group_state != state:
             pass
 
@@ -235,14 +235,14 @@ class Scene:
         return leader, follower
 
     async def empty(self, *, static: bool = False) -> tuple[Actor, Actor]:
-        """Two that were members once; both have left."""
+        """Two former members; both have left."""
         leader, follower = await self.stable(static=static)
         await follower.leave()
         await leader.leave()
         return leader, follower
 
     async def missing(self, *, static: bool = False) -> tuple[Actor, Actor]:
-        """Two who think that they are members of a group that does not exist."""
+        """Two clients that take themselves for members of a group that does not exist."""
         leader, follower = await self.actor(), await self.actor()
         for one in (leader, follower):
             one.member_id, one.generation = "nobody", 1
@@ -272,7 +272,7 @@ async def open_scene(bootstrap: str, group: str) -> AsyncIterator[Scene]:
 
 
 async def _create_topic(admin: Actor) -> UUID:
-    """Let there be the topic, and the broker know its leaders; return its id."""
+    """Create the topic, and wait until the broker knows its leaders; return its id."""
     new = CreatableTopic(name=_TOPIC, num_partitions=2, replication_factor=1, assignments=[], configs=[])
     await admin.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000))
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=_TOPIC)], allow_auto_topic_creation=False)

@@ -43,7 +43,7 @@ class Transaction:
         return {"transactional_id": self._name, "producer_id": self.producer_id, "producer_epoch": self.epoch}
 
     async def add_offsets(self) -> int:
-        """Let the group's offsets be part of the transaction; return the error code."""
+        """Add the group's offsets to the transaction; return the error code."""
         return await self._until_ready(AddOffsetsToTxnRequest(**self._identity(), group_id=self._actor.scene.group), 3)
 
     async def _until_ready(self, request: Any, version: int) -> int:
@@ -52,7 +52,7 @@ class Transaction:
         return int(answer.error_code)
 
     async def commit_offset(self, offset: int = 1, metadata: str = "", partition: int = 0, **changes: Any) -> int:
-        """Commit an offset that becomes one when the transaction is committed; return the error code."""
+        """Commit an offset that takes effect when the transaction is committed; return the error code."""
         actor = self._actor
         one = TxnOffsetCommitRequestPartition(
             partition_index=partition, committed_offset=offset, committed_metadata=metadata

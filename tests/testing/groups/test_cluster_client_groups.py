@@ -1,4 +1,4 @@
-"""Groups of other people's clients, and of aiokc, on the cluster: three members, who come, go, and fall silent."""
+"""Groups of other clients, and of aiokc, on the Cluster: three members that join, leave, and fall silent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTITIONS = [TopicPartition(TOPIC, index) for index in range(6)]
 
 
 class Group:
-    """A group and what is written for it."""
+    """A group, and the records that are written for it."""
 
     def __init__(self, cluster: Cluster, kind: type[ForeignMember]) -> None:
         self.members: dict[str, ForeignMember] = {}
@@ -53,7 +53,7 @@ class Group:
         self.members.pop(name).leave()
 
     def assert_shared_and_read(self) -> None:
-        """All share the partitions evenly, and read what is written from now on."""
+        """Check that all share the partitions evenly, and read what is written from now on."""
         self._witness.until_shared(PARTITIONS, self.members)
         values = [f"{next(self._numbers)}".encode() for _ in range(60)]
         for number, value in enumerate(values):
@@ -95,10 +95,10 @@ def test_a_group_of_three_with_members_coming_and_going(kind: type[ForeignMember
             group.end()
         ends = {one: cluster.end_offset(one.topic, one.partition) for one in PARTITIONS}
         assert cluster.committed(GROUP) == ends
-        assert cluster.members(GROUP) == []  # they have left, and were not just forgotten
+        assert cluster.members(GROUP) == []  # they have left: their sessions did not just expire
 
 
-# Offsets in transactions: what was read, and what was made of it, count together or not at all
+# Offsets in transactions: the records read and those produced from them count together or not at all
 
 
 def _confluent_offsets(bootstrap: str, name: str, *, committed: bool) -> None:
@@ -165,7 +165,7 @@ def test_kafka_python_commits_offsets_in_a_transaction() -> None:
         assert cluster.committed(GROUP) == {PARTITIONS[0]: 7}
 
 
-# What administrators do to groups
+# Administration of groups
 
 
 def test_an_admin_client_sees_and_deletes_groups() -> None:

@@ -1,4 +1,4 @@
-"""Groups and the cluster around them: coordinators that move, die and come back; topics that go; transactions."""
+"""Groups and the cluster around them: coordinators that move, die and come back; deleted topics; transactions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 import aiokc
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
-from aiokc.testing.messages.describing import ListGroupsRequest
 from aiokc.wire.messages.group import JoinGroupRequest
+from aiokc.wire.messages.group_admin import ListGroupsRequest
 
 from ..wire_client import connected
 from .group_scene import Actor, Scene, open_scene
@@ -25,14 +25,14 @@ PLACE = aiokc.TopicPartition("events", 0)
 
 @asynccontextmanager
 async def _scene(cluster: Cluster) -> AsyncIterator[Scene]:
-    """A scene at the broker that is the first of the cluster and the group's coordinator."""
+    """A scene at the cluster's first broker, which is the group's coordinator."""
     cluster.move_coordinator(GROUP, to=1)
     async with open_scene(cluster.bootstrap, GROUP) as opened:
         opened.topic = "events"
         yield opened
 
 
-async def test_who_waits_hears_that_the_coordinator_has_moved() -> None:
+async def test_parked_requests_are_answered_when_the_coordinator_has_moved() -> None:
     async with Cluster(brokers=2, topics={"events": 2}) as cluster, _scene(cluster) as scene:
         leader, follower = await scene.stable()
         joins = cluster.intercept(JoinGroupRequest, lambda exchange: None)
@@ -70,7 +70,7 @@ async def test_what_is_due_at_once_is_done() -> None:
 
 
 async def _codes(cluster: Cluster, scene: Scene, *actors: Actor) -> list[int]:
-    """Send a heartbeat of each, over a new connection to its coordinator."""
+    """Send a heartbeat of each member, over a new connection to its coordinator."""
     addresses = cluster.bootstrap.split(",")
     scene.bootstrap = addresses[cluster.coordinator(GROUP) - 1]
     codes = []
@@ -96,7 +96,7 @@ async def test_a_group_survives_its_coordinators() -> None:
 
 
 async def _until_up(cluster: Cluster, node_id: int) -> None:
-    """Knock at a broker's door until it opens."""
+    """Connect again and again until the broker accepts."""
     while True:
         try:
             async with connected(cluster.bootstrap, node_id):

@@ -1,4 +1,4 @@
-"""Every request in every state of a group, to the cluster and to a real Kafka: both give the answers below."""
+"""Every request in every state of a group, to the Cluster and to a real Kafka: both give the answers below."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.messages.describing import (
+from aiokc.wire import Request
+from aiokc.wire.messages.group import MemberIdentity
+from aiokc.wire.messages.group_admin import (
     DeleteGroupsRequest,
     ListGroupsRequest,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from aiokc.wire import Request
-from aiokc.wire.messages.group import MemberIdentity
 
 from .group_scene import PARKED, Actor, Scene, answered
 from .group_transactions import commit_in_transaction
@@ -224,7 +224,7 @@ CELLS: Final[dict[str, tuple[Action, tuple[object, ...]]]] = {
         lambda s, a, b: commit_in_transaction(b, member_id="who"),
         (ILLEGAL, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN),
     ),
-    # Old producers did not send who they are, so nobody is asked for it.
+    # Old producers did not send their identity, so the coordinator does not ask for it.
     "transaction-of-nobody": (
         lambda s, a, b: commit_in_transaction(b, generation_id=-1, member_id="", group_instance_id=None),
         (NONE,) * 5,
@@ -266,7 +266,7 @@ CELLS: Final[dict[str, tuple[Action, tuple[object, ...]]]] = {
 }
 
 
-#: Where older releases answer differently, or know no such request: from which of those that are tested it holds.
+#: Where older releases answer differently, or know no such request: the first tested release for which it holds.
 SINCE: Final = {
     **{(cell, "missing"): "4.0" for cell in CELLS if cell.startswith(("commit", "transaction")) or cell == "describe"},
     **{(cell, state): "3.9" for cell in ("list-classic", "list-consumer") for state in STATES},

@@ -1,4 +1,4 @@
-"""The group coordinator with a clock in the test's hand: what takes minutes, and what only a test can do to it."""
+"""The group coordinator with a clock that the test moves: what takes minutes, and faults that only a test can cause."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.groups.classic.rebalances import GroupSettings
 from aiokc.testing.groups.coordinator import Groups
+from aiokc.testing.groups.settings import GroupSettings
 from aiokc.testing.log.topics import Partition, Topic, Topics
-from aiokc.testing.messages.describing import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from aiokc.testing.messages.txn import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -28,6 +27,7 @@ from aiokc.wire.messages.group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from aiokc.wire.messages.group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from aiokc.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -128,7 +128,7 @@ class Coordinator:
         return str(self.ask(DescribeGroupsRequest(groups=[GROUP])).groups[0].group_state)
 
     def stable(self, count: int = 2) -> list[JoinGroupResponse]:
-        """So many members in a stable group, the leader first; its first rebalance waits for them."""
+        """Return so many members in a stable group, the leader first; its first rebalance waits for them."""
         joins = [self.join() for _ in range(count)]
         while not all(joins):
             self.wait(1)
@@ -147,7 +147,7 @@ def test_the_first_rebalance_waits_for_others() -> None:
     first = coordinator.join()
     coordinator.wait(2.9)
     second = coordinator.join()
-    coordinator.wait(2.9)  # the second one gave everybody another three seconds
+    coordinator.wait(2.9)  # the second one gave everyone another three seconds
     assert (first, second) == ([], [])
     coordinator.wait(0.3)
     assert [first[0].generation_id, second[0].generation_id] == [1, 1]
@@ -190,13 +190,13 @@ def test_a_member_lives_by_heartbeats_and_commits() -> None:
 
 
 def test_a_new_member_that_waits_for_a_rebalance_is_dropped_after_five_minutes() -> None:
-    """It sends no heartbeats while it waits, so nobody could know otherwise that it is gone."""
+    """It sends no heartbeats while it waits, so the coordinator has no other way to know that it is gone."""
     coordinator = Coordinator()
     leader, _ = coordinator.stable()
     waiting = coordinator.join(leader.member_id, rebalance_timeout_ms=900_000)
     coordinator.wait(1)
     newcomer = coordinator.join()
-    given_id = coordinator.join(version=4, session_timeout_ms=1_800_000)  # it never comes back: nobody can go on
+    given_id = coordinator.join(version=4, session_timeout_ms=1_800_000)  # it never returns: the rebalance cannot go on
     assert given_id[0].error_code == ErrorCode.MEMBER_ID_REQUIRED
     coordinator.wait(JOIN_TIMEOUT - 1)
     assert (newcomer, waiting) == ([], [])
@@ -233,7 +233,7 @@ def test_a_member_is_expired_by_hand() -> None:
 # The size of a group (KIP-389)
 
 
-def test_a_group_that_is_full_takes_nobody() -> None:
+def test_a_full_group_takes_no_member() -> None:
     coordinator = Coordinator(group_max_size=2)
     leader, follower = coordinator.stable()
     (refused,) = coordinator.join()
@@ -241,14 +241,14 @@ def test_a_group_that_is_full_takes_nobody() -> None:
     assert (coordinator.heartbeat(leader), coordinator.heartbeat(follower)) == (0, 0)
 
 
-def test_who_joins_first_has_the_places() -> None:
+def test_members_that_join_first_have_the_places() -> None:
     coordinator = Coordinator(group_max_size=2)
     leader, follower = coordinator.stable()
     assert coordinator.join(leader.member_id) == []
     newcomer = coordinator.join()
     (refused,) = coordinator.join(follower.member_id)
     assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    (again,) = coordinator.join(leader.member_id)  # who waits may ask once more, and by it the last one is there
+    (again,) = coordinator.join(leader.member_id)  # a waiting member may ask again: now the last one is there
     assert (again.error_code, len(again.members), newcomer[0].error_code) == (0, 2, 0)
 
 
@@ -275,7 +275,7 @@ def test_a_group_that_moves_keeps_its_members() -> None:
     assert coordinator.groups.members(GROUP) == []  # their sessions began anew
 
 
-def test_who_waits_is_told_that_the_coordinator_is_another_one() -> None:
+def test_parked_requests_get_not_coordinator_when_the_group_moves() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.stable()
     parked_join = coordinator.join(leader.member_id)
@@ -289,7 +289,7 @@ def test_who_waits_is_told_that_the_coordinator_is_another_one() -> None:
     assert [one.error_code for one in parked_sync] == [ErrorCode.NOT_COORDINATOR]
 
 
-def test_a_generation_that_nobody_stored_is_lost_with_its_coordinator() -> None:
+def test_a_generation_that_was_not_stored_is_lost_with_its_coordinator() -> None:
     coordinator = Coordinator()
     leader, follower = coordinator.stable()
     joins = [coordinator.join(one.member_id) for one in (leader, follower)]

@@ -1,4 +1,4 @@
-"""The offsets of a group at the cluster and at a real Kafka: what was committed is what is fetched."""
+"""The offsets of a group at the Cluster and at a real Kafka: what was committed is what is fetched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.messages.describing import (
+from aiokc.wire.messages.group_admin import (
     DeleteGroupsRequest,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,

@@ -1,4 +1,4 @@
-"""What happens to groups and their members one thing after the other: the same at the cluster and a real Kafka."""
+"""Sequences of events in groups: each step gets the same answers from the Cluster and from a real Kafka."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.messages.describing import DeleteGroupsRequest
 from aiokc.wire.messages.group import JoinGroupResponse, JoinGroupResponseMember, MemberIdentity, SyncGroupResponse
+from aiokc.wire.messages.group_admin import DeleteGroupsRequest
 
 from .group_scene import PARKED, Actor, Scene, answered, subscription
 
@@ -49,16 +49,16 @@ async def test_a_refused_member_hears_its_own_id(scene: Scene) -> None:
     assert [one.generation_id for one in (unknown, short, nowhere)] == [-1] * 3
 
 
-async def test_the_leader_is_told_who_the_members_are(scene: Scene) -> None:
+async def test_the_leader_gets_the_list_of_members(scene: Scene) -> None:
     leader, follower = await scene.completing(static=True)
     to_leader: JoinGroupResponse = await leader.ask(leader.join_request())
     to_follower: JoinGroupResponse = await follower.ask(follower.join_request())
     metadata = subscription(scene.topic)
-    everybody = [
+    members = [
         JoinGroupResponseMember(member_id=one.member_id, group_instance_id=one.instance, metadata=metadata)
         for one in (leader, follower)
     ]
-    assert sorted(to_leader.members, key=str) == sorted(everybody, key=str)
+    assert sorted(to_leader.members, key=str) == sorted(members, key=str)
     assert to_follower.members == []
     assert follower.member_id.startswith("instance-")
     for answer, member in ((to_leader, leader), (to_follower, follower)):
@@ -79,7 +79,7 @@ async def test_a_description_has_what_members_sent(scene: Scene) -> None:
 # Joining
 
 
-async def test_a_rebalance_waits_for_who_was_given_an_id(scene: Scene) -> None:
+async def test_a_rebalance_waits_for_a_member_that_was_given_an_id(scene: Scene) -> None:
     leader, follower = await scene.stable()
     newcomer, other = await scene.actor(), await scene.actor()
     for one in (newcomer, other):
@@ -143,7 +143,7 @@ async def test_a_changed_member_begins_a_rebalance(scene: Scene) -> None:
 # Assignments
 
 
-async def test_who_is_not_assigned_anything_gets_nothing(scene: Scene) -> None:
+async def test_a_member_that_is_not_assigned_anything_gets_nothing(scene: Scene) -> None:
     leader, follower = await scene.completing()
     sync = follower.later(follower.sync_request())
     assert await answered(sync) == PARKED
@@ -154,7 +154,7 @@ async def test_who_is_not_assigned_anything_gets_nothing(scene: Scene) -> None:
     assert (await leader.sync(follower)).assignment == leader.member_id.encode()  # too late
 
 
-async def test_who_leaves_hears_nothing_of_its_assignment(scene: Scene) -> None:
+async def test_a_member_that_leaves_gets_no_assignment(scene: Scene) -> None:
     leader, follower = await scene.completing()
     sync = follower.later(follower.sync_request())
     assert await answered(sync) == PARKED
@@ -163,7 +163,7 @@ async def test_who_leaves_hears_nothing_of_its_assignment(scene: Scene) -> None:
     assert (leader.generation, await answered(sync)) == (3, PARKED)
 
 
-async def test_who_never_asks_for_its_assignment_is_removed(scene: Scene) -> None:
+async def test_a_member_that_never_asks_for_its_assignment_is_removed(scene: Scene) -> None:
     leader, follower = await scene.actor(), await scene.actor()
     await leader.join(rebalance_timeout_ms=1000)
     await leader.sync(leader)
@@ -194,7 +194,7 @@ async def test_a_silent_member_is_removed(scene: Scene) -> None:
     assert (answer.generation_id, [one.member_id for one in answer.members]) == (4, [leader.member_id])
 
 
-async def test_who_waits_in_join_group_is_not_silent(scene: Scene) -> None:
+async def test_a_member_that_waits_in_join_group_is_not_silent(scene: Scene) -> None:
     leader, follower = await scene.stable()
     join = follower.join_later(session_timeout_ms=1000, protocols=["range"])
     await _until_code(leader, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -202,7 +202,7 @@ async def test_who_waits_in_join_group_is_not_silent(scene: Scene) -> None:
     assert len((await leader.join()).members) == 2
 
 
-async def test_who_does_not_join_in_time_is_removed(scene: Scene) -> None:
+async def test_a_member_that_does_not_join_in_time_is_removed(scene: Scene) -> None:
     leader, follower = await scene.actor(), await scene.actor()
     await leader.join(rebalance_timeout_ms=1000)
     await leader.sync(leader)
@@ -227,7 +227,7 @@ async def test_leaving_ends_a_rebalance(scene: Scene) -> None:
     assert len((await join).members) == 2
 
 
-async def test_who_is_removed_while_it_joins_joins_anew(scene: Scene) -> None:
+async def test_a_member_that_is_removed_while_it_joins_joins_anew(scene: Scene) -> None:
     _, follower = await scene.preparing()
     join = follower.join_later()
     assert await answered(join) == PARKED

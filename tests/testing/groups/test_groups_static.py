@@ -1,4 +1,4 @@
-"""Static members (KIP-345) at the cluster and at a real Kafka."""
+"""Static members (KIP-345) at the Cluster and at a real Kafka."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FENCED = ErrorCode.FENCED_INSTANCE_ID
 
 
 async def _reborn(scene: Scene) -> Actor:
-    """Somebody who has the instance id and no member id yet."""
+    """Return a client that has the instance id and no member id yet."""
     born = await scene.actor()
     born.instance = "instance"
     return born
 
 
-async def test_one_that_comes_back_has_its_assignment_and_nobody_rebalances(scene: Scene) -> None:
+async def test_one_that_comes_back_has_its_assignment_without_a_rebalance(scene: Scene) -> None:
     leader, old = await scene.stable(static=True)
     new = await _reborn(scene)
     answer = await new.join()

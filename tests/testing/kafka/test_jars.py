@@ -1,4 +1,4 @@
-"""Fetching the jars, with stand-ins for Java and Maven: nothing here touches the network."""
+"""Fetching the jars, with stand-ins for Java and Maven: nothing here uses the network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _java(version: str) -> str:
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that takes the place of PATH's first, in an environment where nothing was fetched yet."""
+    """A folder that comes first on PATH, in an environment where nothing was fetched yet."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in ("sh", "mkdir", "touch"):

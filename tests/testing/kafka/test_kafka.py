@@ -1,4 +1,4 @@
-"""The local Kafka: what tests and benchmarks stand on has to start, suffer, heal, and leave nothing behind."""
+"""The local Kafka: tests and benchmarks rely on it, so it must start, fail and recover, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from aiokc.testing.kafka.jars import OLD_VERSIONS
 from aiokc.testing.kafka.process import ReservedPort
 from tests.producing import Message, Stored, add_partitions, produce, produce_in_transaction
 
-pytestmark = pytest.mark.kafka
+# Most of these start brokers of their own: half a minute each, where others use the processors.
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 
 def test_a_new_topic_has_a_leader_for_each_partition(kafka: LocalKafka, topic_name: str) -> None:
@@ -133,7 +134,7 @@ def test_a_listener_more_is_advertised_where_the_test_says(three_nodes: LocalKaf
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere ports cannot be kept from others")
-def test_the_port_of_a_dead_broker_is_given_to_nobody_else() -> None:
+def test_the_port_of_a_dead_broker_is_given_to_no_other_process() -> None:
     port = ReservedPort()
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port.number))
@@ -167,8 +168,8 @@ def test_a_missing_existing_broker_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_start_is_tried_again_when_a_port_was_taken(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as somebody:
-        taken = somebody.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken = listener.getsockname()[1]
         given: list[int] = []
 
         class FirstTaken(ReservedPort):

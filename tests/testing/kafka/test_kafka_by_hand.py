@@ -1,4 +1,4 @@
-"""``python -m aiokc.testing.kafka``: until it is interrupted, and then nothing of it is left."""
+"""``python -m aiokc.testing.kafka`` runs until it is interrupted, and then leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_interrupt_during_the_start_leaves_nothing(by_hand: subprocess.Popen[
 def test_an_interrupt_while_a_process_is_started_comes_after_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Between the start of the broker and of its watchdog nobody could end the broker."""
+    """Between the start of the broker and of its watchdog, no process could end the broker."""
 
     class Sleeper(JavaProcess):
         def command(self) -> Sequence[str]:

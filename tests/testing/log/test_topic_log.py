@@ -1,4 +1,4 @@
-"""A partition's log: what stays after it was trimmed or truncated, and what it knows of epochs and producers then."""
+"""A partition's log: what stays after it was trimmed or truncated, and what it then knows of epochs and producers."""
 
 from __future__ import annotations
 

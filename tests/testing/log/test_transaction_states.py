@@ -1,4 +1,4 @@
-"""The transaction coordinator by itself: what only time, or an old producer, can show."""
+"""The transaction coordinator by itself: effects of time, and of producers of old releases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokc.testing.refusal import Refusal
 
 
 class Ends:
-    """What the coordinator ended."""
+    """The transactions that the coordinator ended."""
 
     def __init__(self) -> None:
         self.markers: list[tuple[Place, int, int, ControlType]] = []

@@ -1,4 +1,4 @@
-"""The messages that only the test cluster knows, against Kafka's own definitions, and there and back."""
+"""The messages that only the test cluster knows: compared with Kafka's own definitions, encoded and decoded."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.testing.messages import describing, producing, topic_admin, txn
+from aiokc.testing.messages import producing, topic_admin, txn
 from aiokc.wire import Message, decode, encode
 from tests.suite.examples import examples
 from tests.wire.messages import structs
 from tests.wire.test_upstream import compare, released
 
-MODULES: tuple[ModuleType, ...] = (describing, producing, topic_admin, txn)
+MODULES: tuple[ModuleType, ...] = (producing, topic_admin, txn)
 MESSAGES = [
     item
     for module in MODULES

@@ -1,4 +1,4 @@
-"""The client's halves of the SASL mechanisms, as short as they can be, for tests that speak with a broker's halves."""
+"""The client's half of each SASL mechanism, as short as it can be, for tests of a broker's half."""
 
 from __future__ import annotations
 

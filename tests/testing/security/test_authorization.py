@@ -1,4 +1,4 @@
-"""What each API answers to a user who may not, or may in part: the rest of the request is served."""
+"""What each API answers to a user without the right, or with a part of it: the rest of the request is served."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Acl, Cluster
-from aiokc.testing.messages.describing import (
-    DeleteGroupsRequest,
-    DescribeClusterRequest,
-    DescribeGroupsRequest,
-    ListGroupsRequest,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
 from aiokc.testing.messages.producing import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiokc.testing.messages.topic_admin import (
     CreatableTopic,
@@ -31,9 +22,18 @@ from aiokc.testing.messages.topic_admin import (
     DeleteTopicState,
 )
 from aiokc.testing.messages.txn import AddOffsetsToTxnRequest
+from aiokc.wire.messages.describing import DescribeClusterRequest
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from aiokc.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from aiokc.wire.messages.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from aiokc.wire.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -101,7 +101,7 @@ async def test_metadata(cluster: Cluster, alice: WireClient) -> None:
     for creating in (True, False):
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=creating)
         found = {one.name: one for one in (await alice.ask(request)).topics}
-        assert [found[name].error_code for name in names] == [0, TOPIC, TOPIC]  # missing, or forbidden: not told
+        assert [found[name].error_code for name in names] == [0, TOPIC, TOPIC]  # missing or forbidden: not told
     assert (found["theirs"].topic_id, found["theirs"].partitions) == (NO_UUID, [])
     assert [one.name for one in (await alice.ask(MetadataRequest(topics=None))).topics] == ["mine"]
     by_id = MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic_id(cluster, "theirs"), name=None)])
@@ -119,7 +119,7 @@ async def test_metadata_creates_what_its_user_may_create(cluster: Cluster, alice
     assert (await alice.ask(request)).topics[0].error_code == 0
 
 
-async def test_operations_that_metadata_tells(cluster: Cluster, alice: WireClient) -> None:
+async def test_operations_in_metadata(cluster: Cluster, alice: WireClient) -> None:
     request = MetadataRequest(
         topics=None, include_topic_authorized_operations=True, include_cluster_authorized_operations=True
     )
@@ -268,7 +268,7 @@ async def test_committed_offsets(cluster: Cluster, alice: WireClient) -> None:
     assert (old.error_code, [one.name for one in old.topics]) == (0, ["mine"])
 
 
-async def test_groups_of_others(cluster: Cluster, alice: WireClient) -> None:
+async def test_groups_of_other_users(cluster: Cluster, alice: WireClient) -> None:
     async with logged_in(cluster.bootstrap, "root") as root:
         for group in ("my-group", "g"):
             await root.ask(commit(group, "mine"), 8)

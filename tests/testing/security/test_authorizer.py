@@ -1,4 +1,4 @@
-"""Which entry decides what a user may do, as StandardAuthorizer decides it."""
+"""Which ACL entry decides what a user may do, as StandardAuthorizer decides it."""
 
 from __future__ import annotations
 

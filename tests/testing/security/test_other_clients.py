@@ -1,4 +1,4 @@
-"""Other people's clients log in over TLS by each mechanism and read; with wrong credentials they are refused."""
+"""Other clients log in over TLS by each mechanism and read; with wrong credentials they are refused."""
 
 from __future__ import annotations
 

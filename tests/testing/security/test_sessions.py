@@ -28,7 +28,7 @@ def now() -> float:
 
 
 def story(tell: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
-    """Tell a story in virtual time, with a cluster of one broker and the users alice and bob."""
+    """Run ``tell`` in virtual time, with a cluster of one broker and the users alice and bob."""
     virtually(tell, **{"brokers": 1, "sasl": {"alice": "secret", "bob": "secret"}, "clock": now, **options})
 
 

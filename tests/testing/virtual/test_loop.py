@@ -1,4 +1,4 @@
-"""The loop with virtual time: it jumps, keeps order, freezes hosts, and says so when nothing can happen any more."""
+"""The loop with virtual time: it jumps, keeps order, freezes hosts, and raises when nothing can happen any more."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_cancelled_timer_is_no_reason_to_wait(loop: VirtualLoop) -> None:
     assert loop.time() < 1002
 
 
-def test_time_passes_for_those_who_spin(loop: VirtualLoop) -> None:
+def test_time_passes_for_tasks_that_spin(loop: VirtualLoop) -> None:
     async def spin() -> None:
         deadline = loop.time() + 0.01
         while loop.time() < deadline:  # noqa: ASYNC110  (the point of the test)
@@ -57,7 +57,7 @@ def test_time_passes_for_those_who_spin(loop: VirtualLoop) -> None:
     loop.run_until_complete(spin())
 
 
-def test_a_loop_that_never_waits_is_told_so(loop: VirtualLoop) -> None:
+def test_a_loop_that_never_waits_is_an_error(loop: VirtualLoop) -> None:
     async def spin() -> None:
         while True:  # noqa: ASYNC110  (the point of the test)
             await asyncio.sleep(0)
@@ -66,7 +66,7 @@ def test_a_loop_that_never_waits_is_told_so(loop: VirtualLoop) -> None:
         loop.run_until_complete(spin())
 
 
-def test_a_deadlock_is_told_with_those_who_wait(loop: VirtualLoop) -> None:
+def test_a_deadlock_is_an_error_that_names_the_waiting_tasks(loop: VirtualLoop) -> None:
     async def forgotten() -> None:
         await loop.create_future()
 
@@ -140,7 +140,7 @@ def test_sets_of_tasks_and_futures_have_an_order_of_their_own(loop: VirtualLoop)
     loop.run_until_complete(main())
 
 
-def test_what_nobody_catches_is_kept(loop: VirtualLoop) -> None:
+def test_uncaught_errors_are_kept(loop: VirtualLoop) -> None:
     def fails() -> None:
         raise ValueError("nobody catches this")
 
@@ -170,7 +170,7 @@ def test_time_that_goes_on_for_ever_ends() -> None:
     loop.end()
 
 
-def test_the_end_waits_for_nobody_who_takes_no_cancellation() -> None:
+def test_the_end_does_not_wait_for_tasks_that_ignore_cancellation() -> None:
     loop = VirtualLoop()
 
     async def deaf() -> None:

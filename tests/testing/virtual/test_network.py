@@ -1,4 +1,4 @@
-"""The network in memory: what sockets promise holds, and what can go wrong with them goes wrong on demand."""
+"""The network in memory: it keeps the promises of sockets, and their failures happen on demand."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_peer_that_does_not_read_stops_the_writer(loop: VirtualLoop) -> None:
     loop.run_until_complete(main())
 
 
-def test_nobody_listens(loop: VirtualLoop) -> None:
+def test_no_server_listens(loop: VirtualLoop) -> None:
     with pytest.raises(ConnectionRefusedError) as refused:
         loop.run_until_complete(asyncio.open_connection("127.0.0.1", 9))
     assert refused.value.errno == errno.ECONNREFUSED
@@ -197,7 +197,7 @@ def test_a_host_that_dies_takes_its_connections_along(loop: VirtualLoop, silentl
     loop.run_until_complete(main())
 
 
-def test_who_writes_to_a_closed_end_is_reset(loop: VirtualLoop) -> None:
+def test_a_writer_to_a_closed_end_is_reset(loop: VirtualLoop) -> None:
     async def main() -> None:
         async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.close()
@@ -235,7 +235,7 @@ def test_requests_travel_over_it(loop: VirtualLoop) -> None:
 
 
 def test_a_long_frame_may_come_in_one_segment(loop: VirtualLoop) -> None:
-    """Its buffer grows, which it could not while anybody held a view of it."""
+    """Its buffer grows, which it could not while anything held a view of it."""
 
     async def main() -> None:
         loop.network.segment_bytes = 4 << 20

@@ -35,7 +35,9 @@ _NO_NODE = -1  # the broker that refused a commit does not matter here: GroupOff
 class ClassicProtocol:
     """JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the GroupProtocol that all brokers speak."""
 
-    def __init__(self, parts: GroupParts) -> None:
+    follows_epochs = False
+
+    def __init__(self, parts: GroupParts, step: int = 0) -> None:
         config = parts.config
         self.group_id = parts.group_id
         self._group = group = ClassicGroup(
@@ -54,6 +56,7 @@ class ClassicProtocol:
             backoff=retry_backoff(config, parts.random),
             protocol=group.protocol,
             group_instance_id=config.group_instance_id,
+            step=step,
         )
         self.keepalive = ClassicKeepalive(group)
         self.rest = least_rest(interval, session)

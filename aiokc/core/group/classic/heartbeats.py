@@ -6,7 +6,7 @@ from typing import Final
 
 from ...backoff import Backoff
 from ..events import Effect, ForgetCoordinator, MemberToken, SendHeartbeat
-from ..loop_watch import HeartbeatPlan, grace_of
+from ..loop_watch import HeartbeatPlan, by_the_thread, grace_of
 
 # A cooperative rebalance has a second round as soon as a member has given up partitions that others get (KIP-429). The
 # members that gave up nothing hear of it only by a heartbeat: with one in 3 s, most of the rebalance would be waiting
@@ -59,7 +59,7 @@ class Heartbeats:
     def plan(self, member: MemberToken, max_poll_interval: float) -> HeartbeatPlan:
         """Return what the watchdog thread needs to go on with these heartbeats. It always keeps the full interval."""
         due = max(self._next, self._last_answer + self._interval)
-        return HeartbeatPlan(member, due, self._grace, self._interval, max_poll_interval)
+        return HeartbeatPlan(by_the_thread(member), due, self._grace, self._interval, max_poll_interval)
 
     def due(self, member: MemberToken, now: float) -> list[Effect]:
         effects: list[Effect] = []

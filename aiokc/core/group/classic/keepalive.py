@@ -34,5 +34,9 @@ class ClassicKeepalive:
         assert isinstance(response, HeartbeatResponse)
         return self.group.beaten(sent, response.error_code, _NO_NODE)
 
-    def goodbye(self, sent: SendLeave) -> Question:
-        return Question(LeaveGroupRequest, partial(self.group.leave_request, sent), lambda response: None)
+    def after(self, answer: Event, sent: SendHeartbeat) -> SendHeartbeat:
+        return sent
+
+    def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
+        leave = SendLeave(0, last.member, reason)
+        return Question(LeaveGroupRequest, partial(self.group.leave_request, leave), lambda response: None)

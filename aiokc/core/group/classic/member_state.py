@@ -30,14 +30,16 @@ class MemberState:
         backoff: Backoff,
         protocol: RebalanceProtocol = RebalanceProtocol.EAGER,
         group_instance_id: str | None = None,
+        step: int = 0,
     ) -> None:
+        """``step``: the number behind which this machine's steps begin."""
         self.state = State.UNJOINED
         self._identity = Identity(group_instance_id)
         self._held = OwnedPartitions(protocol)
         self._heartbeats = Heartbeats(heartbeat_interval, session_timeout, backoff)
         self._intent = SubscriptionIntent(polls, max_poll_interval)
         self._backoff = backoff
-        self._step = 0
+        self._step = step
         self._join_pace = JoinPace(backoff)
         self._join_reason = ""
         self._protocol_name = ""

@@ -43,6 +43,7 @@ from ..events import (
     Outcome,
     PartitionsCounted,
     Polled,
+    ProtocolEvent,
     Rebalancing,
     Refusal,
     RevocationDone,
@@ -88,6 +89,7 @@ class Membership(MemberState):
             return self._stop_polling(now)
         if isinstance(event, Wish):
             return self._on_wish(event, now)
+        assert not isinstance(event, ProtocolEvent)  # of another protocol
         return self._on_outcome(event, now) if isinstance(event, Outcome) else self._on_answer(event, now)
 
     def _on_tick(self, now: float) -> list[Effect]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ....error_codes import ErrorCode
 from ....wire import Response
+from ...security.authorizer import Operation
 from ..call import Call
+from ..refusals import refused
 
 
 async def ask_coordinator(call: Call[Any]) -> Response:
@@ -29,6 +32,14 @@ async def ask_coordinator(call: Call[Any]) -> Response:
         now=cluster.now(),
         reply=reply,
         coordinates=lambda group_id: cluster.coordinators.of(group_id) == node_id,
+        may_describe=lambda topic: call.allows(Operation.DESCRIBE, "topic", topic),
     )
     cluster.timers_changed()
     return await answered
+
+
+async def ask_by_feature(call: Call[Any]) -> Response:
+    """Pass a request of the consumer protocol on, if the cluster has the protocol's feature switched on (KIP-848)."""
+    if call.cluster.has_consumer_groups:
+        return await ask_coordinator(call)
+    return refused(call.request, call.version, ErrorCode.UNSUPPORTED_VERSION)

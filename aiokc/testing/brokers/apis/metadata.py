@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from ....error_codes import ErrorCode
+from ....wire.messages.describing import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
 from ....wire.messages.discovery import (
     ApiVersion,
     ApiVersionsRequest,
@@ -23,8 +24,7 @@ from ....wire.messages.discovery import (
     SupportedFeatureKey,
 )
 from ....wire.primitives import NO_UUID
-from ...log.topics import Partition, Topic
-from ...messages.describing import DescribeClusterBroker, DescribeClusterRequest, DescribeClusterResponse
+from ...log.topics import Partition, Topic, is_legal_name
 from ...refusal import Refusal
 from ...security.authorizer import CLUSTER_NAME, Operation, ResourceType
 from ..api_keys import ApiKey
@@ -43,14 +43,8 @@ _ALL_OF_CLUSTER: Final = 8096
 _ALL_OF_TOPIC: Final = 3576
 _NOT_ASKED: Final = -2147483648
 
-_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LEGAL_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
-
-
-def is_legal_name(name: str) -> bool:
-    """Return whether a topic may have this name."""
-    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 async def api_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
@@ -60,17 +54,18 @@ async def api_versions(call: Call[ApiVersionsRequest]) -> ApiVersionsResponse:
             if not _LEGAL_SOFTWARE.fullmatch(text):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     call.authenticator.told_versions()
-    features = call.cluster.features.items() if call.version >= 3 else ()
+    cluster = call.cluster
     # A feature that may be off has 0 as its minimum version. Version 3 can't say so, and does not name such features.
-    supported = features if call.version >= _FEATURES_FROM_0 else ()
+    supported = cluster.supported_features.items() if call.version >= _FEATURES_FROM_0 else ()
+    finalized = [(name, level) for name, level in cluster.features.items() if level] if call.version >= 3 else []
     return ApiVersionsResponse(
         error_code=0,
-        api_keys=advertised(call.cluster),
-        supported_features=[SupportedFeatureKey(name=name, max_version=version) for name, version in supported],
-        finalized_features_epoch=0 if features else -1,
+        api_keys=advertised(cluster),
+        supported_features=[SupportedFeatureKey(name=name, max_version=level) for name, level in supported],
+        finalized_features_epoch=cluster.features_epoch if finalized else -1,
         finalized_features=[
-            FinalizedFeatureKey(name=name, min_version_level=version, max_version_level=version)
-            for name, version in features
+            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
+            for name, level in finalized
         ],
     )
 

@@ -29,6 +29,6 @@ async def authenticate(call: Call[SaslAuthenticateRequest]) -> SaslAuthenticateR
 
 
 async def _delay_failure(call: Call[SaslHandshakeRequest] | Call[SaslAuthenticateRequest]) -> None:
-    """Answer a failed authentication late: who tries passwords is to wait (KIP-306)."""
+    """Answer a failed authentication late: a client that tries passwords has to wait (KIP-306)."""
     if call.authenticator.has_failed:
         await asyncio.sleep(call.cluster.settings.connection_failed_authentication_delay_ms / 1000)

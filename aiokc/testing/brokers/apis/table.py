@@ -6,9 +6,23 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 from ....wire import Request, Response
+from ....wire.messages.describing import DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest
 from ....wire.messages.discovery import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from ....wire.messages.fetch import FetchRequest
-from ....wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from ....wire.messages.group import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from ....wire.messages.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+)
+from ....wire.messages.group_description import ConsumerGroupDescribeRequest
 from ....wire.messages.offsets import (
     ListOffsetsRequest,
     OffsetCommitRequest,
@@ -16,13 +30,7 @@ from ....wire.messages.offsets import (
     OffsetForLeaderEpochRequest,
 )
 from ....wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
-from ...messages.describing import (
-    DeleteGroupsRequest,
-    DescribeClusterRequest,
-    DescribeGroupsRequest,
-    ListGroupsRequest,
-    OffsetDeleteRequest,
-)
+from ...groups.settings import ReleaseRules
 from ...messages.producing import InitProducerIdRequest, ProduceRequest
 from ...messages.topic_admin import (
     CreatePartitionsRequest,
@@ -40,11 +48,12 @@ from ..api_keys import ApiKey
 from ..call import Call
 from ..released_versions import RELEASES, SINCE
 from . import (
-    fetch as api_fetch,
-)
-from . import (
+    describing,
     groups,
     transactions,
+)
+from . import (
+    fetch as api_fetch,
 )
 from . import (
     metadata as api_metadata,
@@ -86,10 +95,14 @@ HANDLERS: Final[dict[type[Request[Any]], Handler]] = {
     SyncGroupRequest: groups.ask_coordinator,
     HeartbeatRequest: groups.ask_coordinator,
     LeaveGroupRequest: groups.ask_coordinator,
+    ConsumerGroupHeartbeatRequest: groups.ask_by_feature,
+    ConsumerGroupDescribeRequest: groups.ask_by_feature,
     OffsetCommitRequest: groups.ask_coordinator,
     OffsetFetchRequest: groups.ask_coordinator,
     OffsetDeleteRequest: groups.ask_coordinator,
     TxnOffsetCommitRequest: transactions.txn_offset_commit,
+    DescribeConfigsRequest: describing.describe_configs,
+    DescribeLogDirsRequest: describing.describe_log_dirs,
     DescribeGroupsRequest: groups.ask_coordinator,
     ListGroupsRequest: groups.ask_coordinator,
     DeleteGroupsRequest: groups.ask_coordinator,
@@ -100,7 +113,7 @@ FLEXIBLE_FROM: Final[dict[int, int]] = {key: request.flexible_from for key, requ
 
 
 #: The features that clients may rely on (KIP-584), with their versions, by the release that first had them on.
-_FEATURES: Final = {"4.0": {"transaction.version": 2}}  # KIP-890
+_FEATURES: Final = {"4.0": {"transaction.version": 2, "group.version": 1}}  # KIP-890, KIP-848
 
 
 def features_of(release: str) -> dict[str, int]:
@@ -109,6 +122,12 @@ def features_of(release: str) -> dict[str, int]:
     return {
         name: version for since, features in _FEATURES.items() if since in until for name, version in features.items()
     }
+
+
+def rules_of(release: str) -> ReleaseRules:
+    """Return what the group coordinators of a release do."""
+    is_new = RELEASES.index(release) >= RELEASES.index("4.3")
+    return ReleaseRules(commits_by_claim=is_new, known_members_join=is_new)
 
 
 def versions_of(release: str) -> dict[int, tuple[int, int]]:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from ....error_codes import ErrorCode
 from ....wire.primitives import NO_UUID
 from ...log.topic_configs import check_config
-from ...log.topics import Topic
+from ...log.topics import Topic, is_legal_name
 from ...messages.topic_admin import (
     CreatableTopic,
     CreatableTopicResult,
@@ -31,7 +31,6 @@ from ...messages.topic_admin import (
 )
 from ...refusal import Refusal
 from ..call import Call
-from .metadata import is_legal_name
 
 T = TypeVar("T")
 

@@ -35,7 +35,7 @@ class Attendance:
         """Return a group that exists. Raises Refusal where there is none."""
         if not group_id:
             raise Refusal(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
-        group = self._groups.find(group_id)
+        group = self._groups.find_classic(group_id)
         if group is None:
             raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
         return group

@@ -1,4 +1,4 @@
-"""The state of one classic group: members, who leads, generation, protocol. ``rebalances`` has its transitions."""
+"""The state of one classic group: members, leader, generation, protocol. ``rebalances`` has its transitions."""
 
 from __future__ import annotations
 
@@ -44,6 +44,8 @@ class StoredGroup:
 class ClassicGroup:
     """One group. A coordinator that loads it knows only what was ``stored``."""
 
+    kind: Final = "classic"
+
     def __init__(self, group_id: str, stored: StoredGroup | None = None) -> None:
         self.group_id = group_id
         self.stored = stored = stored or StoredGroup()
@@ -84,6 +86,15 @@ class ClassicGroup:
         self.protocol_name = self.select_protocol() if self.members else None
         self.pending_sync.clear()
         self.enter(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY)
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def state_name(self) -> str:
+        """The state's name in ListGroups and DescribeGroups."""
+        return self.state.value
 
     # Members
 

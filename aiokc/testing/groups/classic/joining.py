@@ -60,8 +60,8 @@ class Joining:
     def _group(self, request: JoinGroupRequest) -> ClassicGroup:
         """Return the group. A JoinGroup without a member id creates it, even if that member is refused afterwards."""
         if not request.member_id:
-            return self._groups.create(request.group_id)
-        group = self._groups.find(request.group_id)
+            return self._groups.create_classic(request.group_id)
+        group = self._groups.find_classic(request.group_id)
         if group is None:
             raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {request.group_id!r}")
         return group

@@ -5,30 +5,13 @@ Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....error_codes import ErrorCode
 from ....wire.messages.group import SyncGroupResponse
+from ..settings import GroupSettings
 from ..timers import Timers
 from .answers import refused_join
 from .group import ClassicGroup, GroupState
 from .members import Member
-
-
-@dataclass(frozen=True)
-class GroupSettings:
-    """The broker settings of groups. Names and defaults are those of Kafka's broker configuration.
-
-    One default differs: ``group_initial_rebalance_delay_ms`` is 0 (Kafka: 3000), so that tests need not wait.
-    """
-
-    group_initial_rebalance_delay_ms: int = 0
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = 2_147_483_647
-    offset_metadata_max_bytes: int = 4096
-    #: A constant in Kafka: how long the JoinGroup of a new member may wait, which sends no heartbeats yet.
-    new_member_join_timeout_ms: int = 300_000
 
 
 class Rebalances:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ..jars import release
-from .certificates import Certificates
+from .certificate_files import CertificateFiles
 from .tokens import AUDIENCE, ISSUER
 
 #: The listeners by name, with their security protocol.
@@ -19,6 +19,7 @@ LISTENERS: Final = {
     "EXPIRED": "SSL",
     "NOTYET": "SSL",
     "NOCHAIN": "SSL",
+    "LAX": "SSL",
     "SASL": "SASL_PLAINTEXT",
     "SASLTLS": "SASL_SSL",
     "SHORT": "SASL_SSL",
@@ -50,7 +51,7 @@ def listeners(version: str) -> dict[str, str]:
 
 
 def of_broker(
-    version: str, certificates: Certificates, jwks: Path, passwords: Mapping[str, str], session_ms: int
+    version: str, certificates: CertificateFiles, jwks: Path, passwords: Mapping[str, str], session_ms: int
 ) -> dict[str, str]:
     """Return the configuration of all brokers. `passwords` are those of PLAIN, `session_ms` the session on SHORT."""
     settings = _tls(certificates) | _authorization(version)
@@ -68,7 +69,7 @@ def jvm(jwks: Path) -> Sequence[str]:
     return (f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks.as_uri()}",)
 
 
-def _tls(certificates: Certificates) -> dict[str, str]:
+def _tls(certificates: CertificateFiles) -> dict[str, str]:
     settings = {
         "ssl.keystore.type": "PEM",
         "ssl.truststore.type": "PEM",
@@ -84,6 +85,7 @@ def _tls(certificates: Certificates) -> dict[str, str]:
         "expired": certificates.expired,
         "notyet": certificates.not_yet_valid,
         "nochain": certificates.without_intermediate,
+        "lax": certificates.lax,
     }
     for listener, path in own.items():
         prefix = f"listener.name.{listener}." if listener else ""
@@ -98,7 +100,7 @@ def _authorization(version: str) -> dict[str, str]:
     kraft = release(version) >= _KRAFT_AUTHORIZER_FROM
     return {
         "authorizer.class.name": _KRAFT_AUTHORIZER if kraft else _ZOOKEEPER_AUTHORIZER,
-        "super.users": "User:ANONYMOUS;User:admin",  # ANONYMOUS: brokers, and whoever comes to PLAINTEXT
+        "super.users": "User:ANONYMOUS;User:admin",  # ANONYMOUS: brokers, and all clients of PLAINTEXT
         "delegation.token.secret.key": "a-secret-of-all-brokers",
     }
 

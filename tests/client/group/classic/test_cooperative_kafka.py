@@ -267,7 +267,9 @@ async def _poll_until(consumer: Consumer, condition: Callable[[], bool]) -> None
 
 
 @pytest.mark.parametrize("restarts", ["leader", "follower"])
-async def test_a_static_member_that_restarts_disturbs_nobody(kafka: LocalKafka, topic: str, restarts: str) -> None:
+async def test_a_static_member_that_restarts_disturbs_no_other_member(
+    kafka: LocalKafka, topic: str, restarts: str
+) -> None:
     """KIP-345, and for the leader KIP-814: it learns that it leads, keeps the assignment, and follows the topics."""
 
     def member(name: str, *topics: str) -> CooperativeMember:

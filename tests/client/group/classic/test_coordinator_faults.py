@@ -319,7 +319,7 @@ async def test_garbage_in_a_subscription_or_an_assignment_is_named() -> None:
         assert "unreadable assignment" in str(await member.failed())
 
 
-async def test_a_protocol_that_nobody_proposed_is_refused() -> None:
+async def test_a_protocol_that_no_member_proposed_is_refused() -> None:
     strange = JoinGroupResponse(
         error_code=0, generation_id=1, protocol_name="strange", leader="x", member_id="m", members=[]
     )
@@ -391,7 +391,7 @@ async def test_what_the_user_assigned_after_unsubscribing_is_not_revoked() -> No
         assert [commit.member_id for commit in script.of(OffsetCommitRequest)] == [""]
 
 
-async def test_a_join_that_nobody_waits_for_any_more_does_not_hold_up_the_next_one() -> None:
+async def test_an_abandoned_join_does_not_hold_up_the_next_one() -> None:
     async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
         script.instead(JoinGroupRequest, ErrorCode.NONE, Silence())
         member.poll()
@@ -404,7 +404,7 @@ async def test_a_join_that_nobody_waits_for_any_more_does_not_hold_up_the_next_o
         await member.assigned(2)
 
 
-def test_leaving_ends_in_time_when_nobody_answers() -> None:
+def test_leaving_ends_in_time_without_any_answer() -> None:
     async def story() -> None:
         async with scripted_group() as script, GroupMember(script.bootstrap, "g", "t") as member:
             member.poll()

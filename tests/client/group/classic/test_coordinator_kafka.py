@@ -31,7 +31,9 @@ def numbers(partitions: Iterable[TopicPartition]) -> list[int]:
     return sorted(tp.partition for tp in partitions)
 
 
-async def test_members_share_the_partitions_and_take_over_those_of_who_leaves(kafka: LocalKafka, topic: str) -> None:
+async def test_members_share_the_partitions_and_take_over_those_of_a_member_that_leaves(
+    kafka: LocalKafka, topic: str
+) -> None:
     async with (
         GroupMember(kafka.bootstrap, topic, topic) as one,
         GroupMember(kafka.bootstrap, topic, topic) as two,
@@ -253,7 +255,9 @@ async def test_committing_the_batch_in_hand_lets_the_rebalance_go_on(kafka: Loca
         assert numbers(one.assignment | two.assignment) == [0, 1, 2, 3, 4, 5]
 
 
-async def test_who_stops_polling_leaves_and_comes_back_with_the_next_poll(kafka: LocalKafka, topic: str) -> None:
+async def test_a_member_that_is_not_polled_leaves_and_comes_back_with_the_next_poll(
+    kafka: LocalKafka, topic: str
+) -> None:
     zero = TopicPartition(topic, 0)
     async with GroupMember(kafka.bootstrap, topic, topic, max_poll_interval_ms=500) as member:
         member.poll()

@@ -63,7 +63,7 @@ def all_down(cluster: Cluster) -> None:
 
 
 TROUBLES: dict[str, Callable[[Cluster], None]] = {
-    "nobody knows it": unknown,
+    "no broker knows it": unknown,
     "it is dead": dead,
     "all brokers are dead": all_down,
     "it has moved": of_the_group(lambda: ErrorCode.NOT_COORDINATOR),

@@ -105,7 +105,7 @@ def test_the_poll_interval_begins_when_a_wait_for_records_is_cancelled(call: str
     virtually(story)
 
 
-def test_who_does_not_poll_for_max_poll_interval_leaves_and_comes_back_with_the_next_getmany() -> None:
+def test_a_member_not_polled_for_max_poll_interval_leaves_and_comes_back_with_the_next_getmany() -> None:
     """Its listener hears of the loss; it has no assignment and cannot commit any more; getmany() raises nothing."""
 
     async def story(cluster: Cluster) -> None:

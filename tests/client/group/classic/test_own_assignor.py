@@ -235,7 +235,7 @@ class Answering(Assignor):
         ({"first": [1]}, "assignor 'answering' failed"),
     ],
 )
-async def test_an_assignment_that_nobody_can_obey_is_refused(
+async def test_an_assignment_that_no_member_can_carry_out_is_refused(
     answer: dict[str, list[TopicPartition]], message: str
 ) -> None:
     async with Cluster(topics={TOPIC: 6}) as cluster, member(cluster, Answering(answer)) as one:

@@ -121,7 +121,7 @@ def test_a_fenced_member_stays_out() -> None:
 
 
 @pytest.mark.parametrize("api", [FindCoordinatorRequest, JoinGroupRequest])
-def test_a_user_who_does_not_give_up_asks_in_growing_intervals(api: type[Request[Any]]) -> None:
+def test_an_application_that_does_not_give_up_asks_in_growing_intervals(api: type[Request[Any]]) -> None:
     async def story(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)

@@ -162,7 +162,7 @@ async def test_what_the_group_has_given_to_others_is_lost_and_not_revoked(strate
     assert RebalanceListener().on_partitions_lost(BOTH) is None
 
 
-async def test_a_user_who_stops_polling_hears_of_the_loss_and_joins_again_with_his_next_poll() -> None:
+async def test_an_application_that_stops_polling_hears_of_the_loss_and_joins_again_with_its_next_poll() -> None:
     """The member leaves, on_partitions_lost() is called, the assignment is empty, a late commit fails, and getmany()
     raises nothing."""
     listener = Noting()
@@ -275,7 +275,7 @@ async def test_the_old_listener_hears_of_what_unsubscribe_gave_up_even_if_anothe
         assert new.told == [("assigned", partitions("u", 1))]
 
 
-async def test_partitions_assigned_by_hand_are_told_to_nobody() -> None:
+async def test_no_listener_hears_of_partitions_assigned_by_hand() -> None:
     listener = Noting()
     async with Cluster(topics={"t": 2}) as cluster:
         async with listening(cluster, "t", listener=listener) as consumer:

@@ -32,14 +32,14 @@ def old_member(generation_id: int, *owned: TopicPartition) -> MemberSubscription
     return MemberSubscription(TOPICS, owned, -1, cooperative_user_data(Claim(owned, generation_id)))
 
 
-def test_what_two_members_claim_goes_to_the_one_of_whom_the_assignor_knows_better() -> None:
+def test_what_two_members_claim_goes_to_the_one_that_the_assignor_prefers() -> None:
     group = Group({"t": 3}, {"a": old_member(5, T0), "b": old_member(3, T0), "c": MemberSubscription(TOPICS)})
     written = assign_group(COOPERATIVE_STICKY, group, RebalanceProtocol.COOPERATIVE)
     assert T0 in read_assignment(written["a"]).partitions
 
 
 @pytest.mark.parametrize("generation_id", [-1, 4])
-def test_what_somebody_still_reads_goes_to_nobody_else(generation_id: int) -> None:
+def test_what_a_member_still_reads_goes_to_no_other_member(generation_id: int) -> None:
     group = Group({"t": 3}, {"a": MemberSubscription(TOPICS), "b": MemberSubscription(TOPICS, (T1,), generation_id)})
     with pytest.raises(AssignmentFailed, match="t-1 goes to 'a' while 'b' still reads it"):
         assign_group(ToTheFirst(), group, RebalanceProtocol.COOPERATIVE)  # type: ignore[arg-type]

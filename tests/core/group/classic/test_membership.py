@@ -185,7 +185,7 @@ def test_a_loading_coordinator_is_asked_again_and_stays_the_coordinator() -> Non
     assert isinstance(join, SendJoin)
 
 
-def test_what_is_tried_again_is_told_of_but_for_commits_which_are_told_of_elsewhere() -> None:
+def test_retries_are_reported_except_those_of_commits() -> None:
     error = ConnectionFailed("gone")
     member = Member()
     join = member.join()
@@ -248,7 +248,7 @@ def test_a_subscription_that_changed_during_the_join_discards_the_assignment() -
 
 
 def test_an_assignment_with_foreign_topics_is_discarded_without_a_tight_loop() -> None:
-    """And the member reports it, instead of joining for ever in silence."""
+    """And the member reports it, instead of joining for ever without a word."""
     member = Member()
     [complain] = member.feed(Synced(member.sync().step, (TopicPartition("foreign", 0),)))
     assert isinstance(complain, Complain)
@@ -259,7 +259,7 @@ def test_an_assignment_with_foreign_topics_is_discarded_without_a_tight_loop() -
 # Rebalancing
 
 
-def test_a_rebalance_waits_until_the_partitions_are_released() -> None:
+def test_a_rebalance_waits_until_the_partitions_are_revoked() -> None:
     member = Member().stable(T0, T1)
     revoke = member.revoking()
     assert (revoke.partitions, revoke.wait) == ((T0, T1), True)
@@ -269,7 +269,7 @@ def test_a_rebalance_waits_until_the_partitions_are_released() -> None:
     assert join.owned == ()
 
 
-def test_heartbeats_go_on_while_the_user_holds_records_and_stop_while_the_join_is_parked() -> None:
+def test_heartbeats_go_on_while_records_are_held_and_stop_while_the_join_is_parked() -> None:
     member = Member().stable()
     revoke = member.revoking()
     for _ in range(3):
@@ -312,7 +312,7 @@ def test_whatever_happens_while_nothing_is_revoked_waits_for_the_end_of_that() -
         assert isinstance(member.feed(RevocationDone(revoke.step))[0], after)
 
 
-def test_who_stops_polling_while_nothing_is_revoked_leaves_at_once_and_joins_again_with_the_next_poll() -> None:
+def test_a_member_without_polls_while_nothing_is_revoked_leaves_at_once_and_joins_again_with_the_next_poll() -> None:
     member = Member()
     member.feed(Synced(member.sync().step, ()))
     [revoke] = member.feed(Rebalancing(member.heartbeat()))
@@ -326,7 +326,7 @@ def test_who_stops_polling_while_nothing_is_revoked_leaves_at_once_and_joins_aga
     assert isinstance(join, SendJoin)
 
 
-def test_who_goes_for_good_with_nothing_revokes_nothing() -> None:
+def test_a_member_that_leaves_for_good_without_partitions_revokes_nothing() -> None:
     for goodbye in (Leave(), Subscribed(frozenset())):
         member = Member()
         member.feed(Synced(member.sync().step, ()))
@@ -359,7 +359,7 @@ def test_counts_that_changed_while_the_leader_synced_discard_the_assignment() ->
 
 
 def test_counts_that_changed_while_the_leader_assigned_discard_the_assignment() -> None:
-    """The assignor of a large group runs in a thread, on the counts at its start. Newer ones may come meanwhile."""
+    """The assignor of a large group runs in a thread, on the counts at its start. Newer counts may come meanwhile."""
     member = Member()
     join = member.join()
     [compute] = member.feed(Joined(join.step, 1, "m", "m", "range", (JoinedMember("m", MemberSubscription(TOPICS)),)))
@@ -418,7 +418,7 @@ def test_enforcing_a_rebalance_is_a_rejoin_with_its_reason_and_no_news_during_on
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_who_is_not_known_any_more_loses_its_partitions_without_a_commit(keep: bool) -> None:
+def test_a_member_that_is_not_known_any_more_loses_its_partitions_without_a_commit(keep: bool) -> None:
     member = Member().stable(T0)
     heartbeat = member.heartbeat()
     [lost] = member.feed(IdentityLost(heartbeat, "evicted", keep_member_id=keep))
@@ -461,7 +461,7 @@ def test_a_late_commit_error_of_an_older_generation_is_ignored() -> None:
     assert member.feed(Rebalancing(SentCommit(MemberToken(3, "m-1")))) == []
 
 
-def test_a_fatal_answer_is_told_to_the_user_and_ends_everything() -> None:
+def test_a_fatal_answer_is_raised_to_the_application_and_ends_everything() -> None:
     member = Member().stable(T0)
     fenced = broker_error(ErrorCode.FENCED_INSTANCE_ID)
     lost, farewell, fail = member.feed(Fatal(member.heartbeat(), fenced))
@@ -494,7 +494,7 @@ def test_what_a_coordinator_refuses_is_asked_for_again_by_the_next_poll() -> Non
 
 @pytest.mark.parametrize("code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.FENCED_INSTANCE_ID])
 @pytest.mark.parametrize("is_told", [True, False])
-def test_who_unsubscribes_after_a_failure_may_subscribe_again(code: ErrorCode, is_told: bool) -> None:
+def test_a_consumer_that_unsubscribes_after_a_failure_may_subscribe_again(code: ErrorCode, is_told: bool) -> None:
     member = Member().stable(T0)
     lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(code)))
     assert isinstance(lost, Lost)
@@ -510,7 +510,7 @@ def test_who_unsubscribes_after_a_failure_may_subscribe_again(code: ErrorCode, i
     assert isinstance(join, SendJoin)
 
 
-def test_a_poll_while_the_loss_after_a_failure_is_told_joins_when_that_is_done() -> None:
+def test_a_poll_during_on_partitions_lost_after_a_failure_joins_when_that_is_done() -> None:
     member = Member().stable(T0)
     lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(ErrorCode.GROUP_AUTHORIZATION_FAILED)))
     assert isinstance(lost, Lost)
@@ -519,7 +519,7 @@ def test_a_poll_while_the_loss_after_a_failure_is_told_joins_when_that_is_done()
     assert isinstance(join, SendJoin)
 
 
-def test_who_is_refused_again_and_again_asks_in_growing_intervals() -> None:
+def test_a_member_that_is_refused_again_and_again_asks_in_growing_intervals() -> None:
     member = Member()
     [effect] = member.feed(Subscribed(frozenset({"t"})))
     due: list[float] = []
@@ -537,7 +537,7 @@ def test_who_is_refused_again_and_again_asks_in_growing_intervals() -> None:
     assert due[-1] > 0.5
 
 
-def test_a_fenced_static_member_does_not_say_goodbye() -> None:
+def test_a_fenced_static_member_sends_no_leave_group() -> None:
     member = Member("instance").stable(T0)
     effects = member.feed(Fatal(member.heartbeat(), broker_error(ErrorCode.FENCED_INSTANCE_ID)))
     assert [type(effect) for effect in effects] == [Lost, Fail]
@@ -597,7 +597,7 @@ def stop_polling(member: Member) -> list[Effect]:
     return effects
 
 
-def test_who_does_not_poll_leaves_the_group_and_joins_with_the_next_poll() -> None:
+def test_a_member_that_is_not_polled_leaves_the_group_and_joins_with_the_next_poll() -> None:
     member = Member().stable(T0)
     start = member.polls.last
     leave, lost = stop_polling(member)
@@ -659,7 +659,7 @@ def test_the_poll_interval_is_counted_from_the_first_join() -> None:
 # Leaving
 
 
-def test_leaving_hands_over_without_waiting_and_says_goodbye() -> None:
+def test_leaving_revokes_without_waiting_and_sends_leave_group() -> None:
     member = Member().stable(T0)
     [revoke] = member.feed(Leave())
     assert isinstance(revoke, Revoke)
@@ -672,7 +672,7 @@ def test_leaving_hands_over_without_waiting_and_says_goodbye() -> None:
     assert member.machine.has_left
 
 
-def test_a_static_member_leaves_without_a_word() -> None:
+def test_a_static_member_leaves_without_a_leave_group() -> None:
     member = Member("instance").stable(T0)
     [revoke] = member.feed(Leave())
     assert isinstance(revoke, Revoke)
@@ -680,7 +680,7 @@ def test_a_static_member_leaves_without_a_word() -> None:
     assert member.machine.has_left
 
 
-def test_leaving_hurries_a_revocation_that_waits_for_the_user() -> None:
+def test_leaving_hurries_a_revocation_that_waits_for_the_application() -> None:
     member = Member().stable(T0)
     waiting = member.revoking()
     [hurried] = member.feed(Leave())
@@ -702,7 +702,9 @@ def test_leaving_while_the_partitions_are_lost_does_not_commit_them() -> None:
 
 @pytest.mark.parametrize("instance_id", [None, "instance"], ids=["dynamic", "static"])
 @pytest.mark.parametrize("code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED])
-def test_who_fails_while_it_leaves_has_left_once_its_loss_is_told(code: ErrorCode, instance_id: str | None) -> None:
+def test_a_member_that_fails_while_leaving_has_left_after_on_partitions_lost(
+    code: ErrorCode, instance_id: str | None
+) -> None:
     """The application does not poll a consumer that it closes, so no next call could resume the member."""
     member = Member(instance_id).stable(T0)
     commit = SentCommit(member.token)
@@ -722,7 +724,7 @@ def test_who_fails_while_it_leaves_has_left_once_its_loss_is_told(code: ErrorCod
     assert member.machine.has_left
 
 
-def test_leaving_after_a_failure_waits_until_the_loss_is_told() -> None:
+def test_leaving_after_a_failure_waits_for_on_partitions_lost() -> None:
     member = Member().stable(T0)
     lost, *_ = member.feed(Fatal(member.heartbeat(), broker_error(ErrorCode.FENCED_INSTANCE_ID)))
     assert isinstance(lost, Lost)
@@ -758,7 +760,7 @@ def test_a_loss_that_takes_long_is_not_lost_again_by_the_poll_interval() -> None
     assert member.machine.deadline == math.inf
 
 
-def test_leaving_while_a_join_is_parked_says_goodbye_if_it_has_a_name() -> None:
+def test_leaving_while_a_join_is_parked_sends_leave_group_if_it_has_a_member_id() -> None:
     member = Member()
     join = member.join()
     [again] = member.feed(MemberIdRequired(join.step, "m-1"))
@@ -810,7 +812,7 @@ def back_at_once(member: Member, topics: frozenset[str]) -> SendJoin:
 def test_a_static_member_that_is_back_at_once_joins_as_one_that_was_away(
     leads: bool, protocol: RebalanceProtocol
 ) -> None:
-    """So the coordinator gives it what it had, without a rebalance. With its member id, it would cause one."""
+    """So the coordinator gives it the partitions that it had, without a rebalance. Its member id would cause one."""
     member = Member("instance", protocol)
     member = member.leading() if leads else member.stable(T0)
     join = back_at_once(member, TOPICS)
@@ -824,7 +826,7 @@ def test_a_static_member_that_is_back_at_once_joins_as_one_that_was_away(
 
 
 @pytest.mark.parametrize(("instance", "topics"), [("instance", frozenset({"u"})), (None, TOPICS), (None, {"u"})])
-def test_who_is_back_with_other_topics_or_is_dynamic_asks_for_one_rebalance(
+def test_a_member_that_is_back_with_other_topics_or_is_dynamic_asks_for_one_rebalance(
     instance: str | None, topics: frozenset[str]
 ) -> None:
     member = Member(instance).stable(T0)

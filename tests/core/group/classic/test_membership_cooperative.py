@@ -1,4 +1,4 @@
-"""Cooperative rebalancing (KIP-429): give up only what was taken away, and read on meanwhile."""
+"""Cooperative rebalancing (KIP-429): the member gives up only what was taken away, and reads the rest meanwhile."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def test_an_assignment_that_takes_nothing_away_needs_no_second_round() -> None:
     assert member.machine.state is State.STABLE
 
 
-def test_an_assignment_that_changes_nothing_is_still_told() -> None:
+def test_an_assignment_that_changes_nothing_still_reaches_the_listener() -> None:
     member = stable(A0)
     assert member.synced(member.rejoining(), 2, A0) == [Assign(MemberToken(2, "m-1"), (A0,), (), "cooperative-sticky")]
 
 
-def test_a_member_listens_closely_for_the_second_round_and_then_as_ever() -> None:
+def test_a_member_sends_heartbeats_faster_for_the_second_round_and_then_as_usual() -> None:
     member = stable(A0)
     member.synced(member.rejoining(), 2, A0)
     pauses: list[float] = []
@@ -119,7 +119,7 @@ def test_what_was_taken_away_is_revoked_and_then_the_member_joins_again_at_once(
     assert "gave up 1 partitions" in join.reason
 
 
-def test_heartbeats_and_commits_go_on_while_the_user_finishes_what_was_taken_away() -> None:
+def test_heartbeats_and_commits_go_on_while_the_application_finishes_what_was_taken_away() -> None:
     member = stable(A0, A1)
     member.synced(member.rejoining(), 2, A0)
     for _ in range(3):
@@ -264,7 +264,7 @@ def test_unsubscribing_while_some_are_being_revoked_hands_over_all_also_if_anoth
     assert join.owned == ()
 
 
-def test_who_does_not_poll_while_a_join_is_parked_loses_what_it_kept() -> None:
+def test_a_member_that_is_not_polled_while_a_join_is_parked_loses_what_it_kept() -> None:
     member = stable(A0)
     member.rejoining()
     member.now = member.machine.deadline

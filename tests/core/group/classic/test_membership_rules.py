@@ -1,4 +1,6 @@
-"""What always holds for a member: with any answer, at any time, to any request that it ever sent, even twice."""
+"""Invariants of a member: they hold with any answer, at any time, to any request that it ever sent, even answered
+twice.
+"""
 
 from __future__ import annotations
 
@@ -302,43 +304,43 @@ class MemberRules(RuleBasedStateMachine):
     # What always holds
 
     @invariant()
-    def a_release_is_waited_for_only_while_something_is_held(self) -> None:
+    def a_revocation_is_waited_for_only_while_something_is_held(self) -> None:
         if self.release is not None:
             assert self.held >= set(self.release.partitions)
             assert self.machine.state in State.REVOKING | State.FAILED
 
     @invariant()
-    def whoever_has_failed_or_left_asks_for_nothing(self) -> None:
+    def a_member_that_has_failed_or_left_asks_for_nothing(self) -> None:
         if self.machine.state in State.FAILED | State.LEFT | State.UNJOINED:
             assert self.machine.deadline == float("inf")
             assert self.machine.member.generation_id == -1
 
     @invariant()
-    def whoever_holds_something_is_bound_by_the_poll_interval(self) -> None:
+    def a_member_that_holds_partitions_is_bound_by_the_poll_interval(self) -> None:
         bound = self.machine.state in State.JOINING | State.ASSIGNING | State.SYNCING | State.STABLE
         if self.held and bound:
             assert self.machine.deadline <= self.polls.last + MAX_POLL
 
     @invariant()
-    def a_member_is_spoken_for_in_its_generation_only(self) -> None:
+    def a_heartbeat_plan_is_for_the_members_own_generation(self) -> None:
         plan = self.machine.plan
         assert plan is None or plan.member == self.machine.member == self.generation
         assert plan is None or self.machine.state not in State.JOINING | State.LEAVING | State.LEFT | State.FAILED
 
     @invariant()
-    def the_user_is_told_of_a_failure(self) -> None:
+    def the_application_is_told_of_a_failure(self) -> None:
         assert self.failed or self.machine.state is not State.FAILED
 
     @invariant()
-    def who_leaves_is_about_to_have_left(self) -> None:
+    def a_leaving_member_revokes_or_leaves_or_has_left(self) -> None:
         assert not self.leaves or self.machine.state in State.REVOKING | State.LEAVING | State.LEFT
 
     @invariant()
-    def who_has_left_has_nothing(self) -> None:
+    def a_member_that_has_left_has_nothing(self) -> None:
         assert not self.machine.has_left or (self.release is None and not self.held)
 
     def teardown(self) -> None:
-        """From any state, leaving comes to an end with only what the driver can always do by itself."""
+        """From any state, leaving ends with only those events that the driver can always supply by itself."""
         effects: list[Effect | SentCommit] = list(self.sent)
         if not self.leaves:
             effects += self.feed(Leave())
@@ -393,7 +395,7 @@ TestCooperativeMember.settings = TestStaticCooperativeMember.settings = _SETTING
 
 
 def _into(state: State, protocol: RebalanceProtocol) -> Membership:
-    """A member in ``state``: a cooperative one with a partition where it can have one."""
+    """Return a member in ``state``: a cooperative one with a partition where it can have one."""
     polls = PollClock()
     machine = new_membership(polls, protocol)
     if state is State.UNJOINED:
@@ -430,14 +432,14 @@ def _into(state: State, protocol: RebalanceProtocol) -> Membership:
 
 
 def _current(machine: Membership) -> Sent:
-    """A request that the member may have sent in its state, so that an answer to it is not stale."""
+    """Return a request that the member may have sent in its state, so that an answer to it is not stale."""
     if machine.member.generation_id >= 0:
         return SendHeartbeat(1, machine.member)
     return SendJoin(machine._step, machine.member, frozenset("a"), (), "")
 
 
 def _answer(machine: Membership) -> Sent:
-    """The same, but a JoinGroup for a member that joins, because it ignores answers to heartbeats."""
+    """Do the same, but for a joining member return a JoinGroup, because it ignores answers to heartbeats."""
     return (
         SendJoin(machine._step, machine.member, frozenset("a"), (), "")
         if machine.state is State.JOINING

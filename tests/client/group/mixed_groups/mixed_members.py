@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiokc
 from aiokc.errors import CommitFailed, RebalanceInProgress
 from aiokc.testing.kafka.jars import java, libs
 from aiokc.types import TopicPartition
-from tests.testing.groups.foreign_members import Assignment, AsyncMember, ForeignMember, Witness
+from tests.testing.groups.foreign_members import CONSUMER_PROTOCOL, Assignment, AsyncMember, ForeignMember, Witness
 
 _POLL_MS: Final = 50
 _HEARTBEAT_MS: Final = 100
@@ -54,8 +54,7 @@ class OurMember(AsyncMember):
             client_id=self.name,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            heartbeat_interval_ms=_HEARTBEAT_MS,
-            partition_assignment_strategy=[self.strategy],
+            **self._protocol(),
         ) as consumer:
             while not self.leaving:
                 batches = await consumer.getmany(timeout_ms=_POLL_MS)
@@ -67,8 +66,13 @@ class OurMember(AsyncMember):
                     await consumer.commit()
                 except (CommitFailed, RebalanceInProgress):
                     # Only an eager member can get this between two calls: a cooperative one waits for the rebalance.
-                    if self.strategy == "cooperative-sticky":
+                    if self.strategy in ("cooperative-sticky", CONSUMER_PROTOCOL):
                         raise
+
+    def _protocol(self) -> dict[str, Any]:
+        if self.strategy == CONSUMER_PROTOCOL:
+            return {"group_protocol": "consumer"}
+        return {"heartbeat_interval_ms": _HEARTBEAT_MS, "partition_assignment_strategy": [self.strategy]}
 
 
 class JavaMember(ForeignMember):
@@ -89,9 +93,12 @@ class JavaMember(ForeignMember):
             "client.id": self.name,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
-            "heartbeat.interval.ms": str(_HEARTBEAT_MS),
-            "partition.assignment.strategy": f"org.apache.kafka.clients.consumer.{_JAVA[self.strategy]}",
         }
+        if self.strategy == CONSUMER_PROTOCOL:
+            options["group.protocol"] = "consumer"
+        else:
+            options["heartbeat.interval.ms"] = str(_HEARTBEAT_MS)
+            options["partition.assignment.strategy"] = f"org.apache.kafka.clients.consumer.{_JAVA[self.strategy]}"
         command = [java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", str(libs() / "*"), str(_SOURCE), self.topic]
         self._process = subprocess.Popen(
             [*command, *(f"{name}={value}" for name, value in options.items())],

@@ -10,8 +10,8 @@ from contextlib import suppress
 import anyio
 
 from ...types import TopicPartition
-from ..offsets.auto_commit import AutoCommit
-from ..offsets.commit_order import CommitOrder
+from .auto_commit import AutoCommit
+from .commit_order import CommitOrder
 
 logger = logging.getLogger("aiokc.group")
 

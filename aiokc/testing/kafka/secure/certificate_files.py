@@ -1,4 +1,4 @@
-"""``Certificates``: those of a secure Kafka and of its clients, by trustme: good, expired, wrong and foreign ones.
+"""``CertificateFiles``: those of a secure Kafka and of its clients, by trustme: good, expired, wrong and foreign ones.
 
 All are PEM files. The private keys are written as PKCS#8 without a password, the only kind that every Kafka on every
 Java reads.
@@ -20,7 +20,7 @@ WRONG_NAME: Final = "elsewhere.example"
 _DAY: Final = timedelta(days=1)
 
 
-class Certificates:
+class CertificateFiles:
     """The certificates in `folder`, which must exist. Raises LocalKafkaError where trustme is not installed.
 
     Each attribute is the path of a PEM file. That of a certificate holds its private key, then the chain.
@@ -52,6 +52,10 @@ class Certificates:
             "without-intermediate.pem", _pkcs8(between) + between.cert_chain_pems[0].bytes()
         )
 
+        #: The certificate of a CA without the extension for key usage, as old scripts make them, and one for localhost
+        #: that it has signed: OpenSSL refuses both where it is strict (RFC 5280).
+        self.lax_ca, self.lax = self._issue_laxly(now)
+
         #: Of the principal User:alice.
         self.client = self.issue_client("alice")
         self.expired_client = self._issue("expired-client.pem", ("alice",), common_name="alice", **past)
@@ -63,6 +67,27 @@ class Certificates:
     def issue_client(self, user: str) -> Path:
         """Return the path of a new client certificate for the principal User:<user>; an older file is replaced."""
         return self._issue(f"client-{user}.pem", (user,), common_name=user)
+
+    def _issue_laxly(self, now: datetime) -> tuple[Path, Path]:
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+        authority = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a CA without key usage")])
+        authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+
+        def signed(name: x509.Name, public_key: ec.EllipticCurvePublicKey, extension: x509.ExtensionType) -> bytes:
+            builder = x509.CertificateBuilder().subject_name(name).issuer_name(authority).public_key(public_key)
+            builder = builder.serial_number(x509.random_serial_number()).add_extension(extension, critical=False)
+            builder = builder.not_valid_before(now - _DAY).not_valid_after(now + 5 * _DAY)
+            return builder.sign(authority_key, SHA256()).public_bytes(Encoding.PEM)
+
+        ca = signed(authority, authority_key.public_key(), x509.BasicConstraints(ca=True, path_length=None))
+        localhost = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, NAMES[0])])
+        server = signed(localhost, key.public_key(), x509.SubjectAlternativeName([x509.DNSName(NAMES[0])]))
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return self._write("lax-ca.pem", ca), self._write("lax.pem", private + server)
 
     def _issue(self, name: str, identities: tuple[str, ...], *, authority: Any = None, **options: Any) -> Path:
         certificate = (authority or self._authority).issue_cert(*identities, **options)

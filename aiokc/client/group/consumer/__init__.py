@@ -1,0 +1,1 @@
+"""The consumer protocol (KIP-848) of a group: its machine tied to the coordinator and the metadata."""

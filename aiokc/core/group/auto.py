@@ -1,0 +1,104 @@
+"""group_protocol="auto": the consumer protocol (KIP-848) where the cluster takes this member by it, else classic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...errors import KafkaError
+from .consumer.events import JoinDeclined, MemberHeartbeat
+from .consumer.membership import ConsumerMembership
+from .events import Effect, Event, MemberToken, SendHeartbeat, Subscribed
+from .loop_watch import HeartbeatPlan
+from .machine import GroupMachine, Keepalive, Question
+
+
+class AutoMachine:
+    """The GroupMachine of a member that asks for the consumer protocol first.
+
+    The first join decides. If the coordinator declines it (the feature is off, the broker is too old, the group is a
+    classic one that may not be converted), the member joins by the classic protocol, with no trace of the attempt: a
+    member that is not in a group yet holds nothing. Any other answer settles it. If the cluster switches the feature
+    off later, the member loses its partitions, and its next join is declined.
+
+    ``declined``: why this member is a classic one; None while it is none. It stays one for as long as it lives.
+    """
+
+    def __init__(self, consumer: ConsumerMembership, classic: GroupMachine, tell: Callable[[KafkaError], None]) -> None:
+        """``tell`` is called when the member becomes a classic one. The steps of the two machines must differ."""
+        self.declined: KafkaError | None = None
+        self._consumer = consumer
+        self._classic = classic
+        self._tell = tell
+        self.current: GroupMachine = consumer
+
+    def on(self, event: Event, now: float) -> list[Effect]:
+        if self.current is self._consumer and isinstance(event, JoinDeclined) and self._consumer.awaits(event):
+            self.declined = event.error
+            self.current = self._classic
+            self._tell(event.error)
+            return self.current.on(Subscribed(self._consumer.wanted_topics), now)
+        return self.current.on(event, now)
+
+    @property
+    def deadline(self) -> float:
+        return self.current.deadline
+
+    @property
+    def member(self) -> MemberToken:
+        return self.current.member
+
+    @property
+    def last_member(self) -> MemberToken:
+        return self.current.last_member
+
+    @property
+    def plan(self) -> HeartbeatPlan | None:
+        return self.current.plan
+
+    @property
+    def has_left(self) -> bool:
+        return self.current.has_left
+
+    @property
+    def has_failed(self) -> bool:
+        return self.current.has_failed
+
+    @property
+    def is_rebalancing(self) -> bool:
+        return self.current.is_rebalancing
+
+    @property
+    def needs_poll(self) -> bool:
+        return self.current.needs_poll
+
+    @property
+    def is_settling(self) -> bool:
+        return self.current.is_settling
+
+    def commit_token(self) -> MemberToken:
+        return self.current.commit_token()
+
+
+@dataclass(frozen=True, slots=True)
+class AutoKeepalive:
+    """The Keepalive of such a member: each heartbeat knows by its type which protocol it belongs to."""
+
+    consumer: Keepalive
+    classic: Keepalive
+
+    @property
+    def group_id(self) -> str:
+        return self.classic.group_id
+
+    def _of(self, sent: SendHeartbeat) -> Keepalive:
+        return self.consumer if isinstance(sent, MemberHeartbeat) else self.classic
+
+    def heartbeat(self, sent: SendHeartbeat) -> Question:
+        return self._of(sent).heartbeat(sent)
+
+    def after(self, answer: Event, sent: SendHeartbeat) -> SendHeartbeat:
+        return self._of(sent).after(answer, sent)
+
+    def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
+        return self._of(last).goodbye(last, reason)

@@ -1,0 +1,103 @@
+"""What only the consumer protocol (KIP-848) knows: the contents of its heartbeat, and the events of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ....errors import KafkaError
+from ..events import Alive, ProtocolEvent, SendHeartbeat, SendLeave
+
+#: The member epochs with a meaning of their own: join; leave; a static member leaves, and will be back.
+JOIN: Final = 0
+LEAVE: Final = -1
+LEAVE_STATIC: Final = -2
+
+
+class TopicIdPartition(NamedTuple):
+    topic_id: UUID
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interests:
+    """What a member subscribes to: topics by their names, and by a regular expression (RE2J) that the broker matches.
+
+    Together they mean the union. ``regex`` is "" for none: on the wire, null means "unchanged".
+    """
+
+    names: frozenset[str] = frozenset()
+    regex: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What one heartbeat tells the coordinator. None means "as in the last heartbeat", as null does on the wire.
+
+    ``is_full``: it repeats everything else as well (the rebalance timeout, the assignor; to join, the rack).
+    """
+
+    interests: Interests | None = None
+    owned: frozenset[TopicIdPartition] | None = None
+    is_full: bool = False
+
+
+KEEPALIVE: Final = Contents()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberHeartbeat(SendHeartbeat):
+    """Send a ConsumerGroupHeartbeat. A member without an epoch (-1) asks to join by it."""
+
+    contents: Contents
+
+    @property
+    def joins(self) -> bool:
+        return self.member.generation_id < 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveByHeartbeat(SendLeave):
+    """Send the last heartbeat. The epoch of ``member`` says how it leaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberAlive(Alive):
+    """The coordinator answered a ConsumerGroupHeartbeat without an error.
+
+    epoch       the member epoch from here on
+    interval    seconds until the next heartbeat; None: as before
+    assignment  all partitions that this member may read from here on; None: nothing has changed
+    names       of the assignment's topics, those that the metadata name
+    """
+
+    sent: MemberHeartbeat
+    epoch: int
+    interval: float | None
+    assignment: frozenset[TopicIdPartition] | None
+    names: Mapping[UUID, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsNamed(ProtocolEvent):
+    """The newest metadata: the names of topic ids. Ids that were named before, and are not here, keep their names."""
+
+    names: Mapping[UUID, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JoinDeclined(ProtocolEvent):
+    """The coordinator takes this member by another protocol at most: KIP-848 is off, or the group stays classic."""
+
+    sent: MemberHeartbeat
+    error: KafkaError
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceUnreleased(ProtocolEvent):
+    """The coordinator refused a join, because the static member of this instance has not left (KIP-848)."""
+
+    sent: MemberHeartbeat
+    error: KafkaError

@@ -1,0 +1,90 @@
+"""When a member sends its ConsumerGroupHeartbeats: one at a time, at the coordinator's pace, or at once with news."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ...backoff import Backoff
+from ..events import MemberToken
+from ..loop_watch import HeartbeatPlan, grace_of
+from .events import Contents, MemberHeartbeat
+
+# Seconds. The coordinator says in each answer when it wants the next heartbeat; until the first answer this is assumed.
+_FIRST_INTERVAL: Final = 5.0
+# No answer says how long a session lasts. By default it is nine intervals, and it can hardly be less than three.
+_LEAST_SESSION: Final = 3
+# A heartbeat is given up after two intervals, so that another connection, or another coordinator, gets the next one in
+# time. No wait is shorter than a second, because a wait that times out ends a connection.
+_PATIENCE: Final = 2
+_LEAST_PATIENCE: Final = 1.0
+
+
+class Heartbeats:
+    """The heartbeats of one membership. Times in seconds.
+
+    ``unanswered`` is the heartbeat that is under way. An answer to any other heartbeat of the loop is late: it may
+    describe a membership that is over.
+    """
+
+    def __init__(self, backoff: Backoff) -> None:
+        self.unanswered: MemberHeartbeat | None = None
+        self._backoff = backoff
+        self._interval = _FIRST_INTERVAL
+        self._number = 0
+        self._sent_at = -math.inf
+        self._next = -math.inf
+        self._not_before = -math.inf
+
+    def deadline(self, *, has_news: bool) -> float:
+        """When to send the next heartbeat; infinity while one is under way."""
+        if self.unanswered is not None:
+            return math.inf
+        return self._not_before if has_news else max(self._next, self._not_before)
+
+    def send(self, member: MemberToken, contents: Contents, now: float) -> MemberHeartbeat:
+        self._number += 1
+        self._sent_at = now
+        self._next = now + self._interval
+        patience = max(self._interval * _PATIENCE, _LEAST_PATIENCE)
+        self.unanswered = MemberHeartbeat(self._number, member, patience, contents=contents)
+        return self.unanswered
+
+    def at_once(self) -> None:
+        """Send the next heartbeat as soon as none is under way, even if it has nothing to tell."""
+        self._next = -math.inf
+
+    def answered(self, interval: float | None, now: float) -> None:
+        """The coordinator answered. ``interval``: None where it does not say when it wants the next heartbeat."""
+        if interval is not None:
+            self._interval = interval
+        # The watchdog thread's heartbeat was sent while the loop was blocked: when, the loop does not know.
+        sent_at = now if self.unanswered is None else self._sent_at
+        self._next = sent_at + self._interval
+        self.unanswered = None
+        self._not_before = -math.inf
+        self._backoff.reset()
+
+    def failed(self, now: float) -> None:
+        """No answer will come, or one that asks for patience: try again after a backoff."""
+        self.unanswered = None
+        self._next = -math.inf
+        self._not_before = now + self._backoff.next()
+
+    def end(self) -> None:
+        """The membership is over: an answer to the heartbeat that is under way would be stale."""
+        self.unanswered = None
+
+    def begin(self) -> None:
+        """A new membership begins: its first heartbeat goes out at once."""
+        self.unanswered = None
+        self._next = self._not_before = -math.inf
+
+    def wait(self) -> None:
+        """Send nothing until ``begin``."""
+        self._not_before = math.inf
+
+    def plan(self, heartbeat: MemberHeartbeat, max_poll_interval: float) -> HeartbeatPlan:
+        """Return what the watchdog thread needs to go on with these heartbeats."""
+        grace = grace_of(self._interval, _LEAST_SESSION * self._interval)
+        return HeartbeatPlan(heartbeat, max(self._next, self._not_before), grace, self._interval, max_poll_interval)

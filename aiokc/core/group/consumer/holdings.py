@@ -1,0 +1,93 @@
+"""What a member of a KIP-848 group holds, and what its newest target takes away from it or gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+from uuid import UUID
+
+from ....types import TopicPartition
+from .events import TopicIdPartition
+
+Partitions: TypeAlias = tuple[TopicPartition, ...]
+
+
+class Holdings:
+    """The partitions of one membership, known to the coordinator by topic ids and to the application by names.
+
+    ``held``    what the member has taken and not given up: also what it is giving up at the moment
+    ``target``  the newest assignment; None before the first. A newer one replaces one that was not carried out
+
+    A topic id whose name is not known yet stays out of what is taken. It never takes anything away: a partition goes
+    only if its own id is in the target no more.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[TopicIdPartition, TopicPartition] = {}
+        self.target: frozenset[TopicIdPartition] | None = None
+        self._names: dict[UUID, str] = {}
+
+    @property
+    def partitions(self) -> Partitions:
+        return tuple(self.held.values())
+
+    @property
+    def owned(self) -> frozenset[TopicIdPartition]:
+        return frozenset(self.held)
+
+    @property
+    def unnamed(self) -> frozenset[UUID]:
+        """The topic ids of the target whose names are not known."""
+        return frozenset(tp.topic_id for tp in self.target or () if tp.topic_id not in self._names)
+
+    def named(self, names: Mapping[UUID, str]) -> None:
+        """The newest metadata name these topics. Names that nothing here needs are not kept."""
+        self._names.update(names)
+        needed = {tp.topic_id for tp in (*self.held, *(self.target or ()))} | names.keys()
+        self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in needed}
+
+    def aim_at(self, target: Iterable[TopicIdPartition]) -> None:
+        self.target = frozenset(target)
+
+    def going(self) -> Partitions:
+        """What the target takes away."""
+        if self.target is None:
+            return ()
+        return tuple(name for tp, name in self.held.items() if tp not in self.target)
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        gone = frozenset(partitions)
+        self.held = {tp: name for tp, name in self.held.items() if name not in gone}
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the target takes something away, or gives something whose name is known."""
+        return bool(self.going()) or bool(self._coming())
+
+    def take(self) -> Partitions:
+        """Hold what the target gives, as far as its topics' names are known. Return what is new.
+
+        To be called when nothing is ``going``: so a topic that was recreated is given up by its old id before it is
+        taken by its new one.
+        """
+        coming = self._coming()
+        self.held.update(coming)
+        return tuple(coming.values())
+
+    def _coming(self) -> dict[TopicIdPartition, TopicPartition]:
+        taken = set(self.held.values())
+        coming: dict[TopicIdPartition, TopicPartition] = {}
+        for tp in sorted(self.target or ()):
+            topic = self._names.get(tp.topic_id)
+            if tp in self.held or topic is None:
+                continue
+            name = TopicPartition(topic, tp.partition)
+            if name not in taken:  # two ids of one name: the coordinator takes the older one away by its next answer
+                coming[tp] = name
+                taken.add(name)
+        return coming
+
+    def lose(self) -> Partitions:
+        """The membership is over. Return what was held; ``give_up`` follows when that is carried out."""
+        self.target = None
+        return self.partitions

@@ -1,0 +1,51 @@
+"""The consumer protocol's Keepalive: the heartbeats that the watchdog thread sends for a blocked loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from ....wire import Response
+from ....wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from ..events import Event, SendHeartbeat
+from ..machine import Question
+from .events import LEAVE, LeaveByHeartbeat, MemberAlive, MemberHeartbeat
+from .messages import ConsumerGroup
+
+_NO_NODE: Final = -1  # no broker: so no answer here makes the loop look up its coordinator anew
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerKeepalive:
+    """The Keepalive of one member of a KIP-848 group."""
+
+    group: ConsumerGroup
+
+    @property
+    def group_id(self) -> str:
+        return self.group.group_id
+
+    def heartbeat(self, sent: SendHeartbeat) -> Question:
+        assert isinstance(sent, MemberHeartbeat)
+        return Question(
+            ConsumerGroupHeartbeatRequest,
+            lambda version: self.group.heartbeat_request(sent),
+            partial(self._answered, sent),
+        )
+
+    def _answered(self, sent: MemberHeartbeat, response: Response) -> Event:
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        return self.group.answered(sent, response, _NO_NODE)
+
+    def after(self, answer: Event, sent: SendHeartbeat) -> SendHeartbeat:
+        """The answer may have raised the epoch: the next heartbeat of the old one would be fenced."""
+        if isinstance(answer, MemberAlive) and answer.epoch > sent.member.generation_id:
+            return replace(sent, member=replace(sent.member, generation_id=answer.epoch))
+        return sent
+
+    def goodbye(self, last: SendHeartbeat, reason: str) -> Question:
+        leave = LeaveByHeartbeat(0, replace(last.member, generation_id=LEAVE), reason)
+        return Question(
+            ConsumerGroupHeartbeatRequest, lambda version: self.group.leave_request(leave), lambda response: None
+        )

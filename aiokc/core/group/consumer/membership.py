@@ -1,0 +1,317 @@
+"""The state machine of a member of a KIP-848 group: how each event changes its state, and which effects follow.
+
+transitions.py says which events can happen in which state. member_state.py holds what the machine remembers. Four rules
+explain most of what follows:
+
+1. One request says everything. Each answer to it may bring a new epoch, and a new target: all partitions that this
+member may hold. The member goes there alone, and no other member waits for it, but for the partitions that it gives up.
+
+2. The coordinator hands a partition on as soon as a heartbeat does not list it any more. So a heartbeat lists what the
+member is giving up until the last commit and the listener are done.
+
+3. A heartbeat says only what has changed since the last one that was *answered*. After a failure the next one says
+everything (see Told).
+
+4. Only the coordinator takes partitions away (IdentityLost). The session's length is on no wire, so a member that is
+cut off reads on, and asks again at its usual pace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....errors import BrokerError, MalformedResponse, MemberFenced
+from ..events import (
+    Assign,
+    Complain,
+    CoordinatorLost,
+    Effect,
+    Enforced,
+    Event,
+    Fail,
+    Fatal,
+    ForgetCoordinator,
+    IdentityLost,
+    IllegalTransition,
+    Leave,
+    Left,
+    Lost,
+    NotNow,
+    Outcome,
+    Polled,
+    RevocationDone,
+    Revoke,
+    SendHeartbeat,
+    Subscribed,
+    Tick,
+    Unpolled,
+)
+from .events import LEAVE_STATIC, InstanceUnreleased, JoinDeclined, LeaveByHeartbeat, MemberAlive, TopicsNamed
+from .holdings import Partitions
+from .member_state import MemberState
+from .transitions import HEARTBEATS, NEXT, State
+
+
+class ConsumerMembership(MemberState):
+    """The GroupMachine of the consumer protocol: it handles events. Times in seconds."""
+
+    def on(self, event: Event, now: float) -> list[Effect]:
+        if not self._concerns(event):
+            return []
+        state = self.state
+        targets = NEXT[state].get(type(event))
+        if targets is None:
+            raise IllegalTransition(state, event)
+        effects = self._react(event, now)
+        if self.state not in targets:
+            raise IllegalTransition(f"{state}, and became {self.state}", event)
+        return effects + self._beat(now)
+
+    def _beat(self, now: float) -> list[Effect]:
+        """Send the next heartbeat, if it is due: at its time, or at once if there is something to tell."""
+        if self.state not in HEARTBEATS or self._heartbeats.deadline(has_news=self._has_news) > now:
+            return []
+        contents = self._told.contents(self._interests, self._holdings.owned)
+        if self.state is State.JOINING:
+            self._asked_to_join = True
+        return [self._heartbeats.send(self.member, contents, now)]
+
+    def _react(self, event: Event, now: float) -> list[Effect]:
+        match event:
+            case Tick():
+                self._intent.time_passes(now)
+                return self._stop_polling(now) if self._poll_limit <= now else []
+            case Unpolled():
+                return self._stop_polling(now)
+            case Subscribed():
+                return self._on_subscribed(event.topics, now)
+            case Polled():
+                self._intent.has_stopped_polling = False
+                return self._on_polled(now)
+            case Enforced():
+                # A member cannot make this group rebalance. It can only ask at once whether something has changed.
+                self._heartbeats.at_once()
+                return []
+            case Leave():
+                return self._on_leave(event, now)
+            case TopicsNamed():
+                self._holdings.named(event.names)
+                return self._reconcile() if self.state is State.STABLE and self._holdings.is_behind else []
+        return self._on_outcome(event, now) if isinstance(event, Outcome) else self._on_answer(event, now)
+
+    def _on_outcome(self, event: Outcome, now: float) -> list[Effect]:
+        if isinstance(event, RevocationDone):
+            return self._on_released(now)
+        if isinstance(event, Left) and self.state is State.LEAVING:
+            self._enter(State.LEFT)
+        elif self.state is State.JOINING:
+            self._heartbeats.begin()
+        return []
+
+    def _on_answer(self, event: Event, now: float) -> list[Effect]:
+        match event:
+            case MemberAlive():
+                return self._on_alive(event, now)
+            case InstanceUnreleased():
+                return self._on_unreleased(event, now)
+            case JoinDeclined():
+                return self._fail(Fatal(event.sent, event.error), now)
+            case IdentityLost():
+                return self._on_identity_lost(event, now)
+            case CoordinatorLost():
+                return [ForgetCoordinator(event.node_id), *self._try_later(event, now)]
+            case NotNow():
+                return self._try_later(event, now)
+            case Fatal():
+                return self._fail(event, now)
+        return []
+
+    # What the application wants
+
+    def _on_subscribed(self, topics: frozenset[str], now: float) -> list[Effect]:
+        leaves_all = bool(self._intent.topics) and not topics
+        self._intent.topics = topics
+        if self.state is State.UNSUBSCRIBED:
+            return self._go_on(now)
+        if self.state is State.JOINING and leaves_all:
+            return self._depart(now)
+        if self.state in State.STABLE | State.RECONCILING and not topics:
+            return self._give_up_all(now)
+        if self.state is State.FATAL and not topics:  # the next subscription is a new attempt
+            return self._resume(now)
+        return []  # the next heartbeat names the new topics, and the coordinator answers with a new target
+
+    def _on_polled(self, now: float) -> list[Effect]:
+        if self.state is State.FATAL and self._may_try_again:
+            return self._resume(now)
+        return self._go_on(now) if self.state is State.UNSUBSCRIBED else []
+
+    def _on_leave(self, event: Leave, now: float) -> list[Effect]:
+        self._intent.leaves = True
+        self._leave_group = event.leave_group
+        match self.state:
+            case State.FATAL:
+                return self._resume(now)
+            case State.UNSUBSCRIBED:
+                return self._go_on(now)
+            case State.JOINING:
+                return self._depart(now)
+            case State.STABLE | State.RECONCILING:
+                return self._give_up_all(now, wait=False)
+        return []  # it gives up everything already, or has left
+
+    def _resume(self, now: float) -> list[Effect]:
+        """Go on after a failure, because the application polled, unsubscribed or closes the consumer."""
+        if self._holdings.held:  # the listener is still being told of their loss: its RevocationDone leads on
+            self.state = State.FENCED
+            return []
+        return self._go_on(now)
+
+    def _stop_polling(self, now: float) -> list[Effect]:
+        """The application stopped polling: leave at once, so that others get the partitions, then drop them."""
+        return [*self._goodbye(self._intent.stop_polling()), *self._drop(now)]
+
+    def _go_on(self, now: float) -> list[Effect]:
+        """The member is outside the group and holds nothing: join it, if the application wants that."""
+        if self._intent.leaves:
+            self._enter(State.LEFT)
+        elif self._intent.is_membership:
+            self._intent.begins(now)
+            self._heartbeats.begin()
+            self._asked_to_join = False
+            self._enter(State.JOINING)
+        else:
+            self._enter(State.UNSUBSCRIBED)
+        return []
+
+    # Answers
+
+    def _on_alive(self, event: MemberAlive, now: float) -> list[Effect]:
+        if event.epoch <= 0 or event.epoch < self.member.generation_id:
+            # As the member's own, a negative epoch would make the next heartbeat a farewell.
+            error = MalformedResponse(f"the coordinator gives {self.member} the epoch {event.epoch}")
+            return self._try_later(NotNow(event.sent, error), now)
+        self._heartbeats.answered(event.interval, now)
+        self._told.confirmed(event.sent.contents)
+        self._become(event.epoch)
+        self._is_in_doubt = False
+        is_first = self.state is State.JOINING
+        self._holdings.named(event.names)
+        if event.assignment is not None:
+            self._holdings.aim_at(event.assignment)
+        elif is_first:
+            self._holdings.aim_at(())
+        if is_first:
+            self._enter(State.STABLE)
+            return self._reconcile()
+        return self._reconcile() if self.state is State.STABLE and self._holdings.is_behind else []
+
+    def _on_unreleased(self, event: InstanceUnreleased, now: float) -> list[Effect]:
+        """Another member of this instance is in the group: perhaps this one itself, by a join whose answer was lost.
+
+        The coordinator then refuses it until its session ends. So it leaves as a static member does, and joins again.
+        """
+        if not self._is_in_doubt:
+            return self._fail(Fatal(event.sent, event.error), now)
+        self._is_in_doubt = False
+        self._told.forget()
+        self._heartbeats.end()
+        self._heartbeats.wait()
+        self._enter(State.JOINING)
+        farewell = replace(self.member, generation_id=LEAVE_STATIC)
+        return [LeaveByHeartbeat(self._step, farewell, "it joins again under the same id")]
+
+    def _on_identity_lost(self, event: IdentityLost, now: float) -> list[Effect]:
+        if self.state is State.JOINING:
+            # Brokers before 4.3 fence a known member that joins again, until its session ends (KAFKA-19233).
+            self._told.forget()
+            self._heartbeats.failed(now)
+            return []
+        self._is_in_doubt = True
+        return self._lose(event.reason, now)
+
+    def _try_later(self, event: NotNow | CoordinatorLost, now: float) -> list[Effect]:
+        sent, error = event.sent, event.error
+        if isinstance(sent, SendHeartbeat):
+            self._is_in_doubt = self._is_in_doubt or self.state is State.JOINING
+            self._told.forget()
+            self._heartbeats.failed(now)
+            return [] if error is None else [Complain(error, sent)]
+        return []  # the sender of a commit reports and retries it
+
+    def _fail(self, event: Fatal, now: float) -> list[Effect]:
+        self._may_try_again = isinstance(event.error, BrokerError) and not isinstance(event.error, MemberFenced)
+        if self._intent.leaves:  # no call comes any more that could resume it: it goes on leaving, without a commit
+            return [*self._lose(f"it failed: {event.error}", now), Fail(event.error)]
+        held = self._holdings.partitions
+        farewell = self._goodbye(f"it failed: {event.error}") if self.in_group else []
+        self._forget_membership(f"it failed: {event.error}")
+        self._enter(State.FATAL)
+        lost = [Lost(self._step, held, self._why_outside)] if held else []
+        return [*lost, *farewell, Fail(event.error)]
+
+    # Giving up partitions
+
+    def _reconcile(self) -> list[Effect]:
+        """Go to the target: give up first what it takes away, then take what it gives."""
+        if going := self._holdings.going():
+            return self._release(State.RECONCILING, going, wait=True)
+        added = self._holdings.take()
+        partitions = self._holdings.partitions
+        effects: list[Effect] = [Assign(self.member, partitions, added)]
+        if (error := self._intent.unwanted(added)) is not None:
+            effects.append(Complain(error))
+        return effects
+
+    def _release(self, state: State, partitions: Partitions, *, wait: bool) -> list[Effect]:
+        self._going = partitions
+        self._enter(state)
+        return [Revoke(self._step, partitions, wait)]
+
+    def _give_up_all(self, now: float, *, wait: bool = True) -> list[Effect]:
+        held = self._holdings.partitions
+        return self._release(State.PREPARE_LEAVING, held, wait=wait) if held else self._depart(now)
+
+    def _lose(self, reason: str, now: float) -> list[Effect]:
+        self._forget_membership(reason)
+        return self._drop(now)
+
+    def _drop(self, now: float) -> list[Effect]:
+        """Drop everything without a commit: the coordinator may have handed it on."""
+        held = self._holdings.partitions
+        if not held:
+            return self._go_on(now)
+        self._enter(State.FENCED)
+        return [Lost(self._step, held, self._why_outside)]
+
+    def _on_released(self, now: float) -> list[Effect]:
+        match self.state:
+            case State.RECONCILING:
+                self._holdings.give_up(self._going)
+                self._enter(State.STABLE)
+                return self._reconcile()
+            case State.PREPARE_LEAVING:
+                self._holdings.give_up(self._holdings.partitions)
+                return self._depart(now)
+            case State.FENCED:
+                self._holdings.give_up(self._holdings.partitions)
+                return self._go_on(now)
+        self._holdings.give_up(self._holdings.partitions)  # FATAL
+        return []
+
+    def _depart(self, now: float) -> list[Effect]:
+        """The member holds nothing any more: leave, unless the application has subscribed again meanwhile."""
+        if self._intent.leaves:
+            self._enter(State.LEFT if self._farewell is None else State.LEAVING)
+            return self._goodbye("the consumer is being closed")
+        if not self._intent.is_membership:
+            farewell = self._goodbye("the consumer unsubscribed from all topics")
+            self._enter(State.UNSUBSCRIBED)
+            return farewell
+        self._enter(State.STABLE)
+        return self._reconcile()
+
+    def _goodbye(self, reason: str) -> list[Effect]:
+        farewell = self._farewell
+        self._forget_membership(reason)
+        return [] if farewell is None else [LeaveByHeartbeat(self._step, farewell, reason)]

@@ -1,0 +1,89 @@
+"""group_protocol="auto" against clusters that have the consumer protocol, have it not, and switch it off or on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiokc.testing import Cluster
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, JoinGroupRequest
+
+from ...virtually import virtually
+from .group_stories import BOTH, T0, Told, asked_of, consumer_of, polls, read, shared
+
+AUTO: dict[str, Any] = {"group_protocol": "auto"}
+
+
+def test_a_cluster_with_the_feature_takes_the_member_by_the_consumer_protocol() -> None:
+    async def story(cluster: Cluster) -> None:
+        asked = asked_of(cluster)
+        async with consumer_of(cluster, **AUTO) as consumer:
+            await shared(consumer)
+            assert asked.of(JoinGroupRequest) == []
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("release", ["2.8", "3.9", "4.4"])
+def test_a_cluster_without_the_feature_takes_it_by_the_classic_one(release: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.finalize_feature("group.version", 0)
+        asked, told = asked_of(cluster), Told()
+        cluster.append("t", b"one")
+        async with consumer_of(cluster, told, **AUTO) as consumer:
+            assert await read(consumer, 1) == [b"one"]
+            await consumer.commit()
+            assert asked.of(JoinGroupRequest)[0][1].member_id == ""
+            assert len(asked.of(ConsumerGroupHeartbeatRequest)) <= 1
+            assert told.events == [("assigned", BOTH)]
+
+    virtually(story, as_version=release)
+
+
+def test_a_feature_that_is_switched_off_makes_the_members_classic_without_a_lost_record() -> None:
+    async def story(cluster: Cluster) -> None:
+        told = Told()
+        cluster.append("t", b"one")
+        async with consumer_of(cluster, told, **AUTO) as consumer:
+            assert await read(consumer, 1) == [b"one"]
+            await consumer.commit()
+            cluster.finalize_feature("group.version", 0)
+            while len(told.events) < 2:
+                await polls(consumer, 1.0)
+            assert told.events[:2] == [("assigned", BOTH), ("lost", BOTH)]
+            await polls(consumer, 60.0)  # the session of its former self ends
+            assert consumer.assignment() == BOTH
+            cluster.append("t", b"two")
+            assert await read(consumer, 1) == [b"two"]
+            await consumer.commit()
+            assert cluster.committed("g")[T0] == 2
+
+    virtually(story)
+
+
+def test_a_classic_group_becomes_a_consumer_group_and_a_classic_one_again_one_member_after_the_other() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, group_protocol="classic") as old:
+            await shared(old)
+            async with consumer_of(cluster, **AUTO) as new:
+                await shared(old, new)
+                assert old.assignment() | new.assignment() == BOTH
+                await polls(old, 10.0)
+            await shared(old)
+            async with consumer_of(cluster, group_protocol="classic") as other:
+                await shared(old, other)
+                assert old.assignment() | other.assignment() == BOTH
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("policy", ["disabled", "downgrade"])
+def test_a_classic_group_that_may_not_be_converted_takes_the_member_as_a_classic_one(policy: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, group_protocol="classic") as old, consumer_of(cluster, **AUTO) as new:
+            await shared(old)
+            await shared(old, new)
+            assert old.assignment() | new.assignment() == BOTH
+
+    virtually(story, group_consumer_migration_policy=policy)

@@ -1,0 +1,121 @@
+"""Commits that cross a new member epoch: stored where the claim is the same, refused where the partition has gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokc.errors import CommitFailed, KafkaError
+from aiokc.testing import Cluster, ErrorCode
+from aiokc.testing.faults import delay, lose_answer
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
+
+from ...virtually import virtually
+from .group_stories import BOTH, T0, T1, Told, asked_of, consumer_of, of_client, polls, read, shared
+
+
+@pytest.mark.parametrize(("release", "attempts"), [("4.4", 1), ("4.2", 2)])
+def test_a_commit_that_crosses_a_new_epoch_is_stored(release: str, attempts: int) -> None:
+    """Since 4.3 the coordinator accepts the older epoch; before, the consumer has to send the commit again."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, told = asked_of(cluster), Told()
+        cluster.append("t", b"one")
+        async with consumer_of(cluster, told) as consumer:
+            await read(consumer, 1)
+            cluster.bump_epoch("g")
+            late = cluster.intercept(ConsumerGroupHeartbeatRequest, delay(1.0), times=1)
+            await late.caught()
+            await consumer.commit()  # it waits in the connection behind the heartbeat that brings the new epoch
+            assert cluster.committed("g")[T0] == 1
+            epochs = [sent.generation_id_or_member_epoch for _, sent in asked.of(OffsetCommitRequest)]
+            assert epochs == [2, 3][:attempts]
+            assert told.events == [("assigned", BOTH)]
+
+    virtually(story, as_version=release)
+
+
+def test_a_commit_of_what_was_given_up_does_not_touch_the_new_owner() -> None:
+    """At its newest epoch the coordinator would let the member commit any partition, that of the new owner too."""
+
+    async def story(cluster: Cluster) -> None:
+        errors: list[KafkaError | None] = []
+        cluster.append("t", b"one", b"two", partition=1)  # the assignor takes partition 1
+        async with consumer_of(cluster, client_id="a", max_poll_records=1) as one:
+            assert await read(one, 1) == [b"one"]
+            await one.getmany(timeout_ms=100)
+            async with consumer_of(cluster, client_id="b") as two:
+                await shared(one, two)
+                assert two.assignment() == {T1}
+                await polls(two, 1.0)
+                await two.commit()
+                assert cluster.committed("g")[T1] == 2
+                with pytest.raises(CommitFailed):
+                    await one.commit({T1: 1})
+                one.commit_soon({T1: 1}, lambda offsets, error: errors.append(error))
+                await polls(one, 10.0)
+                assert cluster.committed("g")[T1] == 2
+                assert [type(error) for error in errors] == [CommitFailed]
+
+    virtually(story)
+
+
+def test_a_partition_is_not_handed_over_while_a_commit_of_it_is_under_way() -> None:
+    """Repeated under a newer epoch, the commit would overwrite what the new owner has committed."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"one", b"two", partition=1)
+        async with consumer_of(cluster, client_id="a", max_poll_records=1) as one:
+            assert await read(one, 1) == [b"one"]
+            loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            refused = cluster.intercept(OffsetCommitRequest, loading, where=of_client("a"))
+            committing = asyncio.ensure_future(one.commit({T1: 1}))
+            await refused.caught()
+            async with consumer_of(cluster, client_id="b") as two:
+                both = asyncio.gather(polls(one, 30.0), polls(two, 30.0))
+                await asyncio.sleep(20.0)
+                assert (one.assignment(), two.assignment()) == (BOTH, frozenset())
+                refused.cancel()
+                await committing
+                assert cluster.committed("g") == {T1: 1}
+                await both
+                assert one.assignment() == {T0}
+                assert two.assignment() == {T1}
+
+    virtually(story)
+
+
+def test_offsets_that_cannot_be_fetched_for_a_stale_epoch_are_no_reason_to_reset() -> None:
+    """The coordinator has a newer epoch: its answer has no offsets, which is not the same as no committed offset."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"one", b"two", b"three")
+        async with consumer_of(cluster, max_poll_records=1) as consumer:
+            await read(consumer, 1)
+            await consumer.commit()
+        refused = cluster.intercept(OffsetFetchRequest, ErrorCode.STALE_MEMBER_EPOCH, times=3)
+        async with consumer_of(cluster, auto_offset_reset="latest") as consumer:
+            assert await read(consumer, 2) == [b"two", b"three"]
+            assert refused.hits == 3
+
+    virtually(story)
+
+
+def test_a_commit_before_a_revocation_goes_through_though_the_epoch_has_moved_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        told = Told()
+        for partition in (0, 1):
+            cluster.append("t", b"%d" % partition, partition=partition)
+        async with consumer_of(cluster, told, client_id="a", enable_auto_commit=True) as one:
+            await read(one, 2)
+            await one.getmany(timeout_ms=10)
+            lost = cluster.intercept(ConsumerGroupHeartbeatRequest, lose_answer(), times=1, where=of_client("a"))
+            async with consumer_of(cluster, client_id="b") as two:
+                await shared(one, two)
+                assert lost.hits == 1
+                assert cluster.committed("g") == {T0: 1, T1: 1}
+                assert await two.getmany(timeout_ms=5_000) == {}
+
+    virtually(story, as_version="4.2")

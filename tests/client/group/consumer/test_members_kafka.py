@@ -1,0 +1,168 @@
+"""Members of a KIP-848 group on a real broker: patterns, restarts, applications that stop polling, blocked loops."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, RebalanceListener, TopicPartition
+from aiokc.testing.kafka import LocalKafka
+from tests.producing import Message, produce
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+PARTITIONS = 4
+WITHIN = 60.0
+# The session timeout of the local broker's groups is 6 s.
+LONGER_THAN_A_SESSION = 8.0
+
+
+@pytest.fixture
+def topic(kafka: LocalKafka, topic_name: str) -> str:
+    kafka.create_topic(topic_name, PARTITIONS)
+    return topic_name
+
+
+def write(kafka: LocalKafka, topic: str, count: int) -> None:
+    produce(kafka.bootstrap, topic, [Message(b"%d" % number, partition=number % PARTITIONS) for number in range(count)])
+
+
+class Heard(RebalanceListener):
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int]] = []
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        self.calls.append(("revoked", len(revoked)))
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        self.calls.append(("assigned", len(assigned)))
+
+    async def on_partitions_lost(self, lost: Any) -> None:
+        self.calls.append(("lost", len(lost)))
+
+
+class Reader:
+    """A consumer that polls all the time, and counts the records that it got."""
+
+    def __init__(self, consumer: Consumer[Any, Any], heard: Heard) -> None:
+        self.consumer, self.heard = consumer, heard
+        self.got: Counter[tuple[TopicPartition, int]] = Counter()
+        self._turned = asyncio.Condition()
+
+    async def read(self) -> None:
+        while True:
+            for tp, records in (await self.consumer.getmany(timeout_ms=100)).items():
+                self.got.update((tp, record.offset) for record in records)
+            async with self._turned:
+                self._turned.notify_all()
+
+    async def holds(self, count: int) -> frozenset[TopicPartition]:
+        async with asyncio.timeout(WITHIN), self._turned:
+            await self._turned.wait_for(lambda: len(self.consumer.assignment()) == count)
+        return self.consumer.assignment()
+
+    async def has_read(self, count: int) -> None:
+        async with asyncio.timeout(WITHIN), self._turned:
+            await self._turned.wait_for(lambda: len(self.got) >= count)
+
+
+@asynccontextmanager
+async def reading(kafka: LocalKafka, group: str, topics: Any, **options: Any) -> AsyncIterator[Reader]:
+    heard = Heard()
+    defaults: dict[str, Any] = {
+        "bootstrap_servers": kafka.bootstrap,
+        "group_id": group,
+        "group_protocol": "consumer",
+        "auto_offset_reset": "earliest",
+        "metadata_max_age_ms": 500,
+    }
+    consumer: Consumer[Any, Any] = Consumer(**{**defaults, **options})
+    consumer.subscribe(topics, listener=heard)
+    async with consumer:
+        reader = Reader(consumer, heard)
+        task = asyncio.get_running_loop().create_task(reader.read())
+        try:
+            yield reader
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
+
+
+async def test_topics_by_pattern_come_as_they_are_created(kafka: LocalKafka, topic: str) -> None:
+    write(kafka, topic, 40)
+    async with reading(kafka, topic, re.compile(re.escape(topic) + "(-more)?")) as reader:
+        await reader.holds(PARTITIONS)
+        kafka.create_topic(f"{topic}-more", 2)
+        assert len(await reader.holds(PARTITIONS + 2)) == 6
+        await reader.has_read(40)
+    assert set(reader.got.values()) == {1}
+
+
+async def test_a_static_member_that_restarts_is_given_back_what_it_had_and_no_other_member_notices(
+    kafka: LocalKafka, topic: str
+) -> None:
+    async with reading(kafka, topic, [topic]) as one:
+        await one.holds(PARTITIONS)
+        async with reading(kafka, topic, [topic], group_instance_id="i") as two:
+            mine = await two.holds(2)
+            kept = await one.holds(2)
+        calls = list(one.heard.calls)
+        async with reading(kafka, topic, [topic], group_instance_id="i") as two:
+            assert await two.holds(2) == mine
+            assert one.consumer.assignment() == kept
+            assert one.heard.calls == calls
+
+
+async def test_an_application_that_stops_polling_loses_its_partitions_and_gets_them_back(
+    kafka: LocalKafka, topic: str
+) -> None:
+    write(kafka, topic, 40)
+    heard = Heard()
+    options: dict[str, Any] = {"group_id": topic, "group_protocol": "consumer", "auto_offset_reset": "earliest"}
+    consumer: Consumer[Any, Any] = Consumer(
+        bootstrap_servers=kafka.bootstrap, max_poll_interval_ms=1_000, enable_auto_commit=False, **options
+    )
+    consumer.subscribe([topic], listener=heard)
+    async with consumer:
+        await consumer.wait_assigned(timeout_ms=30_000)
+        async with reading(kafka, topic, [topic]) as other:
+            await other.has_read(40)  # all of it: the first consumer is not polled, and is thrown out by itself
+            assert ("lost", PARTITIONS) in heard.calls or ("lost", PARTITIONS // 2) in heard.calls
+            assert await other.holds(PARTITIONS)
+            await consumer.getmany(timeout_ms=100)
+            polling = asyncio.get_running_loop().create_task(consumer.getmany())
+            await other.holds(PARTITIONS // 2)
+            write(kafka, topic, 8)
+            async with asyncio.timeout(WITHIN):
+                assert await polling
+
+
+async def test_a_loop_that_is_blocked_for_longer_than_a_session_stays_in_the_group(
+    kafka: LocalKafka, topic: str
+) -> None:
+    """The thread follows the epoch, which another member raises; then the loop gives up what it must."""
+    async with reading(kafka, topic, [topic]) as one:
+        await one.holds(PARTITIONS)
+
+        def other_program() -> int:
+            async def join() -> int:
+                async with reading(kafka, topic, [topic]) as two:
+                    return len(await two.holds(2))
+
+            return asyncio.run(join())
+
+        joining = asyncio.get_running_loop().run_in_executor(None, other_program)
+        time.sleep(LONGER_THAN_A_SESSION)  # noqa: ASYNC251 (this is what is tested)
+        async with asyncio.timeout(WITHIN):
+            assert await joining == 2
+        await one.holds(PARTITIONS)
+    assert [name for name, _ in one.heard.calls if name == "lost"] == []

@@ -1,0 +1,295 @@
+"""Heartbeats, commits and descriptions of a consumer group: the Cluster and a real Kafka give the answers below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiokc.error_codes import ErrorCode
+from aiokc.wire.messages.group import MemberIdentity
+from aiokc.wire.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest
+
+from ..group_scene import Scene
+from .consumer_scene import HELD, Member, described, member_of, topic_is_known
+
+pytestmark = pytest.mark.every_kafka(since="4.3")
+
+FENCED = ErrorCode.FENCED_MEMBER_EPOCH
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+STALE = ErrorCode.STALE_MEMBER_EPOCH
+INVALID = ErrorCode.INVALID_REQUEST
+NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.fixture
+async def group(scene: Scene) -> Scene:
+    await topic_is_known(scene)
+    return scene
+
+
+async def _alone(group: Scene, member_id: str = "one", **changes: Any) -> Member:
+    """Return a member that has joined first, and has acknowledged its assignment."""
+    member = await member_of(group, member_id)
+    assert (await member.join(server_assignor="range", **changes)).error_code == 0
+    await member.beat(owned=HELD)
+    return member
+
+
+async def _pair(group: Scene) -> tuple[Member, Member]:
+    """Return two members that have one partition each: "one" has 0, "two" has 1."""
+    one, two = await _alone(group), await member_of(group, "two")
+    await two.join(server_assignor="range")
+    await one.settle()
+    await one.settle()
+    await two.settle()
+    assert one.held == {(group.topic, 0)}
+    assert two.held == {(group.topic, 1)}
+    return one, two
+
+
+# Requests that are refused
+
+REFUSED: dict[str, tuple[dict[str, Any], ErrorCode]] = {
+    "no member id": ({"member_id": ""}, INVALID),
+    "no group id": ({"group_id": ""}, INVALID),
+    "no instance id": ({"instance_id": ""}, INVALID),
+    "no rack": ({"rack_id": ""}, INVALID),
+    "no timeout": ({"rebalance_timeout_ms": -1}, INVALID),
+    "owned is null": ({"topic_partitions": None}, INVALID),
+    "no subscription": ({"subscribed_topic_names": None, "subscribed_topic_regex": None}, INVALID),
+    "epoch -3": ({"member_epoch": -3}, INVALID),
+    "-2 without an instance": ({"member_epoch": -2}, INVALID),
+    "assignor": ({"server_assignor": "what"}, ErrorCode.UNSUPPORTED_ASSIGNOR),
+    "pattern": ({"subscribed_topic_regex": "("}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+    "look-ahead": ({"subscribed_topic_regex": "(?=a)b"}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+    "back-reference": ({"subscribed_topic_regex": r"(a)\1"}, ErrorCode.INVALID_REGULAR_EXPRESSION),
+    "no such group": ({"member_epoch": 3}, NOT_FOUND),
+    "leave no group": ({"member_epoch": -1}, NOT_FOUND),
+}
+
+
+@pytest.mark.parametrize("cell", [*REFUSED])
+async def test_a_request_that_is_refused_and_creates_no_group(scene: Scene, cell: str) -> None:
+    changes, code = REFUSED[cell]
+    member = await member_of(scene, "one")
+    answer = await member.join(**changes)
+    assert (answer.error_code, answer.member_epoch, answer.assignment) == (code, 0, None)
+    assert answer.error_message
+    assert (await described(scene)).error_code == NOT_FOUND
+
+
+# Epochs and what a member may hold
+
+
+async def test_the_first_member(group: Scene) -> None:
+    one = await member_of(group, "one")
+    answer = await one.join()
+    assert (answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == ("one", 2, 500)
+    assert len(one.held) == 2
+    assert (await one.beat(owned=HELD)).assignment is None
+    assert (await one.beat()).member_epoch == 2
+    assert (await described(group)).group_state == "Stable"
+
+
+async def test_a_partition_is_given_to_the_other_member_once_it_is_acknowledged(group: Scene) -> None:
+    one, two = await _alone(group), await member_of(group, "two")
+    joined = await two.join(server_assignor="range")
+    assert (joined.member_epoch, two.held) == (3, frozenset())
+    assert (await two.beat()).assignment is None
+    taken = await one.beat()
+    assert taken.member_epoch == 2
+    assert one.held == {(group.topic, 0)}
+    assert (await two.beat()).assignment is None  # it is not released yet
+    assert (await one.beat()).assignment is None  # a keepalive acknowledges nothing
+    assert (await two.beat()).assignment is None
+    assert (await one.beat(owned=HELD)).member_epoch == 3
+    await two.beat()
+    assert two.held == {(group.topic, 1)}
+
+
+async def test_an_epoch_that_is_not_the_coordinators(group: Scene) -> None:
+    one, _ = await _pair(group)
+    assert one.epoch == 3
+    assert (await one.beat(member_epoch=4)).error_code == FENCED
+    assert (await one.beat(member_epoch=2)).error_code == FENCED  # a keepalive one epoch behind
+    assert (await one.beat(member_epoch=2, owned=[(group.topic, 0), (group.topic, 1)])).error_code == FENCED
+    assert (await one.beat(member_epoch=2, owned=HELD)).error_code == 0  # what it owns is a subset
+    assert (await one.beat(member_epoch=2, owned=())).error_code == 0
+    assert (await one.beat(member_epoch=1, owned=HELD)).error_code == FENCED
+    assert (await one.beat(owned=[(group.topic, 0), (group.topic, 1)])).error_code == 0  # too much passes unnoticed
+    assert (await one.beat(member_id="who")).error_code == UNKNOWN
+
+
+async def test_a_known_member_that_joins_again_keeps_epoch_and_assignment(group: Scene) -> None:
+    one, two = await _pair(group)
+    answer = await one.join()
+    assert (answer.error_code, answer.member_epoch) == (0, 3)
+    assert one.held == {(group.topic, 0)}
+    assert (await two.beat()).assignment is None
+
+
+async def test_a_full_heartbeat_is_answered_with_the_assignment(group: Scene) -> None:
+    one = await _alone(group)
+    answer = await one.full()
+    assert answer.assignment is not None
+    assert len(one.held) == 2
+
+
+async def test_a_topic_that_is_not_subscribed_any_more_is_taken_away_at_once(group: Scene) -> None:
+    one = await _alone(group)
+    answer = await one.beat(subscribed_topic_names=[])
+    assert (answer.member_epoch, one.held) == (2, frozenset())
+    assert (await described(group)).group_state == "Reconciling"
+    assert (await one.beat(owned=())).member_epoch == 3
+    assert (await described(group)).group_state == "Stable"
+
+
+async def test_a_member_that_does_not_give_up_in_time_is_removed_though_it_sends_heartbeats(group: Scene) -> None:
+    one, two = await _alone(group, rebalance_timeout_ms=1_000), await member_of(group, "two")
+    await two.join(server_assignor="range")
+    while (code := (await one.beat()).error_code) == 0:
+        pass
+    assert code == UNKNOWN
+    await two.settle()
+    assert len(two.held) == 2
+
+
+async def test_a_group_that_all_members_have_left(group: Scene) -> None:
+    one, two = await _pair(group)
+    assert [await one.leave(), await two.leave()] == [0, 0]
+    assert await one.leave() == UNKNOWN
+    found = await described(group)
+    assert (found.group_state, found.group_epoch, found.members) == ("Empty", 5, [])
+
+
+# Static members
+
+
+async def _static(group: Scene, member_id: str = "one") -> Member:
+    member = await member_of(group, member_id)
+    member.instance = "i"
+    assert (await member.join()).error_code == 0
+    await member.beat(owned=HELD)
+    return member
+
+
+async def test_an_instance_that_has_not_left_is_not_released(group: Scene) -> None:
+    one = await _static(group)
+    twin = await member_of(group, "twin")
+    twin.instance = "i"
+    assert (await twin.join()).error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert (await one.join()).error_code == ErrorCode.UNRELEASED_INSTANCE_ID  # its own, too
+    assert (await one.join(instance_id=None)).error_code == 0
+    assert (await one.beat(member_id="twin", member_epoch=2)).error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert (await one.beat(instance_id="other", member_epoch=2)).error_code == UNKNOWN
+
+
+async def test_a_static_member_comes_back_under_another_id(group: Scene) -> None:
+    one = await _static(group)
+    held = one.held
+    assert await one.leave(-2) == 0
+    found = await described(group)
+    assert (found.group_state, found.group_epoch, found.members[0].member_epoch) == ("Reconciling", 2, -2)
+    twin = await member_of(group, "twin")
+    twin.instance = "i"
+    assert (await twin.join()).member_epoch == 2
+    assert twin.held == held
+    assert (await one.beat(member_epoch=2)).error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert (await described(group)).group_state == "Stable"
+
+
+# Offsets
+
+
+async def test_commits_by_epoch(group: Scene) -> None:
+    one, two = await _pair(group)
+    assert await one.commit(0, 1) == [0, 0]  # by its newest epoch a member may commit any partition
+    assert await one.commit(0, epoch=2) == [0]  # it has partition 0 since epoch 2,
+    assert await one.commit(0, 1, epoch=2) == [STALE, STALE]  # and the other one not any more
+    assert await two.commit(1, epoch=2) == [STALE]
+    assert await one.commit(0, epoch=4) == [STALE]
+    assert await one.commit(0, version=8) == [ErrorCode.UNSUPPORTED_VERSION]
+    assert await one.commit(0, version=10) == [0]
+    one.member_id = ""
+    assert await one.commit(0, epoch=-1) == [UNKNOWN]
+
+
+async def test_what_is_being_given_up_can_still_be_committed(group: Scene) -> None:
+    one, two = await _alone(group), await member_of(group, "two")
+    await two.join(server_assignor="range")
+    await one.beat()
+    assert await one.commit(0, 1) == [0, 0]
+
+
+async def test_offsets_are_told_by_epoch(group: Scene) -> None:
+    one, _ = await _pair(group)
+    assert await one.fetch(None, "one") == -1
+    await one.commit(0, offset=7)
+    assert await one.fetch(None, "one") == 7
+    assert await one.fetch(-1, None) == 7
+    assert [await one.fetch(2, "one"), await one.fetch(4, "one")] == [STALE, STALE]
+    assert await one.fetch(None, "who") == UNKNOWN
+
+
+# Patterns
+
+
+async def test_a_pattern_is_resolved_in_the_background(group: Scene) -> None:
+    one = await member_of(group, "one")
+    answer = await one.join(subscribed_topic_names=[], subscribed_topic_regex=group.topic[:-1] + ".")
+    assert (answer.error_code, one.held) == (0, frozenset())
+    while not one.held:
+        await one.beat()
+    assert len(one.held) == 2
+    await one.beat(owned=HELD)
+    await one.beat(subscribed_topic_regex="")
+    assert one.held == frozenset()
+
+
+async def test_a_pattern_matches_whole_names(group: Scene) -> None:
+    one, two = await member_of(group, "one"), await member_of(group, "two")
+    await one.join(subscribed_topic_names=[], subscribed_topic_regex=group.topic[:-1])
+    await two.join(subscribed_topic_names=[], subscribed_topic_regex=group.topic[:-1] + "[^x]")
+    while not two.held:  # so the first one's is resolved too
+        await two.beat()
+        await one.beat(owned=HELD)
+    assert one.held == frozenset()
+
+
+# Administration
+
+
+async def test_descriptions(group: Scene) -> None:
+    await _pair(group)
+    found = await described(group)
+    assert (found.group_state, found.group_epoch, found.assignment_epoch) == ("Stable", 3, 3)
+    assert found.assignor_name == "range"
+    first = min(found.members, key=lambda one: one.member_id)
+    assert (first.member_id, first.member_epoch, first.member_type) == ("one", 3, 1)
+    assert (first.subscribed_topic_names, first.subscribed_topic_regex) == ([group.topic], "")
+    assert [(one.topic_name, one.partitions) for one in first.assignment.topic_partitions] == [(group.topic, [0])]
+    assert first.target_assignment == first.assignment
+    classic = await group.described()
+    assert (classic.error_code, classic.group_state) == (NOT_FOUND, "Dead")
+    assert classic.error_message == f"Group {group.group} is not a classic group."
+
+
+async def test_lists_and_deletions(group: Scene) -> None:
+    one = await _alone(group)
+    listed = await group.admin.ask(ListGroupsRequest(types_filter=["Consumer"], states_filter=["STABLE"]))
+    (mine,) = [each for each in listed.groups if each.group_id == group.group]
+    assert (mine.protocol_type, mine.group_state, mine.group_type) == ("consumer", "Stable", "consumer")
+    delete = DeleteGroupsRequest(groups_names=[group.group])
+    assert (await group.admin.ask(delete)).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
+    await one.leave()
+    assert (await group.admin.ask(delete)).results[0].error_code == 0
+    assert (await described(group)).error_message == f"Group {group.group} not found."
+
+
+async def test_an_administrator_removes_a_member(group: Scene) -> None:
+    one, two = await _pair(group)
+    await group.admin.leave(MemberIdentity(member_id="one"))
+    assert (await one.beat()).error_code == UNKNOWN
+    await two.settle()
+    assert len(two.held) == 2

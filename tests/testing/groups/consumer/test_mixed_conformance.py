@@ -1,0 +1,148 @@
+"""Classic members of consumer groups, and groups that change their protocol: the Cluster and a real Kafka agree."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc.error_codes import ErrorCode
+from aiokc.wire import decode_prefix, encode
+from aiokc.wire.messages.embedded import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolAssignmentTopicPartition,
+)
+from aiokc.wire.messages.group import SyncGroupRequestAssignment
+
+from ..group_scene import Actor, Scene
+from .consumer_scene import HELD, described, member_of, topic_is_known
+
+pytestmark = pytest.mark.every_kafka(since="4.3")
+
+REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+@pytest.fixture
+async def group(scene: Scene) -> Scene:
+    await topic_is_known(scene)
+    return scene
+
+
+def _partitions(assignment: bytes) -> list[int]:
+    found, _ = decode_prefix(ConsumerProtocolAssignment, memoryview(assignment)[2:], 0)
+    return [number for topic in found.assigned_partitions for number in topic.partitions]
+
+
+async def _classic_group(group: Scene, user_data: bytes | None = None) -> Actor:
+    """Return the only member of a stable classic group; it has both partitions."""
+    actor = await group.actor()
+    assert (await actor.join()).error_code == 0
+    topic = ConsumerProtocolAssignmentTopicPartition(topic=group.topic, partitions=[0, 1])
+    message = ConsumerProtocolAssignment(assigned_partitions=[topic], user_data=user_data)
+    assigned = SyncGroupRequestAssignment(member_id=actor.member_id, assignment=b"\0\0" + encode(message, 0))
+    assert (await actor.sync(assignments=[assigned])).error_code == 0
+    return actor
+
+
+async def test_the_first_member_of_the_consumer_protocol_converts_the_group(group: Scene) -> None:
+    classic, new = await _classic_group(group), await member_of(group, "zzz")
+    generation = classic.generation
+    joined = await new.join(server_assignor="range")
+    assert (joined.error_code, joined.member_epoch, new.held) == (0, generation + 1, frozenset())
+    found = await described(group)
+    types = {one.member_id: one.member_type for one in found.members}
+    assert types == {classic.member_id: 0, "zzz": 1}
+    assert await classic.heartbeat() == REBALANCING
+    answer = await classic.join()  # an eager member: what it does not name, it has given up
+    assert (answer.error_code, answer.generation_id, answer.leader) == (0, generation + 1, "")
+    assert (answer.protocol_name, answer.members) == ("range", [])
+    assert _partitions((await classic.sync()).assignment) == [0]
+    await new.settle()
+    assert new.held == {(group.topic, 1)}
+    assert await classic.heartbeat() == 0
+    assert await classic.commit() == 0
+    assert (await described(group)).group_state == "Stable"
+
+
+async def test_the_last_member_of_the_consumer_protocol_takes_it_along(group: Scene) -> None:
+    new = await member_of(group, "--")
+    await new.join(server_assignor="range")
+    await new.beat(owned=HELD)
+    classic = await group.actor()
+    assert (await classic.join()).generation_id == 3
+    await new.settle()
+    while await classic.heartbeat() != REBALANCING:
+        pass
+    assert (await classic.join()).error_code == 0
+    assert _partitions((await classic.sync()).assignment) == [1]
+    assert await new.leave() == 0
+    assert (await group.described()).group_state == "PreparingRebalance"
+    assert await classic.heartbeat() == REBALANCING
+    again = await classic.join()
+    assert (again.error_code, again.generation_id, again.leader) == (0, 4, classic.member_id)
+    assert (await new.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+async def test_a_group_with_an_assignor_of_its_own_stays_classic(group: Scene) -> None:
+    await _classic_group(group, b"mine")
+    new = await member_of(group, "new")
+    answer = await new.join()
+    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "custom assignor" in (answer.error_message or "")
+    assert (await group.described()).group_state == "Stable"
+
+
+async def test_members_may_have_different_protocols_with_one_in_common(group: Scene) -> None:
+    new, one, two, odd = await member_of(group, "new"), await group.actor(), await group.actor(), await group.actor()
+    await new.join()
+    assert (await one.join(protocols=["range", "roundrobin"])).protocol_name == "range"
+    assert (await two.join(protocols=["roundrobin", "range"])).protocol_name == "roundrobin"
+    assert (await odd.join(protocols=["sticky"])).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+async def test_a_generation_or_a_protocol_that_is_not_the_members(group: Scene) -> None:
+    new, classic = await member_of(group, "new"), await group.actor()
+    await new.join()
+    await classic.join()
+    assert (await classic.sync(generation_id=77)).error_code == ErrorCode.ILLEGAL_GENERATION
+    assert (await classic.sync(protocol_name="sticky")).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert await classic.heartbeat(generation_id=77) == ErrorCode.ILLEGAL_GENERATION
+    assert await classic.heartbeat(member_id="new", generation_id=2) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert await classic.commit(generation_id_or_member_epoch=77) == ErrorCode.ILLEGAL_GENERATION
+
+
+async def test_a_member_changes_its_protocol_under_its_id(group: Scene) -> None:
+    other, classic = await member_of(group, "other"), await group.actor()
+    await other.join()
+    await classic.join()
+    same = await member_of(group, classic.member_id)
+    assert (await same.join()).error_code == 0
+    assert await classic.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+    answer = await classic.join()
+    assert (answer.error_code, answer.leader) == (0, "")
+    assert (await same.beat()).error_code == 0  # and a heartbeat of the current epoch takes it back
+
+
+async def test_a_static_twin_of_the_other_protocol_replaces_a_member_that_has_not_left(group: Scene) -> None:
+    keeps = await member_of(group, "keeps")
+    await keeps.join()
+    classic = await group.actor()
+    classic.instance = "i"
+    assert (await classic.join()).error_code == 0
+    twin = await member_of(group, "twin")
+    twin.instance = "i"
+    assert (await twin.join()).error_code == 0
+    assert await classic.heartbeat() == ErrorCode.FENCED_INSTANCE_ID
+    back = await group.actor()
+    back.instance = "i"
+    assert (await back.join()).error_code == 0
+    assert (await twin.beat()).error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+async def test_an_empty_group_becomes_a_classic_one_and_keeps_its_offsets(group: Scene) -> None:
+    one = await member_of(group, "one")
+    await one.join()
+    assert await one.commit(0, offset=5) == [0]
+    await one.leave()
+    classic = await group.actor()
+    assert (await classic.join()).error_code == 0
+    assert (await group.described()).group_state == "CompletingRebalance"
+    assert await one.fetch(-1, None) == 5
