@@ -1,40 +1,53 @@
-"""aiokc: an asyncio-native Kafka consumer. Names that are not here, in aiokc.errors or aiokc.testing are internal."""
+"""aiokc: an asyncio-native Kafka consumer. Names that are not here, in aiokc.errors or aiokc.testing are internal.
+
+Each name is imported from its module when it is first asked for (PEP 562): a program that needs a TopicPartition does
+not load the consumer. ``from aiokc import Consumer`` at the head of a module loads the consumer there and then. The
+first ``aiokc.Consumer`` does it wherever it stands, for some 200 ms: so import the name, not the package alone, in a
+program whose event loop must not wait.
+"""
 
 from __future__ import annotations
 
-from .assignor import Assignment, Assignor, Claim, Group, MemberSubscription, RebalanceProtocol
-from .client.client import Client
-from .client.consumer.consumer import Consumer
-from .client.group.rebalance_listener import RebalanceListener
-from .config import ClientConfig, ConsumerConfig
-from .deserializer import AsyncDeserializer, Deserializer
-from .error_codes import ErrorCode
-from .errors import KafkaError
-from .interceptor import ConsumerInterceptor
-from .observation import Health, Latency, Metrics, ReadMetrics
-from .secret import Secret
-from .token_provider import OAuthToken, TokenProvider
-from .types import (
-    CREATE_TIME,
-    EARLIEST,
-    LATEST,
-    LOG_APPEND_TIME,
-    NO_TIMESTAMP,
-    Broker,
-    ConsumerRecord,
-    ConsumerRecords,
-    GroupMetadata,
-    Headers,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    PartitionInfo,
-    PartitionRecords,
-    RawRecord,
-    RawRecords,
-    RecordColumns,
-    TopicInfo,
-    TopicPartition,
-)
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from . import errors as errors
+    from . import records as records
+    from .assignor import Assignment, Assignor, Claim, Group, MemberSubscription, RebalanceProtocol
+    from .client.client import Client
+    from .client.consumer.consumer import Consumer
+    from .client.group.rebalance_listener import RebalanceListener
+    from .config import ClientConfig, ConsumerConfig
+    from .deserializer import AsyncDeserializer, Deserializer
+    from .error_codes import ErrorCode
+    from .errors import KafkaError
+    from .interceptor import ConsumerInterceptor
+    from .observation import Health, Latency, Metrics, NodeMetrics, ReadMetrics
+    from .observer import Observer
+    from .secret import Secret
+    from .token_provider import OAuthToken, TokenProvider
+    from .types import (
+        CREATE_TIME,
+        EARLIEST,
+        LATEST,
+        LOG_APPEND_TIME,
+        NO_TIMESTAMP,
+        Broker,
+        ConsumerRecord,
+        ConsumerRecords,
+        GroupMetadata,
+        Headers,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        PartitionInfo,
+        PartitionRecords,
+        RawRecord,
+        RawRecords,
+        RecordColumns,
+        TopicInfo,
+        TopicPartition,
+    )
 
 __all__ = [
     "CREATE_TIME",
@@ -64,7 +77,9 @@ __all__ = [
     "Latency",
     "MemberSubscription",
     "Metrics",
+    "NodeMetrics",
     "OAuthToken",
+    "Observer",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "PartitionInfo",
@@ -80,3 +95,67 @@ __all__ = [
     "TopicInfo",
     "TopicPartition",
 ]
+
+#: The module of each name, as the imports for type checkers say, too.
+_MODULES: Final = {
+    "Assignment": ".assignor",
+    "Assignor": ".assignor",
+    "Claim": ".assignor",
+    "Group": ".assignor",
+    "MemberSubscription": ".assignor",
+    "RebalanceProtocol": ".assignor",
+    "Client": ".client.client",
+    "Consumer": ".client.consumer.consumer",
+    "RebalanceListener": ".client.group.rebalance_listener",
+    "ClientConfig": ".config",
+    "ConsumerConfig": ".config",
+    "AsyncDeserializer": ".deserializer",
+    "Deserializer": ".deserializer",
+    "ErrorCode": ".error_codes",
+    "KafkaError": ".errors",
+    "ConsumerInterceptor": ".interceptor",
+    "Health": ".observation",
+    "Latency": ".observation",
+    "Metrics": ".observation",
+    "NodeMetrics": ".observation",
+    "ReadMetrics": ".observation",
+    "Observer": ".observer",
+    "Secret": ".secret",
+    "OAuthToken": ".token_provider",
+    "TokenProvider": ".token_provider",
+    "CREATE_TIME": ".types",
+    "EARLIEST": ".types",
+    "LATEST": ".types",
+    "LOG_APPEND_TIME": ".types",
+    "NO_TIMESTAMP": ".types",
+    "Broker": ".types",
+    "ConsumerRecord": ".types",
+    "ConsumerRecords": ".types",
+    "GroupMetadata": ".types",
+    "Headers": ".types",
+    "OffsetAndMetadata": ".types",
+    "OffsetAndTimestamp": ".types",
+    "PartitionInfo": ".types",
+    "PartitionRecords": ".types",
+    "RawRecord": ".types",
+    "RawRecords": ".types",
+    "RecordColumns": ".types",
+    "TopicInfo": ".types",
+    "TopicPartition": ".types",
+}
+#: Modules that are public themselves.
+_PUBLIC_MODULES: Final = frozenset({"errors", "records"})
+
+
+def __getattr__(name: str) -> object:
+    if name in _PUBLIC_MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_MODULES[name], __name__), name)
+    globals()[name] = value  # the next access is an ordinary one
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PUBLIC_MODULES})

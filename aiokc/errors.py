@@ -90,7 +90,11 @@ class ConnectionFailed(KafkaError, ConnectionError):
 
 
 class NoBrokersAvailable(ConnectionFailed):
-    """None of the known addresses answered before the deadline."""
+    """None of the known addresses answered before the deadline.
+
+    Not ``retriable`` where each of them has answered with what is not Kafka's protocol, TLS to a client without it for
+    instance, and no broker has answered this client before. Then it is raised at once.
+    """
 
 
 class RequestTimedOut(KafkaError, TimeoutError):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .errors import KafkaError
-from .types import TopicPartition
+from .types import Broker, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,22 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMetrics:
+    """What a consumer has exchanged with one broker since it was made. Counters only grow.
+
+    connected               whether a connection is open that accepts requests
+    connects                connections that were made, each with TLS and login as far as wanted
+    requests                answered requests of all kinds, with the time that the broker held a Fetch or a JoinGroup
+    throttle                answers by which the broker throttled this client, and for how long (KIP-219)
+    """
+
+    connected: bool
+    connects: int
+    requests: Latency
+    throttle: Latency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """The state of a consumer at one moment. Ages are in ms, and None where the event never happened or can't happen.
 
@@ -45,6 +61,15 @@ class Health:
                             watchdog thread do not count; while a JoinGroup waits, a member sends no heartbeats. None
                             without a group
     last_poll_age_ms        since the last call for records ended; 0 while a call waits for records
+    has_assignment          the group, the metadata or assign() have given it an assignment, maybe an empty one, and the
+                            rebalance listener is done with it. False during a rebalance
+    stalled                 the partitions that bring no records although there are some, and for how many ms, counted
+                            from the first health() that found it so. The position stands still, the lag is not 0, the
+                            application holds none of the partition's records, and its broker answers. Paused
+                            partitions, those with records in memory, and those whose broker does not answer are not
+                            stalled. A corrupt batch, or a record that a deserializer refuses, stalls its partition
+    coordinator             the broker that coordinates the group, where that is known
+    cluster_id              the cluster's id, where a broker has told it
     """
 
     running: bool
@@ -56,11 +81,19 @@ class Health:
     rebalancing: bool
     last_heartbeat_age_ms: float | None
     last_poll_age_ms: float | None
+    has_assignment: bool = False
+    stalled: Mapping[TopicPartition, float] = field(default_factory=dict)
+    coordinator: Broker | None = None
+    cluster_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """What a consumer has done since it was made. Counters only grow: for a rate, take two values and subtract.
+
+    Mappings by partition have each assigned partition. With ``metrics(per_partition=False)`` they have one entry for
+    each topic, whose partition is -1: the sum of its lags, and its smallest lead; positions and committed offsets,
+    which mean nothing in sum, are left out.
 
     polls                   calls of getmany, getmany_columns, getone, wait_assigned and the iterator
     records                 how many records these calls handed out, those that interceptors left out included
@@ -76,6 +109,21 @@ class Metrics:
     failed_commits          OffsetCommit requests that were refused for one partition at least, or without an answer
     lag                     for each assigned partition the offsets between the position and the end that
                             isolation_level lets the consumer read; None before the first fetch, or without a position
+    lead                    for each assigned partition the offsets between the start of its log and the position: near
+                            0, retention is about to delete what was not read yet; None as for ``lag``
+    position                for each assigned partition the offset of the next record to hand out; None without one
+    committed               for each assigned partition the offset that the group has committed, as far as this consumer
+                            knows: it has committed that itself, or looked it up. None otherwise
+    poll_wait_ms            time inside calls for records, which wait, decode and deserialize
+    user_ms                 time between two such calls: what the application does with the records. The share of
+                            ``poll_wait_ms`` in the sum of both is Java's poll-idle-ratio
+    buffered_bytes          memory in use for fetched batches, spare buffers included; fetch_buffer_bytes bounds it
+    buffered_records        what is fetched and not handed out, counted by offsets
+    nodes                   what was exchanged with each broker, by node id
+    undecodable             how often a deserializer refused a record; each further attempt at the same record counts
+    revoked, lost           partitions that were given up in order, and those that were taken away
+    listener                calls of the rebalance listener
+    loop_lag                how late the event loop ran a timer that is due every second: its delays hold up everything
     """
 
     polls: int
@@ -92,6 +140,19 @@ class Metrics:
     commits: Latency
     failed_commits: int
     lag: Mapping[TopicPartition, int | None]
+    lead: Mapping[TopicPartition, int | None]
+    position: Mapping[TopicPartition, int | None]
+    committed: Mapping[TopicPartition, int | None]
+    poll_wait_ms: float
+    user_ms: float
+    buffered_bytes: int
+    buffered_records: int
+    nodes: Mapping[int, NodeMetrics]
+    undecodable: int
+    revoked: int
+    lost: int
+    listener: Latency
+    loop_lag: Latency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,14 @@ NO_TIMESTAMP: Final = -1
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
 
-#: Special timestamps of the ListOffsets API.
+#: Special timestamps of the ListOffsets API: where a log begins and ends, and (on newer brokers) the first record with
+#: the highest timestamp (KIP-734, Kafka 3.0), the first offset on the leader's own disk (KIP-405, Kafka 3.5), and the
+#: last offset in tiered storage (KIP-1005, Kafka 3.9).
 LATEST: Final = -1
 EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
 
 
 class TopicPartition(NamedTuple):

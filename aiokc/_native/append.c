@@ -102,18 +102,10 @@ int64_t append_rows(Builder *self, const Origin *origin, const Head *head, Progr
     return count == 0 && *fate == WRONG ? -1 : count;
 }
 
-PyObject *builder_append(Builder *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"reader", "from_offset", "until", "rows", "size", NULL};
-    const State *state = PyType_GetModuleState(Py_TYPE(self));
-    PyObject *given;
-    long long from_offset, until, rows, size;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LLLL:append", names, state->reader_type, &given, &from_offset,
-                                     &until, &rows, &size))
-        return NULL;
-    Reader *reader = (Reader *)given;
+static PyObject *append_from(Builder *self, Reader *reader, long long from_offset, const Wanted *wanted) {
     Head *head = &reader->head;
     Cursor cursor = cursor_at(reader->payload, 0);
-    if (rows <= 0 || self->size >= size)
+    if (wanted->rows <= 0 || self->size >= wanted->size)
         return PyLong_FromLong(0);
     if (head->base_offset + reader->progress.previous_delta + 1 < from_offset &&
         !skip_to(&cursor, &reader->progress, head->last_delta, from_offset - head->base_offset)) {
@@ -125,16 +117,38 @@ PyObject *builder_append(Builder *self, PyObject *args, PyObject *kwargs) {
     if (!read_origin(topic, partition, PyTuple_GET_ITEM(reader->origin, TIMESTAMP_TYPE),
                      PyTuple_GET_ITEM(reader->origin, LEADER_EPOCH), &origin))
         return NULL;
-    Wanted wanted = {.until = until, .rows = rows, .size = size};
     Row refused = {0};
     Fate fate;
-    int64_t count = append_rows(self, &origin, head, &reader->progress, &cursor, &wanted, &refused, &fate);
+    int64_t count = append_rows(self, &origin, head, &reader->progress, &cursor, wanted, &refused, &fate);
     if (count == 0 && cursor.problem != NULL) {
         raise_corrupt(reader, &cursor);
     } else if (count == 0) {
-        raise_refusal(state, fate, topic, partition, self, &refused);
+        raise_refusal(fate, topic, partition, self, &refused);
     }
     return PyErr_Occurred() ? NULL : PyLong_FromLongLong(count);
+}
+
+PyObject *builder_append(Builder *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"reader", "from_offset", "until", "rows", "size", NULL};
+    const State *state = PyType_GetModuleState(Py_TYPE(self));
+    PyObject *given;
+    long long from_offset, until, rows, size;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LLLL:append", names, state->reader_type, &given, &from_offset,
+                                     &until, &rows, &size))
+        return NULL;
+    Reader *reader = (Reader *)given;
+    Wanted wanted = {.until = until, .rows = rows, .size = size};
+    PyObject *result = NULL;
+    Py_BEGIN_CRITICAL_SECTION2(self, given);
+    if (begin_use(&self->is_used)) {
+        if (begin_use(&reader->is_used)) {
+            result = append_from(self, reader, from_offset, &wanted);
+            end_use(&reader->is_used);
+        }
+        end_use(&self->is_used);
+    }
+    Py_END_CRITICAL_SECTION2();
+    return result;
 }
 
 /* Rows from records that are objects already: those of a reader that is not in C */
@@ -181,7 +195,7 @@ enum { FIELD_TOPIC, FIELD_PARTITION, FIELD_TIMESTAMP_TYPE, FIELD_LEADER_EPOCH, F
 static const char *const field_names[FIELDS] = {"topic", "partition", "timestamp_type", "leader_epoch", "offset",
                                                 "timestamp", "key", "value", "headers"};
 
-static Fate append_fields(Builder *self, const State *state, PyObject **fields, long long until) {
+static Fate append_fields(Builder *self, PyObject **fields, long long until) {
     Origin origin;
     Row row = {0};
     if (!read_origin(fields[FIELD_TOPIC], fields[FIELD_PARTITION], fields[FIELD_TIMESTAMP_TYPE],
@@ -207,7 +221,7 @@ static Fate append_fields(Builder *self, const State *state, PyObject **fields, 
         fate = self->batch->nodes[0].length ? NO_ROOM : TOO_LARGE;
     self->is_full = self->is_full || fate == NO_ROOM;
     if (fate != WRITTEN) {
-        raise_refusal(state, fate, fields[FIELD_TOPIC], fields[FIELD_PARTITION], self, &row);
+        raise_refusal(fate, fields[FIELD_TOPIC], fields[FIELD_PARTITION], self, &row);
         return fate;
     }
     if (!make_row_room(self, &origin, 1)) {
@@ -226,28 +240,34 @@ static Fate append_fields(Builder *self, const State *state, PyObject **fields, 
     return WRONG;
 }
 
-static Fate append_object(Builder *self, const State *state, PyObject *record, long long until) {
+static Fate append_object(Builder *self, PyObject *record, long long until) {
     PyObject *fields[FIELDS] = {NULL};
     int known = 0;
     while (known < FIELDS && (fields[known] = PyObject_GetAttrString(record, field_names[known])) != NULL)
         known++;
-    Fate fate = known == FIELDS ? append_fields(self, state, fields, until) : WRONG;
+    Fate fate = known == FIELDS ? append_fields(self, fields, until) : WRONG;
     while (known--)
         Py_DECREF(fields[known]);
     return fate;
 }
 
-PyObject *builder_append_records(Builder *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"records", "until", "size", NULL};
-    PyObject *records;
-    long long until, size;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LL:append_records", names, &PyList_Type, &records, &until, &size))
-        return NULL;
-    const State *state = PyType_GetModuleState(Py_TYPE(self));
+/* A new reference to an item, or NULL behind the end of the list: the application has the list, too. */
+static PyObject *item_at(PyObject *list, Py_ssize_t index) {
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *item = PyList_GetItemRef(list, index);
+    if (item == NULL)
+        PyErr_Clear();
+    return item;
+#else
+    return index < PyList_GET_SIZE(list) ? Py_NewRef(PyList_GET_ITEM(list, index)) : NULL;
+#endif
+}
+
+static PyObject *append_objects(Builder *self, PyObject *records, long long until, long long size) {
     Py_ssize_t count = 0;
-    while (count < PyList_GET_SIZE(records) && self->size < size) {
-        PyObject *record = Py_NewRef(PyList_GET_ITEM(records, count));
-        Fate fate = append_object(self, state, record, until);
+    PyObject *record;
+    while (self->size < size && (record = item_at(records, count)) != NULL) {
+        Fate fate = append_object(self, record, until);
         Py_DECREF(record);
         if (fate != WRITTEN)
             break;
@@ -256,4 +276,19 @@ PyObject *builder_append_records(Builder *self, PyObject *args, PyObject *kwargs
     if (count > 0)
         PyErr_Clear(); /* the error of the next record: the caller passes it again */
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(count);
+}
+
+PyObject *builder_append_records(Builder *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"records", "until", "size", NULL};
+    PyObject *records, *result = NULL;
+    long long until, size;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!LL:append_records", names, &PyList_Type, &records, &until, &size))
+        return NULL;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    if (begin_use(&self->is_used)) {
+        result = append_objects(self, records, until, size);
+        end_use(&self->is_used);
+    }
+    Py_END_CRITICAL_SECTION();
+    return result;
 }

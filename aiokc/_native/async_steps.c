@@ -33,42 +33,74 @@ static PyObject *step_of(Steps *steps) {
     return (PyObject *)self;
 }
 
-/* Begin the step: it has an item to return, or a coroutine from now on. */
-static PySendResult step_begin(Step *self, PyObject **result) {
-    Steps *steps = self->steps;
-    self->steps = NULL;
-    PyObject *items = Py_NewRef(steps->items); /* Python code in tp_iternext may replace it */
-    *result = Py_TYPE(items)->tp_iternext(items);
-    Py_DECREF(items);
-    if (*result == NULL && !PyErr_Occurred())
-        self->coroutine = PyObject_CallNoArgs(steps->wait);
-    Py_DECREF(steps);
-    if (*result != NULL)
-        return PYGEN_RETURN;
-    return self->coroutine != NULL ? PYGEN_NEXT : PYGEN_ERROR;
+static PyObject *items_of(Steps *steps) {
+    PyObject *items;
+    Py_BEGIN_CRITICAL_SECTION(steps);
+    items = Py_NewRef(steps->items); /* Python code in tp_iternext, or another thread, may replace it */
+    Py_END_CRITICAL_SECTION();
+    return items;
 }
 
-static int step_is_over(const Step *self) {
-    if (self->steps != NULL || self->coroutine != NULL)
-        return 0;
-    PyErr_SetString(PyExc_RuntimeError, "cannot await a step twice");
-    return 1;
+/* Begin the step: it has an item to return, or a coroutine from now on. */
+static PySendResult step_begin(Step *self, Steps *steps, PyObject **coroutine, PyObject **result) {
+    PyObject *items = items_of(steps);
+    *result = Py_TYPE(items)->tp_iternext(items);
+    Py_DECREF(items);
+    if (*result != NULL)
+        return PYGEN_RETURN;
+    *coroutine = PyErr_Occurred() ? NULL : PyObject_CallNoArgs(steps->wait);
+    if (*coroutine == NULL)
+        return PYGEN_ERROR;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    self->coroutine = Py_NewRef(*coroutine);
+    Py_END_CRITICAL_SECTION();
+    return PYGEN_NEXT;
+}
+
+/* What a step is at: new (``steps``), waiting (``coroutine``), or neither, with an exception: it is over. */
+typedef struct {
+    Steps *steps;
+    PyObject *coroutine;
+} Stage;
+
+/* Return new references. With ``takes``, the step has begun: one call alone gets its ``steps``. */
+static Stage stage_of(Step *self, int takes) {
+    Stage stage;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    stage.steps = (Steps *)Py_XNewRef(self->steps);
+    stage.coroutine = Py_XNewRef(self->coroutine);
+    if (takes)
+        Py_CLEAR(self->steps);
+    Py_END_CRITICAL_SECTION();
+    if (stage.steps == NULL && stage.coroutine == NULL)
+        PyErr_SetString(PyExc_RuntimeError, "cannot await a step twice");
+    return stage;
+}
+
+static void clear_coroutine(Step *self) {
+    PyObject *coroutine;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    coroutine = self->coroutine;
+    self->coroutine = NULL;
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(coroutine);
 }
 
 static PySendResult step_send(Step *self, PyObject *value, PyObject **result) {
     *result = NULL;
-    if (step_is_over(self))
+    Stage stage = stage_of(self, 1);
+    if (stage.steps == NULL && stage.coroutine == NULL)
         return PYGEN_ERROR;
-    if (self->steps != NULL) {
-        PySendResult begun = step_begin(self, result);
+    if (stage.steps != NULL) {
+        PySendResult begun = step_begin(self, stage.steps, &stage.coroutine, result);
+        Py_DECREF(stage.steps);
         if (begun != PYGEN_NEXT)
             return begun;
     }
-    PyObject *coroutine = Py_NewRef(self->coroutine);
-    PySendResult status = PyIter_Send(coroutine, value, result);
+    PySendResult status = PyIter_Send(stage.coroutine, value, result);
     if (status != PYGEN_NEXT)
-        Py_CLEAR(self->coroutine);
-    Py_DECREF(coroutine);
+        clear_coroutine(self);
+    Py_DECREF(stage.coroutine);
     return status;
 }
 
@@ -96,23 +128,24 @@ static PyObject *step_next(Step *self) {
 }
 
 /* Call a method of the coroutine. If the coroutine ends, the step is over. */
-static PyObject *step_hand_through(Step *self, const char *name, PyObject *args) {
-    PyObject *coroutine = Py_NewRef(self->coroutine);
+static PyObject *step_hand_through(Step *self, PyObject *coroutine, const char *name, PyObject *args) {
     PyObject *method = PyObject_GetAttrString(coroutine, name);
     PyObject *result = method == NULL ? NULL : PyObject_CallObject(method, args);
     Py_XDECREF(method);
     if (result == NULL)
-        Py_CLEAR(self->coroutine);
-    Py_DECREF(coroutine);
+        clear_coroutine(self);
     return result;
 }
 
 static PyObject *step_throw(Step *self, PyObject *args) {
     PyObject *type, *value = NULL, *trace = NULL;
-    if (!PyArg_UnpackTuple(args, "throw", 1, 3, &type, &value, &trace) || step_is_over(self))
+    if (!PyArg_UnpackTuple(args, "throw", 1, 3, &type, &value, &trace))
         return NULL;
-    if (self->coroutine == NULL) { /* the step has not begun: it has taken no item, and takes none */
-        Py_CLEAR(self->steps);
+    Stage stage = stage_of(self, 1);
+    if (stage.steps == NULL && stage.coroutine == NULL)
+        return NULL;
+    if (stage.coroutine == NULL) { /* the step has not begun: it has taken no item, and takes none */
+        Py_DECREF(stage.steps);
         if (PyExceptionInstance_Check(type))
             PyErr_SetObject(PyExceptionInstance_Class(type), type);
         else if (PyExceptionClass_Check(type))
@@ -121,15 +154,20 @@ static PyObject *step_throw(Step *self, PyObject *args) {
             PyErr_SetString(PyExc_TypeError, "throw() takes an exception");
         return NULL;
     }
-    return step_hand_through(self, "throw", args);
+    PyObject *result = step_hand_through(self, stage.coroutine, "throw", args);
+    Py_DECREF(stage.coroutine);
+    return result;
 }
 
 static PyObject *step_close(Step *self, PyObject *Py_UNUSED(ignored)) {
-    Py_CLEAR(self->steps);
-    if (self->coroutine == NULL)
+    Stage stage = stage_of(self, 1);
+    PyErr_Clear(); /* closing what is over changes nothing */
+    Py_XDECREF(stage.steps);
+    if (stage.coroutine == NULL)
         Py_RETURN_NONE;
-    PyObject *result = step_hand_through(self, "close", NULL);
-    Py_CLEAR(self->coroutine);
+    PyObject *result = step_hand_through(self, stage.coroutine, "close", NULL);
+    Py_DECREF(stage.coroutine);
+    clear_coroutine(self);
     return result;
 }
 
@@ -204,7 +242,7 @@ static PyObject *steps_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 }
 
 static PyObject *steps_items(Steps *self, void *Py_UNUSED(closure)) {
-    return Py_NewRef(self->items);
+    return items_of(self);
 }
 
 static int steps_set_items(Steps *self, PyObject *items, void *Py_UNUSED(closure)) {
@@ -212,7 +250,12 @@ static int steps_set_items(Steps *self, PyObject *items, void *Py_UNUSED(closure
         PyErr_SetString(PyExc_TypeError, "items must be an iterator");
         return -1;
     }
-    Py_SETREF(self->items, Py_NewRef(items));
+    PyObject *before;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    before = self->items;
+    self->items = Py_NewRef(items);
+    Py_END_CRITICAL_SECTION();
+    Py_DECREF(before);
     return 0;
 }
 

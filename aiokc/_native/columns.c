@@ -112,15 +112,32 @@ static void builder_dealloc(Builder *self) {
 /* The type */
 
 static PyObject *builder_finish(Builder *self, PyObject *Py_UNUSED(ignored)) {
-    Batch *batch = self->batch;
-    if (!start_batch(self))
+    Batch *batch = NULL;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    if (begin_use(&self->is_used)) {
+        Batch *filled = self->batch;
+        if (start_batch(self))
+            batch = filled;
+        end_use(&self->is_used);
+    }
+    Py_END_CRITICAL_SECTION();
+    if (batch == NULL)
         return NULL;
     trim_batch(batch);
     return wrap_batch(PyType_GetModuleState(Py_TYPE(self)), batch);
 }
 
-static PyObject *builder_rows(Builder *self, void *Py_UNUSED(closure)) {
-    return PyLong_FromLongLong(self->batch->nodes[0].length);
+enum { ROWS, SIZE, IS_FULL };
+
+static PyObject *builder_state(Builder *self, void *which) {
+    int64_t state[3];
+    Py_BEGIN_CRITICAL_SECTION(self);
+    state[ROWS] = self->batch->nodes[0].length;
+    state[SIZE] = self->size;
+    state[IS_FULL] = self->is_full;
+    Py_END_CRITICAL_SECTION();
+    int64_t number = state[(intptr_t)which];
+    return (intptr_t)which == IS_FULL ? PyBool_FromLong((long)number) : PyLong_FromLongLong(number);
 }
 
 static PyMethodDef builder_methods[] = {
@@ -138,15 +155,12 @@ static PyMethodDef builder_methods[] = {
     {0},
 };
 
-static PyMemberDef builder_members[] = {
-    {"size", T_LONGLONG, offsetof(Builder, size), READONLY, PyDoc_STR("What all rows count, in bytes.")},
-    {"is_full", T_BOOL, offsetof(Builder, is_full), READONLY,
-     PyDoc_STR("Whether the next row would be too much for 32-bit offsets.")},
-    {0},
-};
-
 static PyGetSetDef builder_getset[] = {
-    {.name = "rows", .get = (getter)builder_rows},
+    {.name = "rows", .get = (getter)builder_state, .closure = (void *)ROWS},
+    {.name = "size", .get = (getter)builder_state, .closure = (void *)SIZE,
+     .doc = PyDoc_STR("What all rows count, in bytes.")},
+    {.name = "is_full", .get = (getter)builder_state, .closure = (void *)IS_FULL,
+     .doc = PyDoc_STR("Whether the next row would be too much for 32-bit offsets.")},
     {0},
 };
 
@@ -154,7 +168,6 @@ static PyType_Slot builder_slots[] = {
     {Py_tp_new, builder_new},
     {Py_tp_dealloc, builder_dealloc},
     {Py_tp_methods, builder_methods},
-    {Py_tp_members, builder_members},
     {Py_tp_getset, builder_getset},
     {Py_tp_doc, PyDoc_STR("Records as columns, one batch after the other.")},
     {0},

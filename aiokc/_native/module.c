@@ -9,7 +9,7 @@
 
 #include "batch_columns.h"
 
-static PyObject *imported(const char *module_name, const char *name) {
+PyObject *imported(const char *module_name, const char *name) {
     PyObject *module = PyImport_ImportModule(module_name);
     PyObject *found = module == NULL ? NULL : PyObject_GetAttrString(module, name);
     Py_XDECREF(module);
@@ -19,8 +19,6 @@ static PyObject *imported(const char *module_name, const char *name) {
 static int module_exec(PyObject *module) {
     State *state = PyModule_GetState(module);
     if ((state->corrupt_record = imported("aiokc.errors", "CorruptRecord")) == NULL ||
-        (state->too_large = imported("aiokc.records.unfit", "too_large")) == NULL ||
-        (state->no_timestamp = imported("aiokc.records.unfit", "no_timestamp")) == NULL ||
         (state->crc32c = imported("crc32c", "crc32c")) == NULL)
         return -1;
     if (add_records(module, state) < 0 || add_arrow(module, state) < 0 || add_columns(module, state) < 0)
@@ -37,8 +35,6 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->arrow_type);
     Py_VISIT(state->step_type);
     Py_VISIT(state->corrupt_record);
-    Py_VISIT(state->too_large);
-    Py_VISIT(state->no_timestamp);
     Py_VISIT(state->crc32c);
     Py_VISIT(state->no_headers);
     return 0;
@@ -51,8 +47,6 @@ static int module_clear(PyObject *module) {
     Py_CLEAR(state->arrow_type);
     Py_CLEAR(state->step_type);
     Py_CLEAR(state->corrupt_record);
-    Py_CLEAR(state->too_large);
-    Py_CLEAR(state->no_timestamp);
     Py_CLEAR(state->crc32c);
     Py_CLEAR(state->no_headers);
     return 0;
@@ -64,6 +58,13 @@ static void module_free(void *Py_UNUSED(module)) {
 
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
+/* Interpreters share nothing but the spare batches, which are exchanged atomically. */
+#if PY_VERSION_HEX >= 0x030C0000
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#endif
+#if PY_VERSION_HEX >= 0x030D0000
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
     {0},
 };
 

@@ -15,14 +15,35 @@
 #pragma GCC visibility push(hidden)
 #endif
 
+/* Without the GIL, a critical section is the lock of one object, or of two. A thread that has to wait for anything else
+ * inside one gives the lock up meanwhile. So what must not be entered twice is marked as used, too. */
+#if PY_VERSION_HEX < 0x030D0000
+#define Py_BEGIN_CRITICAL_SECTION(object) {
+#define Py_END_CRITICAL_SECTION() }
+#define Py_BEGIN_CRITICAL_SECTION2(object, other) {
+#define Py_END_CRITICAL_SECTION2() }
+#endif
+
+/* Mark an object as used, within its critical section. False, with an exception: it is used already. */
+static inline int begin_use(char *is_used) {
+    if (*is_used) {
+        PyErr_SetString(PyExc_RuntimeError, "another thread uses this object");
+        return 0;
+    }
+    *is_used = 1;
+    return 1;
+}
+
+static inline void end_use(char *is_used) {
+    *is_used = 0;
+}
+
 typedef struct {
     PyTypeObject *record_type;
     PyTypeObject *reader_type;
     PyTypeObject *arrow_type;
     PyTypeObject *step_type;
     PyObject *corrupt_record;
-    PyObject *too_large;    /* too_large and no_timestamp return errors: see records/unfit.py */
-    PyObject *no_timestamp;
     PyObject *crc32c;
     PyObject *no_headers;
 } State;
@@ -46,7 +67,8 @@ typedef struct {
     PyObject *payload;
     PyObject *origin;
     Head head;
-    Progress progress;
+    Progress progress; /* read and written within the reader's critical section */
+    char is_used;
 } Reader;
 
 static inline Cursor cursor_at(PyObject *payload, int64_t at) {
@@ -68,6 +90,9 @@ static inline const char *wrong_size(const Head *head, int64_t size) {
 static inline int64_t timestamp_of(const Head *head, const Layout *layout) {
     return head->has_append_time ? head->append_time : (int64_t)(head->base_timestamp + layout->timestamp_delta);
 }
+
+/* Return a name of a module, which is imported first. */
+PyObject *imported(const char *module_name, const char *name);
 
 /* Add the types and functions of records.c to the module, and the types to its state. */
 int add_records(PyObject *module, State *state);

@@ -4,8 +4,8 @@
  * alive. Key and value are objects from the start, because nearly every application reads them, and because the
  * interpreter itself reads an attribute that is an object. Headers are bytes until they are first read.
  *
- * No object in here can be part of a reference cycle, so the cyclic garbage collector tracks none. Headers are built
- * without a lock: the module relies on the GIL, and does not declare that it works without one.
+ * No object in here can be part of a reference cycle, so the cyclic garbage collector tracks none. Without the GIL, a
+ * record's headers and a reader's progress are each read and written within a critical section of their object.
  */
 
 #include "module.h"
@@ -17,7 +17,7 @@ typedef struct {
     PyObject *origin; /* topic, partition, timestamp type and leader epoch, the same for all records of a batch */
     PyObject *key;
     PyObject *value;
-    PyObject *headers; /* a tuple, or the bytes to build it from */
+    PyObject *headers; /* a tuple, or the bytes to build it from; the one thing of a record that ever changes */
     long long offset;
     long long timestamp;
 } Record;
@@ -37,6 +37,9 @@ static void record_dealloc(Record *self) {
 
 /* The caller must keep ``bytes`` alive by a reference of its own: other threads run meanwhile. */
 static PyObject *copy_of(const char *bytes, Py_ssize_t size) {
+#if defined(Py_GIL_DISABLED)
+    return PyBytes_FromStringAndSize(bytes, size); /* other threads run in any case, and a critical section is kept */
+#else
     if (size < LONG_COPY)
         return PyBytes_FromStringAndSize(bytes, size);
     PyObject *copy = PyBytes_FromStringAndSize(NULL, size);
@@ -47,6 +50,7 @@ static PyObject *copy_of(const char *bytes, Py_ssize_t size) {
         Py_END_ALLOW_THREADS
     }
     return copy;
+#endif
 }
 
 static PyObject *copied(PyObject *Py_UNUSED(module), PyObject *data) {
@@ -108,19 +112,30 @@ static PyObject *build_headers(Cursor *cursor) {
     return headers;
 }
 
-/* Return the headers as a tuple. The record keeps that tuple from the first call on. */
-static PyObject *record_headers(Record *self, void *Py_UNUSED(closure)) {
+static PyObject *kept_headers(Record *self) {
     if (!PyBytes_CheckExact(self->headers))
         return Py_NewRef(self->headers);
     PyObject *bytes = Py_NewRef(self->headers);
     Cursor cursor = cursor_at(bytes, 0);
     PyObject *built = build_headers(&cursor);
-    if (built != NULL && self->headers == bytes) { /* else the collector ran, and a finalizer has read them, too */
+    /* While these were built, a finalizer or another thread may have built them, too: the first ones are kept. */
+    if (built != NULL && self->headers == bytes) {
         self->headers = Py_NewRef(built);
         Py_DECREF(bytes);
+    } else if (built != NULL) {
+        Py_SETREF(built, Py_NewRef(self->headers));
     }
     Py_DECREF(bytes);
     return built;
+}
+
+/* Return the headers as a tuple. The record keeps that tuple from the first call on. */
+static PyObject *record_headers(Record *self, void *Py_UNUSED(closure)) {
+    PyObject *headers;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    headers = kept_headers(self);
+    Py_END_CRITICAL_SECTION();
+    return headers;
 }
 
 static PyObject *record_origin(Record *self, void *index) {
@@ -321,12 +336,7 @@ int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progre
     return count;
 }
 
-static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"count", "from_offset", NULL};
-    Py_ssize_t count;
-    long long from_offset = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|L:take", names, &count, &from_offset))
-        return NULL;
+static PyObject *take_records(Reader *self, Py_ssize_t count, long long from_offset) {
     int64_t most = Py_MIN(count, self->progress.remaining), filled = 0;
     PyObject *records = list_with_room(most);
     if (records == NULL)
@@ -345,13 +355,47 @@ static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
     return records;
 }
 
+static PyObject *reader_take(Reader *self, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"count", "from_offset", NULL};
+    Py_ssize_t count;
+    long long from_offset = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "n|L:take", names, &count, &from_offset))
+        return NULL;
+    PyObject *records = NULL;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    if (begin_use(&self->is_used)) {
+        records = take_records(self, count, from_offset);
+        end_use(&self->is_used);
+    }
+    Py_END_CRITICAL_SECTION();
+    return records;
+}
+
 static PyObject *reader_rewind(Reader *self, PyObject *Py_UNUSED(ignored)) {
-    self->progress = at_first_record(&self->head);
-    Py_RETURN_NONE;
+    int done;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    if ((done = begin_use(&self->is_used))) {
+        self->progress = at_first_record(&self->head);
+        end_use(&self->is_used);
+    }
+    Py_END_CRITICAL_SECTION();
+    return done ? Py_NewRef(Py_None) : NULL;
+}
+
+static Progress progress_of(Reader *self) {
+    Progress progress;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    progress = self->progress;
+    Py_END_CRITICAL_SECTION();
+    return progress;
+}
+
+static PyObject *reader_remaining(Reader *self, void *Py_UNUSED(closure)) {
+    return PyLong_FromLongLong(progress_of(self).remaining);
 }
 
 static PyObject *reader_next_offset(Reader *self, void *Py_UNUSED(closure)) {
-    return PyLong_FromLongLong(self->head.base_offset + self->progress.previous_delta + 1);
+    return PyLong_FromLongLong(self->head.base_offset + progress_of(self).previous_delta + 1);
 }
 
 static PyMethodDef reader_methods[] = {
@@ -362,13 +406,9 @@ static PyMethodDef reader_methods[] = {
     {0},
 };
 
-static PyMemberDef reader_members[] = {
-    {"remaining", T_LONGLONG, offsetof(Reader, progress.remaining), READONLY,
-     PyDoc_STR("Records that were not looked at yet. 0: the batch is finished.")},
-    {0},
-};
-
 static PyGetSetDef reader_getset[] = {
+    {.name = "remaining", .get = (getter)reader_remaining,
+     .doc = PyDoc_STR("Records that were not looked at yet. 0: the batch is finished.")},
     {.name = "next_offset", .get = (getter)reader_next_offset,
      .doc = PyDoc_STR("The offset behind the last record that was looked at.")},
     {0},
@@ -378,7 +418,6 @@ static PyType_Slot reader_slots[] = {
     {Py_tp_new, reader_new},
     {Py_tp_dealloc, reader_dealloc},
     {Py_tp_methods, reader_methods},
-    {Py_tp_members, reader_members},
     {Py_tp_getset, reader_getset},
     {Py_tp_doc, PyDoc_STR("The records of one batch, decoded as they are asked for.")},
     {0},

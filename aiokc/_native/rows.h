@@ -29,6 +29,7 @@ enum { HEADER_KEY, HEADER_VALUE }; /* children of the headers' elements */
 
 #define LAST_MICROSECOND_MS (INT64_MAX / 1000)
 
+/* All of it is read and written within the builder's critical section. A batch that is finished changes no more. */
 typedef struct {
     PyObject_HEAD
     Batch *batch;
@@ -40,6 +41,7 @@ typedef struct {
     int64_t row_bytes; /* the bytes of a row apart from its CONTENT */
     int64_t size;      /* the bytes of all rows */
     char is_full;
+    char is_used;
 } Builder;
 
 /* Writing one row */
@@ -287,17 +289,17 @@ static inline void put_origin(Builder *self, const Origin *origin, int64_t rows)
 
 /* Set the exception for a row that was refused. If rows before it were appended, the caller clears it, and the next
  * call meets the same row again. */
-static inline void raise_refusal(const State *state, Fate fate, PyObject *topic, PyObject *partition, const Builder *self,
-                                 const Row *row) {
-    PyObject *error = NULL;
-    if (fate == TOO_LARGE)
-        error = PyObject_CallFunction(state->too_large, "OOLL", topic, partition, (long long)row->offset,
-                                      (long long)self->most);
-    else if (fate == NO_TIMESTAMP_THERE)
-        error = PyObject_CallFunction(state->no_timestamp, "OOLL", topic, partition, (long long)row->offset,
-                                      (long long)row->timestamp);
+static inline void raise_refusal(Fate fate, PyObject *topic, PyObject *partition, const Builder *self, const Row *row) {
+    if (fate != TOO_LARGE && fate != NO_TIMESTAMP_THERE)
+        return;
+    /* Not imported with the extension: aiokc.records imports that. */
+    PyObject *new_error = imported("aiokc.records.unfit", fate == TOO_LARGE ? "too_large" : "no_timestamp");
+    int64_t number = fate == TOO_LARGE ? self->most : row->timestamp;
+    PyObject *error = new_error == NULL ? NULL : PyObject_CallFunction(new_error, "OOLL", topic, partition,
+                                                                       (long long)row->offset, (long long)number);
     if (error != NULL)
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(new_error);
     Py_XDECREF(error);
 }
 

@@ -96,7 +96,12 @@ PyObject *builder_append_run(Builder *self, PyObject *args, PyObject *kwargs) {
     if (at < 0 || at > run.len) {
         PyErr_SetString(PyExc_ValueError, "no batch begins there");
     } else if (origin.topic != NULL) {
-        append_batches(self, PyType_GetModuleState(Py_TYPE(self)), &run, &origin, wanted, check_crcs, &reached);
+        Py_BEGIN_CRITICAL_SECTION(self);
+        if (begin_use(&self->is_used)) {
+            append_batches(self, PyType_GetModuleState(Py_TYPE(self)), &run, &origin, wanted, check_crcs, &reached);
+            end_use(&self->is_used);
+        }
+        Py_END_CRITICAL_SECTION();
     }
     PyBuffer_Release(&run);
     if (reached.count > 0)

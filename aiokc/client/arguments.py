@@ -115,14 +115,25 @@ def checked_topics(given: Iterable[Any]) -> list[str]:
     wanted = list(given)
     for name in wanted:
         if not is_topic_name(name):
-            raise ConfigError(f"{shown(name)} is no topic: give its name, a string that is not empty")
+            raise ConfigError(f"{shown(name)} is no topic: {_why_no_name(name, 'its name')}")
     return wanted
+
+
+def _why_no_name(given: object, what: str) -> str:
+    """Return why a string of Kafka's protocol can't be ``what``, and what can."""
+    if type(given) is not str or not given.strip():
+        return f"give {what}, a string that is not empty"
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return f"{what} must be UTF-8 text, and this has bytes or surrogates that are not"
+    return f"{what} must have 32 KiB at most"
 
 
 def checked_group(given: object) -> str:
     """Return ``given`` as the id of a group that may exist. Raises ConfigError."""
     if not is_text(given) or not given:
-        raise ConfigError(f"{shown(given)} is no group: give its group_id, a string that is not empty")
+        raise ConfigError(f"{shown(given)} is no group: {_why_no_name(given, 'its group_id')}")
     return given
 
 

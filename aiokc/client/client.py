@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Unpack, cast
 from uuid import UUID
 
-from ..config import ClientConfig, ClientOptions, configured
+from ..config import ClientConfig, ClientOptions, IsolationLevel, configured
 from ..core.counters import FetchCounters
 from ..observation import ReadMetrics
 from ..records import checked_columns, new_builder
@@ -22,6 +22,10 @@ from ..types import (
     TopicInfo,
     TopicPartition,
 )
+from .admin.arguments import checked_isolation
+from .admin.asking import Asking
+from .admin.cluster_calls import ClusterCalls
+from .admin.group_calls import GroupCalls
 from .arguments import (
     checked_count,
     checked_group,
@@ -39,8 +43,8 @@ from .in_use import InUse
 from .offsets.group_offsets import GroupOffsets
 
 
-class Client:
-    """Looks at a cluster, and reads ranges of offsets from it; joins no group.
+class Client(ClusterCalls, GroupCalls):
+    """Looks at a cluster, reads ranges of offsets from it, and looks after groups from outside; joins none.
 
         async with Client(bootstrap_servers="localhost:9092") as client:
             ends = await client.list_offsets({TopicPartition("events", 0): LATEST})
@@ -95,18 +99,27 @@ class Client:
         return await self._cluster.topics(wanted, timeout=self._seconds(timeout_ms))
 
     async def list_offsets(
-        self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
+        self,
+        timestamps: Mapping[TopicPartition, int],
+        *,
+        isolation_level: IsolationLevel | None = None,
+        timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first offset with a timestamp at or after each given one; None where there is none.
 
         A timestamp is in ms since the epoch, or EARLIEST, or LATEST: the offset behind the last record that
-        ``isolation_level`` lets the client read. Raises UnknownTopic where a topic or partition does not exist, after
-        ``timeout_ms``: until then it may appear.
+        ``isolation_level`` (None: the client's) lets a consumer read. aiokc.admin has three more: MAX_TIMESTAMP, the
+        first record with the highest timestamp; EARLIEST_LOCAL, the first offset on the leader's own disk; and
+        LATEST_TIERED, the last one in tiered storage. Raises UnsupportedVersion where a leader is older than those
+        (Kafka 3.0, 3.5 and 3.9), and UnknownTopic where a topic or partition does not exist, after ``timeout_ms``:
+        until then it may appear.
         """
         self._cluster.check()
         wanted = checked_timestamps(timestamps)
+        level = None if isolation_level is None else checked_isolation(isolation_level)
+        timeout = self._seconds(timeout_ms)
         with self._following(wanted):
-            return await self._cluster.lister.list_offsets(wanted, timeout=self._seconds(timeout_ms))
+            return await self._cluster.lister.list_offsets(wanted, timeout=timeout, isolation_level=level)
 
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
@@ -138,7 +151,7 @@ class Client:
             return metadata.cluster.topic_id(topic) if metadata.refreshed_at > called_at else None
 
         with self._following(wanted):
-            await group.commit(wanted, member=None, timeout=self._seconds(timeout_ms), current_id=current_id)
+            await group.commit(wanted, timeout=self._seconds(timeout_ms), current_id=current_id)
 
     def read(
         self, ranges: Mapping[TopicPartition, tuple[int, int]], *, timeout_ms: int | None = None
@@ -215,6 +228,9 @@ class Client:
             )
             self._groups[group_id] = group
         return group
+
+    def _asking(self, timeout_ms: int | None) -> Asking:
+        return Asking(self._cluster, self._seconds(timeout_ms))
 
     def _topic_id(self, topic: str) -> Any:
         return self._cluster.metadata.cluster.topic_id(topic)

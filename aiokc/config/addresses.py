@@ -8,6 +8,7 @@ from typing import Final
 from ..errors import ConfigError
 
 _DEFAULT_PORT: Final = 9092
+_MOST_SHOWN: Final = 100  # characters
 
 
 def parse_addresses(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -20,16 +21,23 @@ def parse_addresses(servers: str | Sequence[str]) -> tuple[tuple[str, int], ...]
 
 
 def _parse_address(entry: str) -> tuple[str, int]:
+    what = f"bootstrap_servers entry {entry if len(entry) <= _MOST_SHOWN else entry[:_MOST_SHOWN] + '…'!r}"
     if "://" in entry:
-        raise ConfigError(f"bootstrap_servers entry {entry!r} is a URL; give 'host:port'")
+        raise ConfigError(f"{what} is a URL; give 'host:port'")
     if entry.startswith("["):
-        host, _, rest = entry[1:].partition("]")
+        host, bracket, rest = entry[1:].partition("]")
+        if not bracket or rest[:1] not in ("", ":"):
+            raise ConfigError(f"{what}: write an IPv6 address in brackets, '[::1]:9092'")
         colon, port = rest[:1], rest[1:]
     elif entry.count(":") > 1:
-        raise ConfigError(f"bootstrap_servers entry {entry!r}: write an IPv6 address in brackets, '[::1]:9092'")
+        raise ConfigError(f"{what}: write an IPv6 address in brackets, '[::1]:9092'")
     else:
         host, colon, port = entry.partition(":")
     number = _DEFAULT_PORT if not colon else int(port) if port.isascii() and port.isdigit() else 0
     if not host or not 0 < number < 65_536:
-        raise ConfigError(f"bootstrap_servers entry {entry!r} is not 'host:port'")
+        raise ConfigError(f"{what} is not 'host:port'")
+    if not host.isprintable() or " " in host:  # bytes that are no UTF-8 are surrogates here: not printable
+        raise ConfigError(
+            f"{what}: no host has such a name: it has a blank, a control character or what is no UTF-8 text"
+        )
     return host, number

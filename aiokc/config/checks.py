@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from ..assignor import Assignor
 from ..errors import ConfigError, shown
 from ..interceptor import ConsumerInterceptor
+from ..observer import Observer
 from ..secret import Secret
 
 _MOST_32: Final = (1 << 31) - 1
@@ -27,9 +28,11 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "str | Sequence[str]": (str, list, tuple),
     "Sequence[str | Assignor]": (list, tuple),
     "Sequence[ConsumerInterceptor]": (list, tuple),
+    "Observer | None": (Observer, type(None)),
     "OffsetResetPolicy": (str,),
     "OffsetResetPolicy | None": (str, type(None)),
     "IsolationLevel": (str,),
+    "GroupProtocolName": (str,),
     "SecurityProtocol | None": (str, type(None)),
     "Secret | str | None": (Secret, str, type(None)),
     "Secret | FilePath | None": (Secret, str, PathLike, type(None)),
@@ -44,9 +47,11 @@ _CALLED: Final[dict[str, str]] = {
     "str | Sequence[str]": "a string, or a list of strings",
     "Sequence[str | Assignor]": "a list of names and aiokc.Assignor objects",
     "Sequence[ConsumerInterceptor]": "a list of aiokc.ConsumerInterceptor objects",
+    "Observer | None": "an aiokc.Observer, with batch(), commit() and rebalance()",
     "OffsetResetPolicy": "str",
     "OffsetResetPolicy | None": "str | None",
     "IsolationLevel": "str",
+    "GroupProtocolName": "str",
     "SecurityProtocol | None": "str | None",
     "Secret | FilePath | None": "PEM text, an aiokc.Secret, or a pathlib.Path",
     "FilePath | None": "a path",
@@ -67,6 +72,8 @@ def check_types(config: Any) -> None:
     """Raise ConfigError for the first field of a config whose value has a wrong type. It never shows a secret."""
     for name, field in config.__dataclass_fields__.items():
         value, annotation = getattr(config, name), cast(str, field.type)
+        if value is field.default:
+            continue  # most are, and a hundred consumers may be made in one step of the event loop
         if name in _FUNCTIONS:
             if value is not None and not callable(value):
                 raise ConfigError(f"{name} must be {_FUNCTIONS[name]}, not {type(value).__name__}")
@@ -77,10 +84,29 @@ def check_types(config: Any) -> None:
             called = _CALLED.get(annotation, annotation)
             given = "" if "Secret" in annotation else f" ({shown(value)})"
             raise ConfigError(f"{name} must be {called}, not {type(value).__name__}{given}")
+        if annotation == "Observer | None" and value is not None:
+            check_observer(name, value)
         if isinstance(value, int) and value > _MOST_64:
             raise ConfigError(f"{name}={shown(value)} must be at most {_MOST_64} (64 bits)")
         if isinstance(value, list | tuple):
             _check_items(name, value, *_ITEMS.get(annotation, ((str,), "strings")))
+
+
+def check_observer(name: str, value: object) -> None:
+    """Raise ConfigError for what is no observer: a class, an object without its methods, or one with async methods."""
+    if isinstance(value, type):
+        raise ConfigError(f"{name} is the class {value.__name__}: give an instance of it")
+    if not isinstance(value, Observer):
+        called = _CALLED["Observer | None"]
+        raise ConfigError(f"{name} must be {called}, not {type(value).__name__} ({shown(value)})")
+    _check_plain(value.batch, value.commit, value.rebalance)
+
+
+def _check_plain(*methods: object) -> None:
+    for method in methods:
+        if inspect.iscoroutinefunction(method):
+            named = getattr(method, "__qualname__", shown(method))
+            raise ConfigError(f"{named} must be a plain function: the consumer does not await what it returns")
 
 
 def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], what: str) -> None:
@@ -90,11 +116,7 @@ def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], wh
         if not isinstance(item, types):
             raise ConfigError(f"{name} must hold {what} only, not {shown(item)}")
         if isinstance(item, ConsumerInterceptor):
-            for method in (item.on_consume, item.on_commit, item.close):
-                if inspect.iscoroutinefunction(method):
-                    raise ConfigError(
-                        f"{method.__qualname__} must be a plain function: the consumer does not await what it returns"
-                    )
+            _check_plain(item.on_consume, item.on_commit, item.close)
 
 
 def at_least(config: Any, least: int, *names: str) -> None:

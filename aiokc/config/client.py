@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from ..errors import ConfigError
 from .addresses import parse_addresses
-from .checks import at_least, can_be_sent, check_types, in_32_bits, one_of
+from .checks import at_least, can_be_sent, in_32_bits, one_of
 from .hidden import hides_secrets
 from .security import SecurityConfig, SecurityOptions
 
@@ -96,7 +96,6 @@ class ClientConfig(SecurityConfig):
     client_rack: str = ""
 
     def __post_init__(self) -> None:
-        check_types(self)
         super().__post_init__()
         parse_addresses(self.bootstrap_servers)
         at_least(self, 1, "request_timeout_ms", "default_api_timeout_ms", "socket_connection_setup_timeout_ms")

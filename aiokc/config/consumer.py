@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias, get_args
 
 from ..assignor import Assignor
 from ..errors import ConfigError
 from ..interceptor import ConsumerInterceptor
-from .checks import at_least, can_be_sent, in_32_bits
+from ..observer import Observer
+from .checks import at_least, can_be_sent, in_32_bits, one_of
 from .client import ClientConfig, ClientOptions
 from .hidden import hides_secrets
 from .offset_reset_policy import OffsetResetPolicy, check_reset
 
+GroupProtocolName: TypeAlias = Literal["classic", "consumer", "auto"]
+
+_SESSION_TIMEOUT_MS: Final = 45_000
+_HEARTBEAT_INTERVAL_MS: Final = 3_000
+_STRATEGY: Final = ("range", "cooperative-sticky")
+# What only the classic protocol has: the default, and what has its place in the consumer protocol.
+_CLASSIC_ONLY: Final[Mapping[str, tuple[object, str]]] = {
+    "session_timeout_ms": (_SESSION_TIMEOUT_MS, "the group's consumer.session.timeout.ms on the brokers says it"),
+    "heartbeat_interval_ms": (_HEARTBEAT_INTERVAL_MS, "the group's consumer.heartbeat.interval.ms says it"),
+    "partition_assignment_strategy": (_STRATEGY, "the coordinator assigns: group_remote_assignor names how"),
+}
 _INSTANCE: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -23,6 +35,8 @@ class ConsumerOptions(ClientOptions, total=False):
 
     group_id: str | None
     group_instance_id: str | None
+    group_protocol: GroupProtocolName
+    group_remote_assignor: str | None
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
@@ -35,6 +49,7 @@ class ConsumerOptions(ClientOptions, total=False):
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
     interceptors: Sequence[ConsumerInterceptor]
+    observer: Observer | None
 
 
 @hides_secrets
@@ -44,6 +59,13 @@ class ConsumerConfig(ClientConfig):
 
     group_id               None: no group; the consumer then reads all partitions of the topics it subscribes to
     group_instance_id      makes the member static (KIP-345)
+    group_protocol         "classic": the protocol that all brokers speak; "consumer": that of KIP-848, from Kafka 4.0
+                           on, where the coordinator decides about assignments, sessions and heartbeats, so
+                           session_timeout_ms, heartbeat_interval_ms and partition_assignment_strategy are refused.
+                           "auto": "consumer" where the cluster takes the member by it and none of these three is set,
+                           else "classic"
+    group_remote_assignor  which of the coordinator's assignors this member wants ("uniform", "range"; None: no wish).
+                           Not with group_protocol="classic"
     partition_assignment_strategy   names of assignors, the preferred one first: "range", "roundrobin", "sticky",
                            "cooperative-sticky", and assignors of your own (aiokc.Assignor)
     max_poll_records       the most records that one getmany() returns, where the call does not say it
@@ -55,15 +77,18 @@ class ConsumerConfig(ClientConfig):
                            (None: auto_offset_reset)
     exclude_internal_topics   whether a pattern leaves out the topics that Kafka keeps for itself
     interceptors           ConsumerInterceptors, called in this order with the records of each call and with each commit
+    observer               an Observer, which hears of each batch, commit and rebalance
     """
 
     group_id: str | None = None
     group_instance_id: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
+    group_protocol: GroupProtocolName = "classic"
+    group_remote_assignor: str | None = None
+    session_timeout_ms: int = _SESSION_TIMEOUT_MS
+    heartbeat_interval_ms: int = _HEARTBEAT_INTERVAL_MS
     max_poll_interval_ms: int = 300_000
     max_poll_records: int = 500
-    partition_assignment_strategy: Sequence[str | Assignor] = ("range", "cooperative-sticky")
+    partition_assignment_strategy: Sequence[str | Assignor] = _STRATEGY
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     auto_offset_reset: OffsetResetPolicy = "latest"
@@ -71,6 +96,7 @@ class ConsumerConfig(ClientConfig):
     allow_auto_create_topics: bool = True
     exclude_internal_topics: bool = True
     interceptors: Sequence[ConsumerInterceptor] = ()
+    observer: Observer | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,3 +124,33 @@ class ConsumerConfig(ClientConfig):
             raise ConfigError("partition_assignment_strategy must name at least one assignor")
         object.__setattr__(self, "partition_assignment_strategy", strategy)
         object.__setattr__(self, "interceptors", tuple(self.interceptors))
+        self._check_protocol()
+
+    def _check_protocol(self) -> None:
+        """Refuse what the chosen group protocol has no use for: to ignore it would be a surprise."""
+        one_of(self, "group_protocol", get_args(GroupProtocolName))
+        can_be_sent(self, "group_remote_assignor")
+        if self.group_remote_assignor == "":
+            raise ConfigError("group_remote_assignor must not be empty; leave it out to let the coordinator choose")
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor is not None:
+                raise ConfigError(
+                    f"group_remote_assignor={self.group_remote_assignor!r} needs group_protocol='consumer' or "
+                    "'auto': in the classic protocol, partition_assignment_strategy names the assignors"
+                )
+            return
+        if self.group_protocol == "consumer" and (name := self._classic_only) is not None:
+            raise ConfigError(
+                f"{name} has no meaning with group_protocol='consumer': {_CLASSIC_ONLY[name][1]}; leave it out"
+            )
+
+    @property
+    def effective_group_protocol(self) -> GroupProtocolName:
+        """What to begin with: where an option is set that only the classic protocol has, "auto" means that."""
+        is_classic = self.group_protocol == "auto" and self._classic_only is not None
+        return "classic" if is_classic else self.group_protocol
+
+    @property
+    def _classic_only(self) -> str | None:
+        """The first option that differs from its default, and that only the classic protocol has."""
+        return next((name for name, (default, _) in _CLASSIC_ONLY.items() if getattr(self, name) != default), None)

@@ -16,7 +16,7 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI")
 _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _STORE_TYPES: Final = ("PEM", "JKS", "PKCS12")
-# The mechanisms whose first message is as good as the credentials: whoever reads it can use them.
+# The mechanisms whose first message is as good as the credentials: a program that reads it can use them.
 _BEARERS: Final = ("PLAIN", "OAUTHBEARER", "AWS_MSK_IAM")
 
 # The mechanisms that an option belongs to. Options that are not here belong to none, or to all.

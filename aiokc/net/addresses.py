@@ -6,15 +6,18 @@ import asyncio
 import inspect
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..config import Resolve
 from ..errors import ConfigError, ConnectionFailed, shown
 from .user_errors import USER_ERRORS, cancellation_is_ours, ends_us
 
 Address: TypeAlias = tuple[str, int]
+
+# The calls of resolve() that are under way: asyncio itself has weak references to tasks.
+_calls: Final[set[asyncio.Task[Any]]] = set()
 
 
 def address_text(host: str, port: int) -> str:
@@ -49,7 +52,7 @@ async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
         answer: Any = resolve(host, port)
         is_async = inspect.isawaitable(answer)
         if is_async:
-            answer = await answer
+            answer = await _in_own_task(answer)
     except USER_ERRORS as error:
         if ends_us(error, task):
             raise
@@ -65,6 +68,28 @@ async def _configured(resolve: Resolve, host: str, port: int) -> list[Address]:
             f"{name}: the configured resolve() returned {shown(answer)}: it must return the addresses to try, "
             "[(host, port), ...], each host a string and each port an int from 1 to 65535"
         ) from error
+
+
+async def _in_own_task(call: Awaitable[Any]) -> Any:
+    """Await the application's code. If it cannot be cancelled, it goes on alone, and holds up no stop()."""
+
+    async def run() -> Any:
+        return await call
+
+    task = asyncio.get_running_loop().create_task(run(), name="aiokc: resolve()")
+    _calls.add(task)
+    task.add_done_callback(_called)
+    try:
+        await asyncio.wait((task,))
+    finally:
+        task.cancel()
+    return task.result()
+
+
+def _called(task: asyncio.Task[Any]) -> None:
+    _calls.discard(task)
+    if not task.cancelled():
+        task.exception()  # it may come when no caller waits any more, and asyncio would log it
 
 
 def _address(given: Any) -> Address:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast
 from ..core.connection.denials import denies
 from ..core.connection.handshake import Greeting, handshake
 from ..core.connection.in_flight import Exchange, InFlightRequests
+from ..core.connection.traffic import NodeTraffic
 from ..core.sasl.mechanism import Mechanism
 from ..core.versions import AnyRequest, VersionRange, api_name
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
@@ -59,6 +60,7 @@ class Connection:
         self.error: KafkaError | None = None
         self.greeting = Greeting({}, {})
         self.route: Route | None = None
+        self.traffic = NodeTraffic()  # from the end of the handshake on that of the broker: see Node.connected
         self.muted_until = 0.0
         self.admits_until = inf  # this and doubts_from belong to the SASL session: see Line
         self.doubts_from = inf
@@ -414,6 +416,7 @@ class Connection:
         exchange, body = self._pipeline.receive(frame)
         waiter = exchange.waiter
         self.last_used = self._loop.time()
+        self.traffic.requests.add(self.last_used - waiter.sent_at)
         if self._in_turn is not None:
             self._watch_turn()
         self._close_if_spent()
@@ -439,6 +442,7 @@ class Connection:
     def _throttle(self, response: Response) -> None:
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
+            self.traffic.throttle.add(throttle_ms / 1e3)
             self.muted_until = max(self.muted_until, self._loop.time() + throttle_ms / 1e3)
 
     # Ending

@@ -10,6 +10,7 @@ import anyio
 
 from ..core.backoff import Backoff
 from ..core.connection.least_loaded import NodeView
+from ..core.connection.traffic import NodeTraffic
 from ..errors import CertificateRefused, KafkaError
 from ..types import Broker
 from .addresses import Address, address_text
@@ -60,11 +61,15 @@ class Node:
 
     ``failed``: the last attempt or request ended with a failure (``error``); no new attempt begins before
     ``retry_at``, on the loop's clock. ``route``: how the newest connection, open or not, reached the broker.
+    ``traffic`` counts what is exchanged with the broker, at whatever address.
     """
 
-    def __init__(self, broker: Broker, backoff: Backoff, slow_backoff: Backoff) -> None:
+    def __init__(
+        self, broker: Broker, backoff: Backoff, slow_backoff: Backoff, traffic: NodeTraffic | None = None
+    ) -> None:
         """``slow_backoff``: the pauses after a certificate was refused, which someone has to replace."""
         self.broker = broker
+        self.traffic = traffic or NodeTraffic()
         self.attempts: dict[Purpose, Attempt] = {}
         self.connections: dict[Purpose, Connection] = {}
         self.retry_at = 0.0
@@ -88,6 +93,11 @@ class Node:
     def failed(self) -> bool:
         return self.error is not None
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether any of its connections accepts requests."""
+        return any(connection.usable for connection in list(self.connections.values()))
+
     def connection(self, purpose: Purpose) -> Connection | None:
         """Return the connection for this purpose, if there is one that accepts requests."""
         found = self.connections.get(purpose)
@@ -104,6 +114,8 @@ class Node:
     def connected(self, purpose: Purpose, connection: Connection) -> None:
         """A new connection is ready."""
         self.connections[purpose] = connection
+        connection.traffic = self.traffic
+        self.traffic.connects += 1
         self.route = connection.route
         self.error = None
         self._slow_backoff.reset()

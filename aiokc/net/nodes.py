@@ -9,7 +9,9 @@ from ..config import ClientConfig
 from ..core.backoff import Backoff
 from ..core.connection.least_loaded import candidates, least_loaded
 from ..core.connection.login_policy import login_backoff
+from ..core.connection.traffic import NodeTraffic
 from ..errors import ConnectionFailed, KafkaError
+from ..observation import NodeMetrics
 from ..types import Broker
 from .node import Node
 
@@ -20,6 +22,7 @@ class Nodes:
     def __init__(self, config: ClientConfig, random: Random) -> None:
         self._config = config
         self._random = random
+        self._traffic: dict[int, NodeTraffic] = {}  # kept for brokers that are gone: counters only grow
         self._bootstrap = {
             -1 - index: self._new_node(Broker(-1 - index, host, port))
             for index, (host, port) in enumerate(config.addresses)
@@ -29,7 +32,8 @@ class Nodes:
     def _new_node(self, broker: Broker) -> Node:
         config = self._config
         backoff = Backoff(config.reconnect_backoff_ms / 1e3, config.reconnect_backoff_max_ms / 1e3, self._random)
-        return Node(broker, backoff, login_backoff(self._random))
+        traffic = self._traffic.setdefault(broker.node_id, NodeTraffic())
+        return Node(broker, backoff, login_backoff(self._random), traffic)
 
     # The cluster
 
@@ -96,6 +100,20 @@ class Nodes:
         if chosen is None:
             return None
         return self._bootstrap[chosen] if chosen < 0 else self._brokers[chosen]
+
+    @property
+    def metrics(self) -> dict[int, NodeMetrics]:
+        """What was exchanged with each broker, those that are gone included. Any thread may ask."""
+        found: dict[int, NodeMetrics] = {}
+        for node_id, traffic in list(self._traffic.items()):
+            if node_id >= 0:
+                node = self._brokers.get(node_id)
+                is_connected = node is not None and node.is_connected
+                requests, throttle = traffic.requests.snapshot(), traffic.throttle.snapshot()
+                found[node_id] = NodeMetrics(
+                    connected=is_connected, connects=traffic.connects, requests=requests, throttle=throttle
+                )
+        return found
 
     @property
     def best_known(self) -> list[Node]:

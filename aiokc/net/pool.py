@@ -25,17 +25,16 @@ from ..errors import (
     RequestTimedOut,
     fresh,
 )
+from ..observation import NodeMetrics
 from ..types import Broker
 from ..wire import FrameBuffers, Request, Response
 from .connect import connect
 from .connection import Connection
-from .credentials.credentials import Credentials
 from .login.endings import SessionEnded
 from .node import Attempt, Node, Purpose
 from .nodes import Nodes
-from .options import ConnectionOptions, Route
+from .options import ConnectionOptions, Route, credentials_of, tls_of
 from .own_thread import OwnThread
-from .tls.contexts import TlsContexts
 
 __all__ = ["Pool", "Purpose"]
 
@@ -69,8 +68,8 @@ class Pool:
             client_id=_CLIENT_ID if config.client_id is None else config.client_id,
             max_response_bytes=config.longest_response_bytes,
             resolve=config.resolve,
-            tls=TlsContexts(config) if config.uses_tls else None,
-            credentials=Credentials(config, random=random) if config.uses_sasl else None,
+            tls=tls_of(config),
+            credentials=credentials_of(config, random),
             thread=OwnThread("aiokc login") if config.uses_sasl else None,
             random=random,
             logins=self.logins,
@@ -306,6 +305,10 @@ class Pool:
         return self._nodes.least_loaded(tried, now=now, overdue=overdue)
 
     @property
+    def metrics(self) -> dict[int, NodeMetrics]:
+        return self._nodes.metrics
+
+    @property
     def error(self) -> KafkaError | None:
         """Why a broker can't be reached at the moment; None if none has failed."""
         return self._nodes.error
@@ -318,6 +321,8 @@ class Pool:
         said = "; ".join(str(errors.get(node) or node.error or f"{node.name}: not reached") for node in nodes)
         failure = NoBrokersAvailable(f"no broker answered {api}{within}: {said}")
         failure.__cause__ = [*errors.values()][-1] if errors else None
+        # What none of the servers speaks now, none will speak later, unless a broker has answered before.
+        failure.retriable = self._has_connected or any(node not in errors or errors[node].retriable for node in nodes)
         return failure
 
     # Connecting

@@ -1,9 +1,9 @@
-"""Build the decoder in C with sanitizers, and look for batches that it can't stand: what `make fuzz` does.
+"""Build the decoder in C with sanitizers, and look for batches that it mishandles: `make fuzz` does this.
 
 python -m tests._native.fuzz SECONDS [SEED]
 
-There is one line where all is well. What is found is printed: the sanitizer's report, or the batch that both decoders
-disagree about.
+Without a finding the output is one line. A finding is printed: the sanitizer's report, or the batch on which the two
+decoders disagree.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Mutated batches that look for new ways through the decoder in C: those that found one are mutated further.
+"""Coverage-guided fuzzing of the decoder in C: mutated batches that reach new code are mutated further.
 
 python -m tests._native.guided_fuzz [--rounds N | --seconds N] [--seed N]
 
-For an extension that counts what runs (``sanitized``, ``make fuzz``). Every input is read in C and by the twin in
-Python, which must agree; and into columns, whose memory the sanitizers watch. One seed and as many rounds do the same
-again.
+It needs an extension that counts what runs (``sanitized``, ``make fuzz``). Every input is read in C and by the twin in
+Python, which must agree; and into columns, whose memory the sanitizers watch. With the same seed and number of rounds a
+run repeats exactly.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Input(NamedTuple):
 
 
 class Coverage:
-    """What ran of the extension: see coverage.c."""
+    """Which parts of the extension ran: see coverage.c."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(extension.__file__)
 
     def is_new(self) -> bool:
-        """Whether anything ran since the last call that never did before."""
+        """Return whether anything ran since the last call that had never run before."""
         return bool(self._library.coverage_is_new())
 
     @property
@@ -59,7 +59,7 @@ class Coverage:
 
 
 def real_batches() -> Iterator[Input]:
-    """What a real broker answered to Fetch."""
+    """Return what a real broker answered to Fetch."""
     for line in GOLDEN.read_text().splitlines():
         api, asked, answered, *frames = line.split()
         if api != "Fetch":
@@ -74,7 +74,7 @@ def real_batches() -> Iterator[Input]:
 
 
 def mutated(chance: random.Random, corpus: list[Input]) -> Input:
-    """One of them, changed here and there; the younger ones more often."""
+    """Return a mutation of one of them; younger ones are chosen more often."""
     at = max(chance.randrange(len(corpus)), chance.randrange(len(corpus)))
     header, payload, calls = corpus[at]
     data = bytearray(payload)
@@ -95,7 +95,7 @@ def execute(given: Input, chance: random.Random) -> None:
 
 
 def into_columns(given: Input, chance: random.Random) -> None:
-    """Fill columns from it, in steps, and let go of them."""
+    """Fill columns from it, in steps, and drop them."""
     wanted = chance.sample(COLUMNS, chance.randint(1, len(COLUMNS)))
     builder = extension.ColumnBuilder(wanted, chance.choice(("ms", "us")), chance.choice((1 << 10, 0x7FFF_FFFF)))
     try:
@@ -106,7 +106,7 @@ def into_columns(given: Input, chance: random.Random) -> None:
             if builder.is_full or chance.random() < 0.3:
                 builder.finish().__arrow_c_array__()
     except RecordError:
-        pass  # the twins are compared above; here it is what came before that counts
+        pass  # the twins are compared above; this tests memory from earlier batches
     batch = builder.finish()
     assert len(batch) <= _MOST_ROWS * len(given.calls)
     batch.__arrow_c_array__()
@@ -115,7 +115,7 @@ def into_columns(given: Input, chance: random.Random) -> None:
 
 
 def _run_into_columns(given: Input, builder: extension.ColumnBuilder, chance: random.Random) -> None:
-    """The same with a run: the batch twice, and changed where the headers are."""
+    """Do the same with a run: the batch twice, and changed where the headers are."""
     run = bytearray(side_by_side([given[:2]] * 2, chance))
     if chance.random() < 0.3:
         chance.choice(MUTATIONS)(chance, run, chance.randrange(61))
@@ -132,7 +132,7 @@ def _run_into_columns(given: Input, builder: extension.ColumnBuilder, chance: ra
 def _records_of_run(view: memoryview, given: Input, chance: random.Random) -> None:
     at, start, inside = 0, chance.choice((0, 53)), NOT_BEGUN
     for most, _ in (*given.calls, (1_000, 0)):
-        if chance.random() < 0.05:  # no place that anybody has returned
+        if chance.random() < 0.05:  # no place that a call has returned
             inside = chance.randrange(200), chance.randrange(200) - 1, chance.randrange(10)
         records, at, inside, start, _ = extension.take_run(view, at, inside, "t", 3, start, most, chance.random() < 0.1)
         assert len(records) <= most
@@ -140,11 +140,11 @@ def _records_of_run(view: memoryview, given: Input, chance: random.Random) -> No
 
 
 def run(rounds: int | None, seconds: float | None, seed: int) -> str:
-    """Look for so long, and return what was found."""
+    """Look for this long, and return what was found."""
     chance = random.Random(seed)
     coverage = Coverage()
     corpus: list[Input] = []
-    # Seeds that run what others ran before are no seeds.
+    # A seed that runs nothing new is no seed.
     for given in [*(Input(*both) for both in seeds()), *real_batches()]:
         execute(given, chance)
         if coverage.is_new() and len(given.payload) <= _LARGEST:

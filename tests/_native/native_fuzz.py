@@ -18,7 +18,7 @@ from aiokc.records.batch import HEADER, PREFIX_SIZE
 from .run_twin import Call, assert_same_run
 from .twins import Outcome, assert_same, batch, column_outcome
 
-# A call of append: of all that is left.
+# The limits of a call of append: all that is left.
 _END: Final = (1 << 63) - 1
 _ALL: Final = (0, _END, 1_000, 1 << 40)
 
@@ -72,7 +72,7 @@ def seeds() -> list[tuple[BatchHeader, bytes]]:
 
 
 def changed_header(chance: random.Random, header: BatchHeader) -> BatchHeader:
-    """What read_header lets through of a header that lies, now and then."""
+    """Return a header as read_header accepts it, sometimes with wrong values."""
     if chance.random() < 0.7:
         return header
     count = max(0, header.record_count + chance.randint(-2, 2))
@@ -85,7 +85,7 @@ def changed_header(chance: random.Random, header: BatchHeader) -> BatchHeader:
 
 
 def run(rounds: int, seed: int) -> Counter[str]:
-    """Compare both decoders on so many mutated batches, and count what became of these."""
+    """Compare both decoders on ``rounds`` mutated batches, and count the outcomes."""
     chance = random.Random(seed)
     batches = seeds()
     ends: Counter[str] = Counter()

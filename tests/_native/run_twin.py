@@ -1,4 +1,4 @@
-"""Runs as C takes them, and the same in Python, batch by batch: what both must agree on."""
+"""Runs as C reads them, and the same in Python, batch by batch: both must agree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCH_COUNTS: Final = 1024
 
 
 class Call(NamedTuple):
-    """Of ``append_run`` and ``take_run``: what they are asked for, apart from the run and the place in it."""
+    """Arguments of ``append_run`` and ``take_run``, apart from the run and the place in it."""
 
     until: int = (1 << 63) - 1
     rows: int = 1 << 30
@@ -43,7 +43,7 @@ def _plain(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def measured(records: memoryview, after: int, transactional: bool, most: int) -> tuple[int, int, int, int]:
-    """What measure_run must say."""
+    """Return what measure_run must return."""
     count, size, epoch = 0, 0, -1
     for header, _ in _plain(records):
         if header.size > most or header.next_offset <= after or (header.is_transactional and not transactional):
@@ -53,7 +53,7 @@ def measured(records: memoryview, after: int, transactional: bool, most: int) ->
 
 
 def _append_run(builder: object, run: memoryview, at: int, start: int, call: Call) -> tuple[int, int, int, int]:
-    """What append_run must do."""
+    """Do what append_run must do."""
     count, epoch, read = 0, -1, 0
     for header, view in _plain(run[at:]):
         if count >= call.rows or builder.size >= call.size or read >= _READ_AT_ONCE:  # type: ignore[attr-defined]
@@ -81,7 +81,7 @@ def _append_run(builder: object, run: memoryview, at: int, start: int, call: Cal
 def run_outcome(
     builders: ModuleType, run: bytes, start: int, calls: Sequence[Call], columns: Sequence[str], unit: str
 ) -> Outcome:
-    """All that there is to see of a run that becomes columns, call after call, with either builder."""
+    """Return all that can be seen of a run that becomes columns, call after call, with either builder."""
     found: Outcome = []
     at = 0
     view = memoryview(run)
@@ -101,7 +101,7 @@ def run_outcome(
 def _take_run(
     run: memoryview, at: int, is_begun: bool, start: int, call: Call
 ) -> tuple[list[RawRecord], int, bool, int, int]:
-    """What take_run must do; its ``inside`` is only whether somebody has looked at the batch."""
+    """Do what take_run must do; its ``inside`` is only whether a call has begun to read the batch."""
     records: list[RawRecord] = []
     epoch, read = -1, 0
     for header, view in _plain(run[at:]):
@@ -130,7 +130,7 @@ def _take_run(
 
 
 def taken_outcome(in_c: bool, run: bytes, start: int, calls: Sequence[Call]) -> Outcome:
-    """All that there is to see of a run that becomes records, call after call."""
+    """Return all that can be seen of a run that becomes records, call after call."""
     found: Outcome = []
     view, at, inside, is_begun = memoryview(run), 0, NOT_BEGUN, False
     for call in calls:

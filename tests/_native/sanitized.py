@@ -39,7 +39,7 @@ class Unavailable(Exception):
 
 
 class Sanitized:
-    """A copy in ``folder``, which ``build`` gives its extension. Raises Unavailable."""
+    """A copy in ``folder``, with the extension that ``build`` makes. Raises Unavailable."""
 
     def __init__(self, folder: Path) -> None:
         self._gcc = shutil.which("gcc")
@@ -81,7 +81,7 @@ class Sanitized:
         environment = {
             **os.environ,
             "AIOKC_NATIVE": "1",
-            # What Hypothesis knows of Unicode takes it a quarter of a minute to work out in there, and is written here.
+            # Hypothesis needs a quarter of a minute in there to work out its tables of Unicode, and writes them here.
             "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),
             "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter leaves much behind; test_native counts blocks
             "LD_PRELOAD": str(self._preload.resolve()),
@@ -90,7 +90,7 @@ class Sanitized:
         return run_to_end([sys.executable, *arguments], seconds=seconds, cwd=self.folder, env=environment)
 
     def succeed(self, *arguments: str) -> str:
-        """Run a module in the copy and return what it said; fail where a sanitizer, or a test, finds something."""
+        """Run a module in the copy and return its output; fail where a sanitizer, or a test, finds something."""
         done = self.run("-m", *arguments)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -1,4 +1,4 @@
-"""Steps of an iterator, in C and in Python: what they return, what a cancelled one leaves, what is awaited."""
+"""Steps of an iterator, in C and in Python: what they return, what a cancelled one leaves, and what is awaited."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ each = pytest.mark.parametrize("new_steps", [pytest.param(IN_C, id="native"), py
 
 
 class Queue:
-    """What steps wait for: numbers that the test gives."""
+    """What steps wait for: numbers that the test supplies."""
 
     def __init__(self) -> None:
         self.given: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -156,7 +156,7 @@ async def test_a_step_is_awaited_once(new_steps: NewSteps) -> None:
 
 
 @each
-async def test_items_may_be_replaced_by_the_one_who_gives_them(new_steps: NewSteps) -> None:
+async def test_items_may_be_replaced_by_their_own_iterator(new_steps: NewSteps) -> None:
     steps = new_steps(the_end)
 
     def items() -> Iterator[int]:
@@ -241,7 +241,7 @@ async def test_nothing_is_leaked() -> None:
 
 @coroutine
 def suspending(times: int, result: Any, caught: list[object]) -> Any:
-    """Give way so often, take what is sent or thrown down, and go on in spite of KeyErrors."""
+    """Give way ``times`` times, note what is sent or thrown, and go on in spite of KeyErrors."""
     for number in range(times):
         try:
             caught.append((yield number))
@@ -253,7 +253,7 @@ def suspending(times: int, result: Any, caught: list[object]) -> Any:
 
 
 def outcome(new_steps: NewSteps, chance: Random) -> list[object]:
-    """What comes of some sends, throws and closes."""
+    """Return the results of some sends, throws and closes."""
     caught: list[object] = []
 
     async def wait() -> int:

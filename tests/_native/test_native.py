@@ -36,7 +36,7 @@ epochs_of_ms: Final = st.sampled_from((0, -1, 1_700_000_000_000, (1 << 63) - 1, 
 
 @st.composite
 def headers_of(draw: st.DrawFn, header: BatchHeader) -> BatchHeader:
-    """That header, or one that a broken or hostile producer made of it, as far as read_header lets it through."""
+    """Return that header, or one that a broken or hostile producer made of it, if read_header accepts that."""
     count = draw(st.just(header.record_count) | st.integers(0, 20))
     last = draw(st.just(header.last_offset_delta) | st.integers(0, 20_100) | st.just((1 << 31) - 1))
     return header._replace(
@@ -54,7 +54,7 @@ def take(payload: bytes, header: BatchHeader, count: int = ALL) -> list[RawRecor
     return taken
 
 
-# the same as in Python
+# The same as in Python
 
 
 @given(st.data(), compacted_records(), st.sampled_from((0, 50, (1 << 63) - 20_200)), calls)
@@ -107,7 +107,7 @@ def test_any_bytes(data: st.DataObject, payload: bytes, some: list[tuple[int, in
     assert_same(_native, data.draw(headers_of(header)), payload, some)
 
 
-# what only C can get wrong
+# What only C can get wrong
 
 
 def test_a_reader_is_of_a_header_that_was_checked() -> None:

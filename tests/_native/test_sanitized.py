@@ -13,7 +13,7 @@ from .sanitized import Sanitized, Unavailable
 
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 #: The limit is that of the test here: what takes a second without sanitizers may take a minute on a busy machine.
-#: Assertions are plain, since to rewrite those of all that is imported takes longer there than the tests do.
+#: Assertions are plain, since rewriting those of all imported modules takes longer there than the tests do.
 PYTEST = ["pytest", "-q", "-p", "no:cacheprovider", "--timeout=0", "--assert=plain"]
 
 
@@ -59,7 +59,7 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     ],
 )
 def test_a_decoder_that_reads_too_far_is_found_out(tmp_path: Path, fuzz: tuple[str, ...]) -> None:
-    """The sanitizers are at work, and see what lies behind a payload."""
+    """The sanitizers are at work: they report a read behind the end of a payload."""
     copy = sanitized_copy(tmp_path)
     layout = copy.sources / "reader.h"
     check = "if (cursor->at >= cursor->size)"

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Final, TypeAlias
 
-import pyarrow as pa
-
 from aiokc.errors import CorruptRecord, RecordError
 from aiokc.records import BatchHeader, NewRecord, _pure, append, encode_batch, split_batches
 
@@ -26,7 +24,7 @@ def batch(records: Iterable[NewRecord], **options: int | None) -> tuple[BatchHea
 
 
 def outcome(decoder: ModuleType, header: BatchHeader, payload: bytes, calls: Calls) -> Outcome:
-    """All that there is to see of a batch in the hands of ``decoder``."""
+    """Return all that can be seen of a batch that ``decoder`` reads."""
     found: Outcome = []
     try:
         reader = decoder.RecordReader(header, payload, topic="events", partition=3)
@@ -57,7 +55,9 @@ def column_outcome(
     columns: Sequence[str],
     unit: str,
 ) -> Outcome:
-    """All that there is to see of a batch that becomes columns. ``calls`` are those of ``aiokc.records.append``."""
+    """Return all that can be seen of a batch that becomes columns. ``calls`` are those of ``aiokc.records.append``."""
+    import pyarrow  # here: there is none for some Pythons, and the rest needs none
+
     found: Outcome = []
     try:
         reader = decoder.RecordReader(header, payload, topic="events", partition=3)
@@ -70,7 +70,7 @@ def column_outcome(
         except RecordError as error:
             found.append(_described(error))
         found.append((reader.remaining, reader.next_offset, builder.rows, builder.size, builder.is_full))
-    table = pa.record_batch(builder.finish())
+    table = pyarrow.record_batch(builder.finish())
     table.validate(full=True)
     return [*found, table]
 

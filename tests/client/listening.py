@@ -1,4 +1,4 @@
-"""A rebalance listener that notes what it is told, and does what the test tells it to do then."""
+"""Listeners and readers for tests: a rebalance listener that notes its calls, and an application that polls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Action = Callable[[frozenset[TopicPartition]], Awaitable[None]]
 
 
 class Noting(RebalanceListener):
-    """``told`` is what it was told, in order. ``on["assigned"]`` and so on is called before the callback is done.
+    """``told`` lists its calls, in order. ``on["assigned"]`` and so on is called before the callback ends.
 
     Each partition must be revoked or lost exactly once before it is assigned again; else the callback fails.
     """
@@ -61,13 +61,13 @@ class Noting(RebalanceListener):
         return self.calls.count(what)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when ``condition`` holds; looked at when a callback begins or ends."""
+        """Return when ``condition`` holds; it is checked when a callback begins or ends."""
         async with asyncio.timeout(WITHIN):
             while not condition():
                 await self.changed.wait()
 
     async def heard(self, *calls: str) -> None:
-        """Return when exactly these callbacks have been made and are done."""
+        """Return when exactly these callbacks have been made and have ended."""
         await self.until(lambda: len(self.calls) >= len(calls) and self.done >= len(calls))
         assert self.calls == list(calls)
 
@@ -84,7 +84,7 @@ class Gate:
 
 
 class Polling:
-    """A user who asks for records all the time, and keeps them. Leaving the block ends that."""
+    """An application that polls all the time and keeps the records. Leaving the block ends that."""
 
     def __init__(self, *consumers: Consumer) -> None:
         self.values: list[bytes | None] = []
@@ -109,7 +109,7 @@ class Polling:
         while True:
             try:
                 batch = await consumer.getmany()
-            except (KafkaError, ArithmeticError) as error:  # the latter: what listeners of tests raise
+            except (KafkaError, ArithmeticError) as error:  # the latter is what listeners of tests raise
                 self.errors.append(error)
                 if isinstance(error, ConsumerClosed):
                     return
@@ -118,7 +118,7 @@ class Polling:
             self.changed.notify()
 
     async def has(self, count: int) -> list[bytes | None]:
-        """Return the values as soon as there are so many."""
+        """Return the values as soon as there are ``count`` of them."""
         async with asyncio.timeout(WITHIN):
             while len(self.values) < count:
                 await self.changed.wait()
@@ -130,7 +130,7 @@ def partitions(topic: str, count: int) -> frozenset[TopicPartition]:
 
 
 def listening(cluster: Cluster, *topics: Any, group: str | None = "g", **options: Any) -> Consumer:
-    """A consumer in a hurry."""
+    """Return a consumer with short timeouts."""
     return Consumer(
         *topics,
         **{

@@ -1,7 +1,7 @@
-"""A member of a group in a process of its own, and how a test starts one, listens to it, and kills it.
+"""A member of a group in a process of its own, and how a test starts it, reads its output, and kills it.
 
 python -m tests.client.member_process BOOTSTRAP GROUP TOPIC '{"group_instance_id": "i"}' reads, commits after each
-batch, and says on its output, a line of JSON each, what it is assigned and what it has read.
+batch, and writes what it is assigned and what it has read to its output, a line of JSON each.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def _live(bootstrap: str, group: str, topic: str, options: dict[str, Any])
 
 
 class MemberProcess:
-    """What a member has said so far."""
+    """What a member has written so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.assigned: list[int] = []
@@ -64,7 +64,7 @@ class MemberProcess:
             self.moved.notify()
 
     async def kill(self) -> None:
-        """SIGKILL: no last word to anybody."""
+        """SIGKILL: the member sends no last request."""
         if self._process.returncode is None:
             self._process.kill()
         async with asyncio.timeout(_WITHIN):
@@ -90,7 +90,7 @@ async def member_process(bootstrap: str, group: str, topic: str, **options: Any)
 
 
 async def until(members: Iterable[MemberProcess], condition: Callable[[], bool]) -> None:
-    """Return when ``condition`` holds; looked at with each line of one of these members."""
+    """Return when ``condition`` holds; it is checked after each line of one of these members."""
     woken = Signal()
     for member in members:
         member.moved.followed_by(woken)

@@ -1,4 +1,4 @@
-"""What nobody can write into a request is refused where it is handed in, and ends nothing."""
+"""Arguments that cannot be written into a request: the call that takes them refuses them, and nothing else ends."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aiokc import Client, Consumer, OffsetAndMetadata, RebalanceListener, TopicPartition
+from aiokc.client import arguments
 from aiokc.errors import ConfigError, shown
 from aiokc.testing import Cluster
 
@@ -71,8 +72,8 @@ async def test_what_is_no_offset_is_neither_sought_nor_committed(
 
 
 @pytest.mark.parametrize("given", [[T0], "t", 5, ("t", "0"), ("t", -1)], ids=repr)
-async def test_what_is_no_partition_is_told_so_by_whatever_takes_one(given: Any) -> None:
-    """Other clients take lists here: an unhashable type says nothing."""
+async def test_what_is_no_partition_is_refused_by_every_call_that_takes_one(given: Any) -> None:
+    """Other clients take lists here. The error must say more than that a list is unhashable."""
     async with Cluster(topics={"t": 1}) as cluster, listening(cluster) as consumer:
         cluster.append("t", b"0")
         consumer.assign([T0])
@@ -106,7 +107,7 @@ async def test_what_is_no_partition_is_told_so_by_whatever_takes_one(given: Any)
 
 
 @pytest.mark.parametrize("when", [1.5e12, "0", None, 1 << 63, HUGE, datetime(2026, 1, 1, tzinfo=UTC)], ids=in_brief)
-async def test_what_is_no_timestamp_is_told_so(when: Any) -> None:
+async def test_what_is_no_timestamp_is_refused(when: Any) -> None:
     async with (
         Cluster(topics={"t": 1}) as cluster,
         listening(cluster) as consumer,
@@ -176,7 +177,7 @@ NO_TIMES = [math.nan, math.inf, -1, -0.5, True, "10", 1 << 70, [5]]
 
 
 @pytest.mark.parametrize("timeout_ms", NO_TIMES, ids=repr)
-async def test_what_is_no_time_to_wait_is_refused_by_whatever_takes_one(timeout_ms: Any) -> None:
+async def test_what_is_no_timeout_is_refused_by_every_call_that_takes_one(timeout_ms: Any) -> None:
     async with (
         Cluster(topics={"t": 1}) as cluster,
         listening(cluster, "t") as consumer,
@@ -217,7 +218,7 @@ async def test_what_is_no_time_to_wait_is_refused_by_whatever_takes_one(timeout_
 
 
 @pytest.mark.parametrize("count", [0, -1, 2.5, 3.0, True, "3", math.nan, 1 << 70, HUGE], ids=in_brief)
-async def test_what_counts_nothing_is_refused_by_whatever_takes_a_count(count: Any) -> None:
+async def test_what_is_no_count_is_refused_by_every_call_that_takes_one(count: Any) -> None:
     async with (
         Cluster(topics={"t": 1}) as cluster,
         listening(cluster, "t") as consumer,
@@ -243,3 +244,14 @@ async def test_what_is_no_callback_is_refused_at_the_call(on_done: Any) -> None:
         with pytest.raises(ConfigError, match="on_done must be a function"):
             consumer.commit_soon(on_done=on_done)
         await consumer.commit()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("", "a string that is not empty"), ("\udcff", "must be UTF-8 text"), ("ä" * 16_384, "must have 32 KiB at most")],
+)
+def test_why_a_name_is_none(name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"is no topic: .*{why}"):
+        arguments.checked_topics([name])
+    with pytest.raises(ConfigError, match=f"is no group: .*{why}"):
+        arguments.checked_group(name)

@@ -1,4 +1,4 @@
-"""A client that is forgotten without stop(): who is told, and what is left of it."""
+"""A client that is dropped without stop(): what it warns of, what it still does, and that nothing of it remains."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def forget(held: list[Any]) -> None:
-    """Let go of what is in there, and have the collector find what only refers to itself."""
+    """Drop the references in ``held``, and have the collector find what is only in cycles."""
     held.clear()
     gc.collect()
 
 
 class LeftBehind:
-    """What a client has, from when it runs until that is gone."""
+    """The tasks, connections and threads that a client has while it runs. ``is_gone`` returns when they are gone."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -212,9 +212,7 @@ async def test_in_debug_mode_it_says_where_it_was_made(cluster: Cluster) -> None
     await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
-async def test_it_ends_all_the_same_where_warnings_are_errors(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_ends_also_where_warnings_are_errors(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     unraisable: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda told: unraisable.append(type(told.exc_value)))
     consumer, left = await member(cluster)
@@ -255,7 +253,7 @@ async def test_one_that_is_stopped_failed_or_was_never_started_is_not_warned_of(
 
 
 async def test_one_whose_background_was_cancelled_has_nothing_left(cluster: Cluster) -> None:
-    """As asyncio.run() does with all tasks, in the end."""
+    """asyncio.run() cancels all tasks in the same way at its end."""
     consumer, left = await member(cluster)
     background = consumer._runtime.cluster_client.background._task
     assert background is not None
@@ -267,7 +265,7 @@ async def test_one_whose_background_was_cancelled_has_nothing_left(cluster: Clus
 
 
 async def test_in_a_forked_child_it_is_the_parents(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That one goes on with it: nothing is written to the socket that wakes its loop, and no member leaves."""
+    """The parent goes on with it: the child writes nothing to the socket that wakes its loop, and no member leaves."""
     consumer, left = await member(cluster)
     link, pid = consumer._runtime.cluster_client, os.getpid()
     with warnings.catch_warnings(), monkeypatch.context() as child:
@@ -287,12 +285,12 @@ def test_with_a_loop_that_was_closed_under_it_the_thread_ends_at_least(cluster: 
     slow = {
         "session_timeout_ms": 300_000,
         "heartbeat_interval_ms": 90_000,
-    }  # else it would soon ask the loop, and find out
+    }  # else it would soon ask the loop, and notice
     held = [*loop.run_until_complete(member(cluster, **slow))]
     loop.close()
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "aiokc watchdog")
     with pytest.warns(ResourceWarning, match=FORGOTTEN):
-        forget(held)  # its last user's task has it as its result
+        forget(held)  # the task of its last caller has it as its result
     thread.join(WITHIN)
     assert not thread.is_alive()
 

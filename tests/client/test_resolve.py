@@ -1,4 +1,4 @@
-"""resolve() and the application's threads while clients connect and read: what they do wrong is told, and no hang."""
+"""resolve() and thread pools of the application: their mistakes raise errors that say so, and nothing hangs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 class Resolver:
-    """Answers rightly, but for what is in ``then``: one of those for each call."""
+    """Resolves correctly, except for the answers in ``then``: each call takes one of those."""
 
     def __init__(self, *then: Any) -> None:
         self.then = list(then)
@@ -46,7 +46,7 @@ def reader(cluster: Cluster, resolve: Any, **options: Any) -> Consumer:
 
 
 class Unreadable(Exception):
-    """An error that cannot say what it is."""
+    """An error whose repr() and str() fail."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no words")
@@ -61,7 +61,7 @@ class Unreadable(Exception):
 async def test_what_resolve_raises_once_is_one_failed_attempt(
     cluster: Cluster, calls_before: int, raised: BaseException
 ) -> None:
-    """In start(), for the first connection to the leader, for the coordinator's."""
+    """It happens in start(), for the first connection to the leader, or for the coordinator's connection."""
     resolve = Resolver(*([[("127.0.0.1", port_of(cluster))]] * calls_before), raised)
     async with asyncio.timeout(20), reader(cluster, resolve, group_id="g") as consumer:
         assert (await consumer.getone()).value == b"first"
@@ -93,7 +93,7 @@ async def test_start_tries_again_where_resolve_returns_no_address(cluster: Clust
         await reader(cluster, Resolver(*[[]] * 1000)).start(timeout_ms=200)
 
 
-async def test_a_reader_is_told_what_resolve_should_return_and_reads_on_where_it_does(cluster: Cluster) -> None:
+async def test_the_error_says_what_resolve_should_return_and_reading_goes_on_where_it_does(cluster: Cluster) -> None:
     resolve = Resolver()
     async with asyncio.timeout(20), reader(cluster, resolve) as consumer:
         assert (await consumer.getone()).value == b"first"
@@ -107,12 +107,12 @@ async def test_a_reader_is_told_what_resolve_should_return_and_reads_on_where_it
 
 
 def background() -> dict[str, asyncio.Task[Any]]:
-    """The tasks of the running loop, by what they run."""
+    """Return the tasks of the running loop, by their names."""
     return {task.get_name(): task for task in asyncio.all_tasks() if "aiokc.testing" not in task.get_name()}
 
 
 @pytest.mark.parametrize("group_id", ["g", None])
-async def test_a_task_of_the_background_that_is_cancelled_alone_ends_it_and_the_user_is_told(
+async def test_a_cancelled_task_of_the_background_ends_all_of_it_and_calls_raise(
     cluster: Cluster, group_id: str | None
 ) -> None:
     before = set(background())
@@ -126,7 +126,7 @@ async def test_a_task_of_the_background_that_is_cancelled_alone_ends_it_and_the_
         async with asyncio.timeout(10), consumer:
             await consumer.getone()
             if name not in background():
-                continue  # one of the group's, or the last answer was the one that it had waited for
+                continue  # a task of the group, or the last response was the one that it had waited for
             waiting = asyncio.ensure_future(read_on(consumer))
             await asyncio.sleep(0)
             background()[name].cancel()
@@ -184,3 +184,39 @@ async def test_a_large_batch_that_no_thread_can_open_waits_for_one(cluster: Clus
             await consumer.getone()
         loop.set_default_executor(ThreadPoolExecutor(1))
         assert len((await consumer.getone()).value or b"") == 600_000
+
+
+class Stubborn:
+    """Does not answer, and does not let itself be cancelled, until it is released."""
+
+    def __init__(self) -> None:
+        self.asked, self.released = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, host: str, port: int) -> Any:
+        self.asked.set()
+        while not self.released.is_set():
+            try:
+                await self.released.wait()
+            except asyncio.CancelledError:
+                continue
+        return [(host, port)]
+
+
+@pytest.mark.any_loop
+async def test_a_resolve_that_ignores_its_cancellation_holds_up_neither_start_nor_stop(cluster: Cluster) -> None:
+    resolve = Stubborn()
+    try:
+        consumer = reader(cluster, resolve)
+        async with asyncio.timeout(10):
+            with pytest.raises(NoBrokersAvailable):
+                await consumer.start(timeout_ms=100)
+        other = reader(cluster, resolve)
+        resolve.asked.clear()
+        starting = asyncio.create_task(other.start())
+        await resolve.asked.wait()
+        async with asyncio.timeout(10):
+            await other.stop()
+            with pytest.raises(ConsumerClosed):
+                await starting
+    finally:
+        resolve.released.set()

@@ -1,4 +1,4 @@
-"""Consumers and a cluster in one loop whose time is virtual: minutes of trouble, counted, in no time."""
+"""virtually(): a test's consumers and its cluster run in one loop with virtual time, and their requests are counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiokc.wire import Request
 
 
 def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]], **options: Any) -> None:
-    """Let ``story`` happen beside a cluster of its own; fail for whatever went wrong behind its back, too."""
+    """Run ``story`` beside a cluster of its own. Fail also for errors that only the loop's exception handler saw."""
     loop = VirtualLoop(Random(1))
 
     async def happen() -> None:
@@ -29,7 +29,7 @@ def virtually(story: Callable[[Cluster], Coroutine[Any, Any, None]], **options: 
 
 
 class Asked:
-    """All that clients ask of a cluster, with the time; attempts to connect, successful or not, too."""
+    """All requests of clients to a cluster, with their times, and all attempts to connect, successful or not."""
 
     def __init__(self, cluster: Cluster, loop: VirtualLoop) -> None:
         self.log: list[tuple[float, str, Any]] = []
@@ -49,19 +49,19 @@ class Asked:
         loop.network.connect = noted_connect  # type: ignore[method-assign]
 
     def of(self, kind: type[Request[Any]]) -> list[tuple[float, Any]]:
-        """The requests of a kind, with their times."""
+        """Return the requests of a kind, with their times."""
         return [(when, request) for when, _, request in self.log if isinstance(request, kind)]
 
     def since(self, start: float) -> Counter[str]:
-        """How many there were of each kind."""
+        """Return how many requests of each kind there were since then."""
         return Counter(kind for when, kind, _ in self.log if when >= start)
 
     def requests_per_second(self, start: float) -> list[int]:
-        """How many requests there were in each second from then on."""
+        """Return how many requests there were in each second from then on."""
         return self._per_second(start, [when for when, kind, _ in self.log if kind != "connect"])
 
     def connects_per_second(self, start: float) -> dict[int, list[int]]:
-        """For each port, how often it was connected to, or tried to be, in each second from then on."""
+        """Return, for each port, how many attempts to connect there were in each second from then on."""
         connects = [(when, port) for when, kind, port in self.log if kind == "connect"]
         return {
             wanted: self._per_second(start, [when for when, port in connects if port == wanted])

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 async def no_task_left() -> AsyncIterator[None]:
-    """Whatever a test does to a connection or a pool, no task may outlive it."""
+    """Fail if a task remains after the test, whatever the test did to a connection or a pool."""
     yield
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left

@@ -1,4 +1,4 @@
-"""A TCP server on loopback whose every byte is written by the test: one script runs for each connection."""
+"""A TCP server on loopback that runs one script for each connection: the test writes every byte that it sends."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Peer:
         self.number = number
 
     async def request(self) -> RequestHeader:
-        """The next request. Raises EOFError when the client has closed the connection."""
+        """Return the next request. Raises EOFError when the client has closed the connection."""
         (length,) = struct.unpack(">i", await self._reader.readexactly(4))
         return decode_request_header(memoryview(await self._reader.readexactly(length)), _FLEXIBLE)
 
     async def read(self, count: int) -> bytes:
-        """So many bytes, whatever they are."""
+        """Read that many bytes, whatever they are."""
         return await self._reader.readexactly(count)
 
     def send(self, data: bytes) -> None:
@@ -92,7 +92,7 @@ class Peer:
         return decode(SaslAuthenticateRequest, asked.body, asked.api_version).auth_bytes
 
     async def serve(self, answer: Callable[[RequestHeader], Response] | None = None) -> None:
-        """Greet, then answer every request until the client closes."""
+        """Answer the handshake, then every request until the client closes."""
         await self.greet()
         await self.serve_on(answer)
 
@@ -103,7 +103,7 @@ class Peer:
             self.reply(asked, answer(asked) if answer is not None else plain_answer(asked))
 
     async def until_closed(self) -> None:
-        """Return when the client has closed the connection; what it sends is read and forgotten."""
+        """Return when the client has closed the connection; what it sends is read and dropped."""
         while await self._reader.read(65536):
             pass
 
@@ -120,7 +120,7 @@ class Peer:
         try:
             await self._writer.wait_closed()
         except ConnectionError:
-            return  # closed, and not by us
+            return  # closed, and not by this server
 
     async def drain(self) -> None:
         await self._writer.drain()
@@ -130,7 +130,7 @@ Script = Callable[[Peer], Coroutine[Any, Any, None]]
 
 
 class Server:
-    """A listening socket. ``accepted`` counts connections; ``ended`` holds the numbers of those that are over."""
+    """A listening socket. ``accepted`` counts connections; ``ended`` holds the numbers of those that have ended."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -171,7 +171,7 @@ class Server:
                 self._changed.notify_all()
 
     async def all_closed(self) -> None:
-        """Return when every connection is over."""
+        """Return when every connection has ended."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.open == 0)
 
@@ -241,7 +241,7 @@ def many_topics(count: int) -> MetadataResponse:
 
 
 def plain_answer(asked: RequestHeader) -> Response:
-    """An answer from which a test sees which request it belongs to: the topic asked for comes back as cluster id."""
+    """Return an answer that shows which request it belongs to: the cluster id is the topic that was asked for."""
     if asked.api_key == HeartbeatRequest.api_key:
         return HeartbeatResponse(throttle_time_ms=0, error_code=0)
     return metadata(topic_of(asked))
@@ -271,7 +271,7 @@ async def connected(server: Server, **given: Any) -> AsyncIterator[Connection]:
 
 @asynccontextmanager
 async def running_pool(*servers: Server | str, random: Random | None = None, **given: Any) -> AsyncIterator[Pool]:
-    """A pool whose task runs; quick pauses and a fixed seed unless told otherwise."""
+    """A pool whose task runs; short pauses and a fixed seed unless told otherwise."""
     bootstrap = ",".join(server if isinstance(server, str) else server.bootstrap for server in servers)
     config = ClientConfig(
         **{"bootstrap_servers": bootstrap, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 5, **given}
@@ -302,7 +302,7 @@ async def ask(
 
 
 def dead_port() -> int:
-    """A port of loopback that refuses connections (for as long as nobody else gets it)."""
+    """Return a port of loopback that refuses connections (as long as no other program takes it)."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -310,13 +310,13 @@ def dead_port() -> int:
 
 
 async def ticks(count: int) -> None:
-    """Let the loop go round so many times."""
+    """Let the loop run ``count`` rounds."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 async def cancelled(awaitable: Awaitable[Any], after: int) -> bool:
-    """Run a call as a task, cancel it after so many rounds of the loop; return whether that came in time."""
+    """Run a call as a task, cancel it after that many rounds of the loop; return whether it was cancelled in time."""
     task = asyncio.ensure_future(awaitable)
     await ticks(after)
     task.cancel()

@@ -61,6 +61,6 @@ async def test_a_long_poll_delays_only_its_own_connection_and_may_be_cancelled(
         await pool.request(node_id, request, purpose=Purpose.COORDINATOR, timeout=30)
         assert not parked.done()
         parked.cancel()
-        behind = await pool.request(node_id, request, timeout=30)  # after what was cancelled has been answered
+        behind = await pool.request(node_id, request, timeout=30)  # after the cancelled request has been answered
         assert behind.topics[0].name == topic_name
         assert not connection.closed

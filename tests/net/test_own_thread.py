@@ -1,4 +1,4 @@
-"""A thread of our own for plain functions: what it returns, raises and survives, and when it ends."""
+"""OwnThread: the daemon thread that runs plain functions: what it returns, raises and survives, and when it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which errors of the user's code are meant for whoever awaits it."""
+"""Errors raised by the application's code: which of them end the task that awaits it, and which become UsageError."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def begin(coroutine: object) -> None:
     coroutine.send(None)  # type: ignore[attr-defined]
 
 
-async def test_whoever_is_cancelled_is_ended_by_a_cancelled_error_and_nobody_else() -> None:
+async def test_a_cancelled_error_ends_a_cancelled_task_and_no_other() -> None:
     error = asyncio.CancelledError()
     assert not ends_us(error, asyncio.current_task())
     with anyio.CancelScope() as scope:

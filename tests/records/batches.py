@@ -1,4 +1,4 @@
-"""What the tests of records share: batches out of bytes, and Hypothesis' idea of a record."""
+"""What the tests of records share: batches made of bytes, and Hypothesis' strategies for records."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from aiokc.types import RawRecord
 
 CODECS: Final = tuple(Codec)
 LIMIT: Final = 1 << 20
-#: Enough for every record that a test takes in one go.
+#: Enough for all records that a test decodes in one call.
 ALL: Final = 1 << 30
 
 
 def only_batch(data: bytes | bytearray) -> tuple[BatchHeader, memoryview]:
-    """The one batch that ``data`` is."""
+    """Return the only batch in ``data``."""
     (batch,) = split_batches(memoryview(data))
     return batch
 
 
 def open_only(data: bytes | bytearray, *, limit: int = LIMIT, check_crcs: bool = True) -> RecordReader:
-    """A reader of the one batch that ``data`` is."""
+    """Return a reader of the only batch in ``data``."""
     header, view = only_batch(data)
     return open_batch(header, view, topic="events", partition=3, check_crcs=check_crcs, max_decompressed_bytes=limit)
 
 
 def read_all(data: bytes | bytearray, *, limit: int = LIMIT, check_crcs: bool = True) -> list[RawRecord]:
-    """Every record of every complete batch in ``data``."""
+    """Return every record of every complete batch in ``data``."""
     records: list[RawRecord] = []
     for header, view in split_batches(memoryview(data)):
         reader = open_batch(
@@ -42,7 +42,7 @@ def read_all(data: bytes | bytearray, *, limit: int = LIMIT, check_crcs: bool = 
 
 
 def as_new(records: Sequence[RawRecord], base_offset: int = 0) -> list[NewRecord]:
-    """What to write in order to read ``records``."""
+    """Return what to write in order to read ``records``."""
     return [NewRecord(r.value, r.key, r.headers, r.timestamp, r.offset - base_offset) for r in records]
 
 

@@ -1,4 +1,4 @@
-"""Where batches begin and end, and what their headers say."""
+"""The framing of record batches: where they begin and end, and what their headers say."""
 
 from __future__ import annotations
 

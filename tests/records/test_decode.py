@@ -1,4 +1,4 @@
-"""From a batch to its records: in slices, from an offset on, past what compaction took; and which decoder it is."""
+"""Decoding a batch's records: in slices, from an offset on, past compacted ones; and which decoder is chosen."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_log_append_time_is_the_batch_s() -> None:
     assert {record.timestamp_type for record in records} == {LOG_APPEND_TIME}
 
 
-def test_a_header_key_that_is_not_utf_8_stops_nobody() -> None:
+def test_a_header_key_that_is_not_utf_8_is_no_error() -> None:
     data = bytearray(encode_batch([NewRecord(b"x", headers=[("key!", b"v")])]))
     data[data.index(b"key!") + 3] = 0xFF
     (record,) = read_all(data, check_crcs=False)
@@ -75,7 +75,7 @@ def test_a_header_key_that_is_not_utf_8_stops_nobody() -> None:
 def test_keys_and_values_own_their_bytes() -> None:
     data = bytearray(encode_batch(TEN))
     records = read_all(data)
-    data.clear()  # BufferError, did anything still hold a view of it
+    data.clear()  # it would raise BufferError if anything still held a view of it
     assert records[3].value == b"value 3"
     assert type(records[3].key) is type(records[3].value) is bytes
 
@@ -135,14 +135,14 @@ def test_a_batch_whose_records_were_all_compacted_away() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_codec_on_nothing_at_all(codec: Codec) -> None:
-    """Whoever emptied a batch may have left the codec's bits in it."""
+    """What emptied the batch may have left the codec's bits set in it."""
     data = bytearray(encode_batch([], last_offset_delta=0))
     data[22] |= codec
     assert read_all(data, check_crcs=False) == []
 
 
 @pytest.mark.parametrize("marker", ControlType)
-def test_control_batches_have_no_records_for_anybody(marker: ControlType) -> None:
+def test_control_batches_have_no_records_to_hand_out(marker: ControlType) -> None:
     data = encode_control_batch(marker, producer_id=1, producer_epoch=0, base_offset=5)
     reader = open_only(data)
     assert (reader.remaining, reader.take(ALL)) == (0, [])
@@ -164,7 +164,7 @@ def test_a_wrong_crc_says_where() -> None:
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("events", 3, 70)
 
 
-def test_crcs_that_nobody_checks() -> None:
+def test_crcs_are_not_checked_where_the_option_is_off() -> None:
     data = bytearray(encode_batch(TEN))
     data[17] ^= 1
     assert read_all(data, check_crcs=False) == read_all(encode_batch(TEN))
@@ -209,7 +209,7 @@ def test_the_view_is_not_kept() -> None:
     assert len(reader.take(ALL)) == 10
 
 
-# the choice of the implementation
+# The choice of the implementation
 
 
 def test_zero_is_python(caplog: pytest.LogCaptureFixture) -> None:
@@ -259,7 +259,9 @@ def test_a_setting_that_means_nothing() -> None:
 
 
 def test_the_notice_comes_by_the_applications_own_logging() -> None:
-    """Set up after the import, as applications do: not at the import, where Python's last resort would print it."""
+    """Applications set up logging after the import. A notice during the import would go to Python's last-resort
+    handler.
+    """
     program = """
 import logging, sys
 sys.modules["aiokc._native.extension"] = None

@@ -1,4 +1,4 @@
-"""What is written is what is read, byte for byte where Kafka's format leaves no choice."""
+"""Encoding batches: what is written is read back, byte for byte where Kafka's format leaves no choice."""
 
 from __future__ import annotations
 

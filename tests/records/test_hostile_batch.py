@@ -1,4 +1,4 @@
-"""Batches that lie: every one ends in a RecordError, and none in anything else."""
+"""Batches that are corrupt on purpose: every one ends in a RecordError, and none in another error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def varint(number: int) -> bytes:
 
 
 def batch_of(payload: bytes, count: int = 1, last_offset_delta: int | None = None) -> bytes:
-    """A batch around a hand-made payload. Its CRC is wrong."""
+    """Return a batch around a payload made by hand. Its CRC is wrong."""
     data = bytearray(encode_batch([], base_offset=50, last_offset_delta=count - 1))
     if last_offset_delta is not None:
         struct.pack_into(">i", data, 23, last_offset_delta)
@@ -96,7 +96,7 @@ def test_a_payload_that_does_not_hold_together(payload: bytes, count: int) -> No
     with pytest.raises(CorruptRecord, match=r"events-3 at offset 5\d: ") as caught:
         read_all(data, check_crcs=False)
     assert caught.value.topic == "events"
-    # Skipping over a record believes no more than reading it does.
+    # Skipping a record checks as much as reading it does.
     with pytest.raises(CorruptRecord):
         open_skipping(data)
 
@@ -107,7 +107,7 @@ def test_records_in_a_batch_without_any() -> None:
 
 
 def open_skipping(data: bytes) -> list[RawRecord]:
-    """Read the batch with an offset that makes its reader pass over what it can, then the rest."""
+    """Open the batch with an offset that makes its reader skip as many records as it can, then read the rest."""
     reader = open_only(data, check_crcs=False)
     taken = reader.take(ALL, 51)
     while reader.remaining:
@@ -121,7 +121,7 @@ def test_what_lies_before_the_corrupt_record_comes_first() -> None:
     reader = open_only(batch_of(b"".join(deltas), 4), check_crcs=False)
     assert [only.offset for only in reader.take(ALL)] == [50, 51]
     assert reader.remaining == 2
-    for _ in range(2):  # and it stays so: no second call gets past it
+    for _ in range(2):  # and every later call fails in the same way: none gets past it
         with pytest.raises(CorruptRecord, match=r"offset 52: .*seek\(\) to 54"):
             reader.take(ALL)
     assert reader.remaining == 2
@@ -158,7 +158,7 @@ def test_millions_of_headers_stay_out_of_memory() -> None:
 @pytest.mark.parametrize("check_crcs", [True, False])
 @pytest.mark.parametrize("codec", CODECS)
 def test_truncation_at_every_byte(codec: Codec, check_crcs: bool) -> None:
-    """A batch whose length field tells of fewer bytes than it had; one that tells of more is no complete batch."""
+    """A batch whose length field is lower than its real length; with a higher one it is no complete batch."""
     whole = encode_batch(RECORDS, codec=codec)
     assert read_all(whole)
     for cut in range(len(whole)):
@@ -180,7 +180,7 @@ def test_a_flipped_byte_under_the_crc(codec: Codec) -> None:
             records = read_all(data)
         except RecordError:
             continue
-        # A longer length makes the batch incomplete; offset and epoch are the broker's word.
+        # A longer length makes the batch incomplete. The CRC leaves out offset and epoch.
         assert at in NOT_COVERED, at
         assert [only.value for only in records] in ([], [new.value for new in RECORDS])
 

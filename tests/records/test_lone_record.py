@@ -1,4 +1,4 @@
-"""One long record is copied where its batch is opened, and then handed out as any other."""
+"""A single long record is copied when its batch is opened, and then handed out as any other."""
 
 from __future__ import annotations
 

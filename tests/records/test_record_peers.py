@@ -1,4 +1,4 @@
-"""The same batches in the hands of aiokafka and kafka-python: their builders' read here, ours read by them."""
+"""Record batches exchanged with aiokafka and kafka-python: theirs are read here, and aiokc's are read by them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.suite.examples import examples
 
 from .batches import CODECS, as_new, compacted_records, new_records, only_batch, read_all
 
-with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of its way to read its own resources
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # because of how it reads its own resources
     kafka_python_records = importlib.import_module("kafka.record.default_records")
 
 Builder: TypeAlias = Callable[..., Any]

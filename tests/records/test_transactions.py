@@ -1,4 +1,4 @@
-"""What read_committed leaves out, batch by batch."""
+"""read_committed: which batches of aborted transactions it leaves out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B, PLAIN = 1, 2, -1
 
 
 class Log:
-    """A log of two records a batch; ``committed`` shows the base offsets that a filter lets through."""
+    """A log of two records a batch; ``committed`` returns the base offsets that the filter lets through."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -96,7 +96,7 @@ def test_two_aborts_of_one_producer_and_an_unsorted_list() -> None:
 
 
 def test_a_fetch_from_the_middle_of_an_aborted_transaction() -> None:
-    """The broker's list names where the transaction began, which may lie before everything that was fetched."""
+    """The broker's list names where the transaction began, which may be before the first record that was fetched."""
     log = Log()
     log.write(A)  # 0
     log.write(A)  # 2
@@ -106,7 +106,7 @@ def test_a_fetch_from_the_middle_of_an_aborted_transaction() -> None:
 
 
 def test_a_transaction_that_begins_inside_a_batch() -> None:
-    """Compaction may have taken the first records of the batch, and its base offset stays."""
+    """Compaction may have removed the first records of the batch, and its base offset stays."""
     log = Log()
     log.write(A)  # 0
     log.mark(A, ABORT)

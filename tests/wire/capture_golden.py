@@ -1,4 +1,4 @@
-"""Take the golden bytes anew: what a real Apache Kafka answers to each API in each version, and what it was asked.
+"""Capture the golden bytes anew: requests in each version of each API, and what a real Apache Kafka answers.
 
 python -m tests.wire.capture_golden
 
@@ -19,6 +19,13 @@ from uuid import UUID, uuid4
 from aiokc.testing.kafka import LocalKafka
 from aiokc.testing.kafka.jars import KAFKA_VERSION, run_tool
 from aiokc.wire import Request, Response, decode, encode_request, read_response_header
+from aiokc.wire.messages.describing import (
+    DescribableLogDirTopic,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeLogDirsRequest,
+)
 from aiokc.wire.messages.discovery import (
     ApiVersionsRequest,
     FindCoordinatorRequest,
@@ -37,6 +44,15 @@ from aiokc.wire.messages.group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
 )
+from aiokc.wire.messages.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from aiokc.wire.messages.group_description import ConsumerGroupDescribeRequest, ShareGroupDescribeRequest
 from aiokc.wire.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -106,7 +122,7 @@ class PrintEmbedded {
 
 
 class Conversation:
-    """Asks one broker one thing after the other, and keeps what was said as lines of the golden file."""
+    """Sends requests to one broker, one after the other, and keeps requests and answers as lines of the golden file."""
 
     def __init__(self, address: str, lines: list[str]) -> None:
         host, port = address.rsplit(":", 1)
@@ -137,7 +153,7 @@ class Conversation:
         return response
 
     def ask_until_ready(self, request: Request[Any], version: int) -> Any:
-        """Ask again, keeping the last answer only, while the coordinator is being made or loaded (14, 15, 16)."""
+        """Ask again, keeping the last answer only, while the coordinator is being created or loaded (14, 15, 16)."""
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             response = self.ask(request, version)
@@ -154,7 +170,7 @@ def versions(request: type[Request[Any]]) -> Iterable[int]:
 
 
 def discovery(broker: Conversation) -> UUID:
-    """Which versions, topics and coordinators there are; return the id of the topic."""
+    """Ask for versions, topics and coordinators; return the id of the topic."""
     hello = ApiVersionsRequest(client_software_name="golden", client_software_version="1")
     for version in range(_NEWEST_API_VERSIONS + 1):
         broker.ask(hello, version)
@@ -216,7 +232,7 @@ def _offset_fetch(version: int, topic_id: UUID) -> OffsetFetchRequest:
 
 
 def records(broker: Conversation, topic_id: UUID) -> None:
-    """Records with an aborted transaction among them; a partition that is asked for too much, and from v12 diverges."""
+    """Records with an aborted transaction among them. One partition's offset is too high, and from v12 on diverges."""
     for version in versions(FetchRequest):
         diverging = 0 if version >= 12 else -1
         wanted = [
@@ -244,6 +260,9 @@ def classic_group(broker: Conversation, embedded: dict[str, bytes]) -> None:
         broker.ask(sync, min(version, SyncGroupRequest.max_version))
         beat = HeartbeatRequest(group_id=group, generation_id=joined.generation_id, member_id=joined.member_id)
         broker.ask(beat, min(version, HeartbeatRequest.max_version))
+        if version <= DescribeGroupsRequest.max_version:
+            wanted = DescribeGroupsRequest(groups=[group, "missing"], include_authorized_operations=version >= 3)
+            broker.ask(wanted, version)
         _leave(broker, group, joined.member_id, min(version, LeaveGroupRequest.max_version))
 
 
@@ -295,10 +314,34 @@ def consumer_group(broker: Conversation) -> None:
             member_id, epoch = answer.member_id, answer.member_epoch
             beat = ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id, member_epoch=epoch)
             answer = broker.ask(beat, version)
+        described = ConsumerGroupDescribeRequest(group_ids=[group, "missing"], include_authorized_operations=True)
+        broker.ask(described, version)
         broker.ask(
             ConsumerGroupHeartbeatRequest(group_id=group, member_id=member_id or answer.member_id, member_epoch=-1),
             version,
         )
+
+
+def administration(broker: Conversation) -> None:
+    """What an administrator asks of brokers and topics; then a group loses its offsets, and others are deleted."""
+    for version in versions(DescribeClusterRequest):
+        broker.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), version)
+    for version in versions(DescribeConfigsRequest):
+        resources = [
+            DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=["max.message.bytes"]),
+            DescribeConfigsResource(resource_type=2, resource_name="missing", configuration_keys=None),
+        ]
+        broker.ask(DescribeConfigsRequest(resources=resources, include_synonyms=True), version)
+    for version in versions(DescribeLogDirsRequest):
+        sizes = [DescribableLogDirTopic(topic=TOPIC, partitions=[0, 1])]
+        broker.ask(DescribeLogDirsRequest(topics=sizes), version)
+    for version in versions(ListGroupsRequest):
+        broker.ask(ListGroupsRequest(states_filter=["Empty"] if version >= 4 else []), version)
+    broker.ask(ShareGroupDescribeRequest(group_ids=["golden-1", "missing"], include_authorized_operations=True), 1)
+    offsets = OffsetDeleteRequestTopic(name=TOPIC, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+    broker.ask(OffsetDeleteRequest(group_id="golden-1", topics=[offsets]), 0)
+    for version in versions(DeleteGroupsRequest):
+        broker.ask(DeleteGroupsRequest(groups_names=[f"golden-join-{version}", "missing"]), version)
 
 
 def authentication(address: str, lines: list[str]) -> None:
@@ -340,6 +383,7 @@ def main() -> None:
             records(broker, topic_id)
             classic_group(broker, embedded)
             consumer_group(broker)
+            administration(broker)
         authentication(kafka.bootstrap_of("SECURE"), lines)
     GOLDEN.write_text(_HEADER + "".join(f"{line}\n" for line in lines))
     print(f"{len(lines)} messages in {GOLDEN}")

@@ -1,4 +1,4 @@
-"""Every message there is, and Hypothesis strategies for each at each version, derived from the schema itself."""
+"""All messages, and Hypothesis strategies for each at each version, derived from the schema itself."""
 
 from __future__ import annotations
 

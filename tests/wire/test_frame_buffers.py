@@ -1,4 +1,4 @@
-"""Buffers of long frames are used again, and never while somebody looks at one."""
+"""FrameBuffers: the buffers of long frames are used again, but never while a view of one exists."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_nearest_length_is_taken() -> None:
     assert [len(buffers.take(210_000)) for _ in lengths] == [200_000, 300_000, 100_000]
 
 
-def test_one_that_somebody_looks_at_is_not_handed_out() -> None:
+def test_a_buffer_with_a_view_is_not_handed_out() -> None:
     buffers, buffer = FrameBuffers(8 * MIB), bytearray(b"x" * MIB)
     part = memoryview(buffer)[100:200][5:6]
     buffers.give_back(buffer)

@@ -1,4 +1,4 @@
-"""Frames from arbitrary pieces, lengths that lie, strangers; and the headers of both directions."""
+"""Frames from arbitrary pieces, wrong lengths, peers that are no brokers; and the headers of both directions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.suite.examples import examples
 
 MIB = 1 << 20
 SHARED = 64 << 10  # frames up to here share a buffer
-UNSEEN = MIB  # what a long frame may cost before its bytes are there
+UNSEEN = MIB  # the most memory that a long frame may take before its bytes are there
 
 FLEXIBLE_FROM = {cls.api_key: cls.flexible_from for cls in (ApiVersionsRequest, HeartbeatRequest, SaslHandshakeRequest)}
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
@@ -100,7 +100,7 @@ def test_a_frame_that_is_longer_than_what_is_allocated_unseen() -> None:
     assert receive(FrameAssembler(4 * UNSEEN), framed(frame, b"next")) == [frame, b"next"]
 
 
-# Lengths that lie
+# Wrong lengths
 
 
 @pytest.mark.parametrize("length", [-1, -(1 << 31), MIB + 1, (1 << 31) - 1])
@@ -123,7 +123,7 @@ def test_frames_in_front_of_a_bad_length_are_handed_out_before_the_error() -> No
         next(frames)
 
 
-def test_a_peer_that_has_answered_before_is_not_taken_for_somebody_else() -> None:
+def test_a_peer_that_has_answered_before_is_still_taken_for_a_broker() -> None:
     stranger, broker = FrameAssembler(1000), FrameAssembler(1000)
     with pytest.raises(MalformedResponse, match=r"a frame of 1001 bytes .* no Kafka listener"):
         receive(stranger, struct.pack(">i", 1001))
@@ -136,7 +136,7 @@ def test_a_peer_that_has_answered_before_is_not_taken_for_somebody_else() -> Non
     ("head", "stranger"),
     [(b"HTTP/1.1 400 Bad Request\r\n", "an HTTP server"), (b"\x15\x03\x03\x00\x02\x02\x46", "a TLS listener")],
 )
-def test_somebody_else_answers(head: bytes, stranger: str) -> None:
+def test_a_server_that_is_no_broker_answers(head: bytes, stranger: str) -> None:
     with pytest.raises(MalformedResponse, match=f"not Kafka's protocol.*{stranger}"):
         receive(FrameAssembler(100 * MIB), head)
 

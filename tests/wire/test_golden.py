@@ -1,4 +1,4 @@
-"""Bytes of a real broker and of the Java client, read and written back; capture_golden.py takes them anew."""
+"""Bytes of a real broker and of the Java client, read and written back; capture_golden.py captures them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 
 from aiokc.wire import decode, decode_in_slices, decode_request_header, encode, read_response_header
+from aiokc.wire.messages.describing import DescribeClusterResponse, DescribeConfigsResponse, DescribeLogDirsResponse
 from aiokc.wire.messages.discovery import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 from aiokc.wire.messages.embedded import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from aiokc.wire.messages.fetch import AbortedTransaction, EpochEndOffset, FetchResponse
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatResponse, JoinGroupResponse, SyncGroupResponse
+from aiokc.wire.messages.group_admin import (
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    ListGroupsResponse,
+    OffsetDeleteResponse,
+)
+from aiokc.wire.messages.group_description import ConsumerGroupDescribeResponse, ShareGroupDescribeResponse
 from aiokc.wire.messages.offsets import ListOffsetsResponse, OffsetFetchResponse, OffsetForLeaderEpochResponse
 from aiokc.wire.messages.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from aiokc.wire.schema import Message, Request, Response
@@ -26,7 +34,7 @@ FLEXIBLE_FROM = {cls.api_key: cls.flexible_from for cls in all_messages()}
 
 @dataclass(frozen=True)
 class Exchange:
-    """A line of the golden file: what was asked, and what was answered in ``body_version``."""
+    """A line of the golden file: the request, and the answer in ``body_version``."""
 
     api: str
     version: int
@@ -198,6 +206,50 @@ def test_the_consumer_group() -> None:
         assigned = [beat.assignment for beat in beats if beat.assignment is not None]
         assert [sorted(part.partitions) for part in assigned[-1].topic_partitions] == [[0, 1]]
         assert beats[-1].assignment is None, "the member has left"
+
+
+def test_the_cluster_its_configurations_and_its_disks() -> None:
+    for _, cluster in answers(DescribeClusterResponse):
+        (broker,) = cluster.brokers
+        assert (broker.broker_id, broker.host, cluster.error_code) == (1, "127.0.0.1", 0)
+        assert cluster.cluster_authorized_operations > 0
+    for version, configs in answers(DescribeConfigsResponse):
+        golden, missing = sorted(configs.results, key=lambda result: result.error_code)
+        (entry,) = golden.configs
+        assert (entry.name, entry.value, entry.config_source) == ("max.message.bytes", "1048588", 5)
+        assert entry.config_type == (3 if version >= 3 else 0), "INT"
+        assert [synonym.name for synonym in entry.synonyms] == ["message.max.bytes"]
+        assert (missing.resource_name, missing.error_code) == ("missing", 3)
+    for version, sizes in answers(DescribeLogDirsResponse):
+        (log_dir,) = sizes.results
+        (topic,) = log_dir.topics
+        first, second = sorted(topic.partitions, key=lambda item: item.partition_index)
+        assert first.partition_size > second.partition_size == 0
+        assert (log_dir.total_bytes > 0) == (version >= 4)
+
+
+def test_groups_from_outside() -> None:
+    for version, listed in answers(ListGroupsResponse):
+        groups = {group.group_id: group for group in listed.groups}
+        assert groups["golden-join-9"].group_state == ("Empty" if version >= 4 else "")
+        assert groups["golden-join-9"].group_type == ("classic" if version >= 5 else "")
+    for version, described in answers(DescribeGroupsResponse):
+        stable, missing = sorted(described.groups, key=lambda group: group.group_id)
+        (member,) = stable.members
+        assert (stable.group_state, stable.protocol_data) == ("Stable", "range")
+        assert member.member_assignment == EMBEDDED["ConsumerProtocolAssignment", 3]
+        assert (missing.group_state, missing.error_code) == ("Dead", 69 if version >= 6 else 0)
+    for version, described in answers(ConsumerGroupDescribeResponse):
+        group, missing = sorted(described.groups, key=lambda group: group.group_id)
+        (member,) = group.members
+        assert [sorted(part.partitions) for part in member.assignment.topic_partitions] == [[0, 1]]
+        assert (member.member_type, missing.error_code) == (1 if version >= 1 else -1, 69)
+    for _, described in answers(ShareGroupDescribeResponse):
+        assert [group.error_code for group in described.groups] == [69, 69], "neither is a share group"
+    for _, deleted in answers(OffsetDeleteResponse):
+        assert deleted.topics[0].partitions[0].error_code == 0
+    for _, gone in answers(DeleteGroupsResponse):
+        assert {result.group_id[:6]: result.error_code for result in gone.results} == {"golden": 0, "missin": 69}
 
 
 def test_authentication() -> None:

@@ -1,7 +1,8 @@
 """Second opinions: every message at every version that kio and kafka-python know, in both directions.
 
-What we write, the other reads and finds the same values in the fields of the same names; what it writes of them, we
-read as the message that we began with. Both are generated from Kafka's JSON, kio at build time, kafka-python at import.
+They read what aiokc writes, and find the same values in the fields of the same names. aiokc reads what they write of
+these, and gets the message that it began with. Both are generated from Kafka's JSON, kio at build time, kafka-python at
+import.
 """
 
 from __future__ import annotations
@@ -31,22 +32,25 @@ from tests.suite.examples import examples
 
 from .messages import all_versions, structs
 
-# What the two releases do not have; a newer one that has them fails the test that counts, and shortens this.
+# What the two releases do not have. When a newer one has it, the test that counts fails, and this gets shorter.
 UNKNOWN_TO_KIO: Final = {("ApiVersionsRequest", 5), ("ApiVersionsResponse", 5)}
 UNKNOWN_TO_KAFKA_PYTHON: Final = {
     *UNKNOWN_TO_KIO,
     *((f"ConsumerGroupHeartbeat{side}", version) for side in ("Request", "Response") for version in (0, 1)),
+    *((f"ConsumerGroupDescribe{side}", version) for side in ("Request", "Response") for version in (0, 1)),
+    *((f"ShareGroupDescribe{side}", 1) for side in ("Request", "Response")),
 }
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its JSON with importlib's old functions
     KAFKA_PYTHON_MODULES: Final = [
-        import_module(f"kafka.protocol.{name}") for name in ("consumer", "consumer.metadata", "metadata", "sasl")
+        import_module(f"kafka.protocol.{name}")
+        for name in ("admin", "consumer", "consumer.metadata", "metadata", "sasl")
     ]
     BitField: Final = import_module("kafka.protocol.schemas.fields.codecs.types").BitField
 KNOWN_ERRORS: Final = sorted(int(code) for code in KioErrorCode)
 
-#: Reads a field of the other's struct, as the type that ours has.
+#: Reads a field of the other library's struct, as the type that aiokc's has.
 Read = Callable[[Any, str], Any]
 
 each_message = examples(5, thorough=20)
@@ -58,7 +62,7 @@ def known(unknown: set[tuple[str, int]]) -> list[Any]:
 
 
 def tamed(value: Any, version: int) -> Any:
-    """Keep a drawn message to what the other codecs' types can hold: error codes are enums there, times timedeltas."""
+    """Limit a drawn message to what the other codecs' types can hold: error codes are enums there, times timedeltas."""
     if isinstance(value, list):
         return [tamed(item, version) for item in value]
     if isinstance(value, Struct):
@@ -75,7 +79,7 @@ def tamed(value: Any, version: int) -> Any:
 
 
 def plain(value: Any, version: int, read: Read = getattr, kind: type[Struct] | None = None) -> Any:
-    """Return the fields of a struct of ours, or of the other's through ``read``, as a dict by our names."""
+    """Return the fields of a struct of aiokc, or of the other library through ``read``, as a dict by aiokc's names."""
     if value is None:
         return None
     kind = kind or type(value)
@@ -153,7 +157,7 @@ def kafka_python_class(name: str) -> Any:
 
 
 def kafka_python_field(value: Any, name: str) -> Any:
-    if name in ("topic_authorized_operations", "cluster_authorized_operations"):
+    if name in ("authorized_operations", "topic_authorized_operations", "cluster_authorized_operations"):
         # a set of bits, or None for Kafka's "not asked for"
         bits = value.authorized_operations
         number = 1 << 31 if bits is None else BitField.to_32_bit_field(bits)
@@ -181,7 +185,7 @@ def kafka_python_write(cls: type[Message], message: Any, version: int) -> bytes:
 def test_kafka_python_agrees(cls: type[Message], version: int, data: st.DataObject) -> None:
     message = tamed(data.draw(structs(cls, version)), version)
     if cls.__name__ == "ApiVersionsResponse":
-        message.error_code = 0  # with any other it reads version 0, whatever it is asked to read
+        message.error_code = 0  # with any other it reads version 0, whichever it is asked to read
     theirs = kafka_python_read(cls, encode(message, version), version)
     assert plain(theirs, version, kafka_python_field, cls) == plain(message, version)
     written = kafka_python_write(cls, theirs, version)

@@ -1,4 +1,4 @@
-"""What a consumer sends when it starts is compiled by then: no use of it holds the event loop for that."""
+"""The requests that a consumer sends at its start are compiled by then, so that none of them holds the event loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 _KINDS = ("Request", "Response")
 _PROGRAM = """
-import aiokc
+from aiokc import Consumer
 from aiokc.wire import compile_read, compile_write
 print(*(f"{cls.__name__}:{version}" for cls, version, _ in [*compile_read._readers, *compile_write._writers]))
 """

@@ -1,4 +1,4 @@
-"""Every message at every version: what is written is read again, and nothing that is cut or lies gets through."""
+"""Every message at every version: what is written is read back, and truncated or inconsistent bytes are refused."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_tagged_field_longer_than_its_message() -> None:
 
 
 def test_a_tagged_field_whose_value_is_shorter_than_it_says() -> None:
-    # tag 0 of FetchRequest is cluster_id: a compact string of 2 bytes, said to take 9
+    # tag 0 of FetchRequest is cluster_id: a compact string of 2 bytes, whose length is given as 9
     request = FetchRequest(max_wait_ms=1, min_bytes=1, max_bytes=1, topics=[])
     good = encode(request, 12)
     with pytest.raises(MalformedResponse, match="tagged field 0 is not 9 bytes long"):

@@ -23,6 +23,8 @@ ADDED_IN_4_4: dict[str, dict[str, Any]] = {
     "ApiVersionsRequest": {"versions": (0, 5), "fields": {"cluster_id", "node_id"}},
     "ApiVersionsResponse": {"versions": (0, 5), "fields": set()},
 }
+# Version 3 of Kafka 4.4 adds a message in words to each group's error code: aiokc does without.
+NOT_FOLLOWED_TO_4_4 = ("DeleteGroupsRequest", "DeleteGroupsResponse")
 DEFINITIONS_OF_4_4 = Path(__file__).parents[3] / "shared" / "kafka-protocol" / "messages"
 
 
@@ -133,6 +135,9 @@ def test_the_definitions_of_4_4(cls: type[Message]) -> None:
     path = DEFINITIONS_OF_4_4 / f"{cls.__name__}.json"
     if not path.exists():  # they lie beside the project, not in it: the released ones are compared in any case
         assert cls.__name__ in released()
+        return
+    if cls.__name__ in NOT_FOLLOWED_TO_4_4:
+        assert parse_versions(definition(path.read_text())["validVersions"])[1] == cls.max_version + 1
         return
     assert compare(cls, definition(path.read_text())) == []
 

@@ -147,8 +147,14 @@ class ClusterClient:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         patience = loop.time() + min(timeout, _NEW_TOPIC_SECONDS)
+        missed: KafkaError | None = None  # what the newest answer lacks
         while True:
-            cluster = await self.metadata.fetch(wanted, timeout=deadline - loop.time())
+            try:
+                cluster = await self.metadata.fetch(wanted, timeout=deadline - loop.time())
+            except KafkaError as late:
+                if missed is None or loop.time() < deadline:
+                    raise
+                raise fresh(missed) from late  # the time was over before another answer could come
             if wanted is None:
                 return dict(cluster.topics)
             missing = sorted(wanted - cluster.topics.keys() | wanted & cluster.errors.keys())
@@ -159,4 +165,5 @@ class ClusterClient:
             pause = self.config.retry_backoff_ms / 1e3
             if not error.retriable or loop.time() + pause >= patience:
                 raise fresh(error)
+            missed = error
             await asyncio.sleep(pause)

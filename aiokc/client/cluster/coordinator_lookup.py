@@ -75,6 +75,11 @@ class CoordinatorLookup:
         """Why the last lookup found no coordinator; None once one was found, or before any failed."""
         return self._last_error
 
+    @property
+    def node_id(self) -> int | None:
+        """The coordinator, as far as it is known at the moment."""
+        return self._node_id
+
     async def coordinator(self, timeout: float) -> int:
         """Return the coordinator's node id. All callers wait for the same lookup.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from random import Random
@@ -12,7 +12,7 @@ from typing import Final
 
 import anyio
 
-from ...config import ClientConfig
+from ...config import ClientConfig, IsolationLevel
 from ...core.backoff import retry_backoff
 from ...core.cluster.snapshot import Cluster, known_error
 from ...error_codes import ErrorCode
@@ -22,11 +22,12 @@ from ...errors import (
     ConnectionFailed,
     KafkaError,
     RequestTimedOut,
+    UnsupportedVersion,
     broker_error,
     fresh,
 )
 from ...net.pool import Pool
-from ...types import OffsetAndTimestamp, TopicPartition
+from ...types import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndTimestamp, TopicPartition
 from ...wire import prepare
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .metadata import Metadata
@@ -39,6 +40,13 @@ prepare(ListOffsetsRequest)
 # partitions of the first response are fetched first, and when those have nothing more, the next Fetch parks at the
 # broker for fetch_max_wait_ms before other partitions can be asked for.
 AT_ONCE: Final = 1_000
+
+# The special timestamps that not every broker knows: the version of ListOffsets, the name, the release.
+_SPECIAL: Final = {
+    MAX_TIMESTAMP: (7, "MAX_TIMESTAMP", "3.0"),
+    EARLIEST_LOCAL: (8, "EARLIEST_LOCAL", "3.5"),
+    LATEST_TIERED: (9, "LATEST_TIERED", "3.9"),
+}
 
 Asked = Mapping[TopicPartition, int]
 Found = dict[TopicPartition, OffsetAndTimestamp | None]
@@ -77,8 +85,10 @@ class OffsetLister:
         self._metadata = metadata
         self._random = random
 
-    async def list_offsets(self, asked: Asked, *, timeout: float) -> Found:
-        """Return the first offset at or after each timestamp (EARLIEST, LATEST, or ms since the epoch); None: none.
+    async def list_offsets(
+        self, asked: Asked, *, timeout: float, isolation_level: IsolationLevel | None = None
+    ) -> Found:
+        """Return the first offset at or after each timestamp (ms since the epoch, or a special one); None: none.
 
         Retries with refreshed metadata until ``timeout`` (seconds). Then it raises RequestTimedOut with the last cause,
         or UnknownTopic where the cluster says that a partition does not exist. Other error codes raise BrokerError. An
@@ -95,28 +105,44 @@ class OffsetLister:
             remaining = deadline - loop.time()
             if remaining <= 0:
                 raise self._too_late(left, timeout, causes)
-            await self._ask_leaders(left, remaining, found, causes)
-            if len(found) < len(asked):
+            before = self._metadata.cluster
+            await self._ask_leaders(left, remaining, found, causes, isolation_level)
+            left = {tp: timestamp for tp, timestamp in left.items() if tp not in found}
+            if not left or any(self._is_led(tp) and before.leader(tp) is None for tp in left):
+                continue  # metadata that have come meanwhile name a leader to ask
+            if any(map(self._is_led, left)):
                 self._metadata.request_update()
-                await self._metadata.changed.wait(min(backoff.next(), max(0.0, deadline - loop.time())))
-                if self._metadata.cluster.version > version:
-                    error = known_error(self._metadata.cluster, {tp.topic for tp in left if tp not in found})
-                    if error is not None:
-                        raise fresh(error)
+            else:
+                self._metadata.request_missing()
+            pause_end = min(loop.time() + backoff.next(), deadline)
+            while await self._metadata.changed.wait(pause_end - loop.time()):
+                error = known_error(self._metadata.cluster, {tp.topic for tp in left})
+                if error is not None and self._metadata.cluster.version > version:
+                    raise fresh(error)
+                if any(map(self._is_led, left)):
+                    break
         return found
 
-    async def _ask_leaders(self, left: Asked, timeout: float, found: Found, causes: list[Exception]) -> None:
+    def _is_led(self, tp: TopicPartition) -> bool:
+        return self._metadata.cluster.leader(tp) is not None
+
+    async def _ask_leaders(
+        self,
+        left: Asked,
+        timeout: float,
+        found: Found,
+        causes: list[Exception],
+        isolation_level: IsolationLevel | None,
+    ) -> None:
         by_leader = group_by_leader(self._metadata.cluster, left)
-        if not by_leader:
-            await self._metadata.changed.wait(min(timeout, self._config.retry_backoff_max_ms / 1e3))
-            return
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         failures: list[KafkaError] = []
 
         async def ask(node_id: int, asked: Asked) -> None:
             for portion in _portions(asked):
-                answer = await self.ask(node_id, portion, timeout=deadline - loop.time())
+                left_seconds = deadline - loop.time()
+                answer = await self.ask(node_id, portion, timeout=left_seconds, isolation_level=isolation_level)
                 found.update(answer.found)
                 for error in answer.errors.values():
                     (causes if may_pass(error) else failures).append(error)
@@ -127,11 +153,21 @@ class OffsetLister:
         if failures:
             raise fresh(failures[0])
 
-    async def ask(self, node_id: int, asked: Asked, *, timeout: float) -> Answer:
-        """Send one request to one leader. Raises nothing: the answer has an offset or an error for each partition."""
+    async def ask(
+        self, node_id: int, asked: Asked, *, timeout: float, isolation_level: IsolationLevel | None = None
+    ) -> Answer:
+        """Send one request to one leader. Raises nothing: the answer has an offset or an error for each partition.
+
+        ``isolation_level`` (None: the client's) decides what the end of a log is.
+        """
+
+        def make(version: int) -> ListOffsetsRequest:
+            check_timestamps(asked.values(), version, node_id)
+            return self._request(asked, isolation_level or self._config.isolation_level)
+
         try:
-            response = await self._pool.request(
-                node_id, self._request(asked), timeout=min(timeout, self._config.request_timeout_ms / 1e3)
+            response = await self._pool.request_made(
+                node_id, ListOffsetsRequest, make, timeout=min(timeout, self._config.request_timeout_ms / 1e3)
             )
         except KafkaError as error:
             return Answer({}, dict.fromkeys(asked, error))
@@ -145,7 +181,7 @@ class OffsetLister:
                 answer.errors[tp] = broker_error(error_code, f"listing offsets of {tp} at broker {node_id}")
         return answer
 
-    def _request(self, asked: Asked) -> ListOffsetsRequest:
+    def _request(self, asked: Asked, isolation_level: IsolationLevel) -> ListOffsetsRequest:
         cluster = self._metadata.cluster
         topics: dict[str, list[ListOffsetsPartition]] = {}
         for tp, timestamp in asked.items():
@@ -158,7 +194,7 @@ class OffsetLister:
             )
         return ListOffsetsRequest(
             replica_id=-1,
-            isolation_level=1 if self._config.isolation_level == "read_committed" else 0,
+            isolation_level=1 if isolation_level == "read_committed" else 0,
             topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
             timeout_ms=self._config.request_timeout_ms,
         )
@@ -184,6 +220,20 @@ def _portions(asked: Asked) -> Iterator[Asked]:
     left = iter(asked.items())
     while portion := dict(islice(left, AT_ONCE)):
         yield portion
+
+
+def check_timestamps(timestamps: Iterable[int], version: int, node_id: int) -> None:
+    """Raise UnsupportedVersion for a special timestamp that this version of ListOffsets does not have yet.
+
+    A broker that does not know it would take it for a time before 1970, and answer the first record.
+    """
+    for timestamp in timestamps:
+        needed, name, release = _SPECIAL.get(timestamp, (0, "", ""))
+        if version < needed:
+            raise UnsupportedVersion(
+                f"broker {node_id} does not know the timestamp {name}: that needs ListOffsets v{needed} "
+                f"(Kafka {release}), and it speaks v{version}"
+            )
 
 
 def may_pass(error: KafkaError) -> bool:

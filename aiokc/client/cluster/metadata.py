@@ -25,6 +25,9 @@ prepare(MetadataRequest)
 
 T = TypeVar("T")
 
+# Topics that come one after the other are asked for with pauses from a 16th of retry_backoff_ms up to the whole of it.
+_SHORTEST_SHARE: Final = 1 / 16
+
 # The errors of a topic that is being created, or may be created soon.
 _COMING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 
@@ -46,11 +49,13 @@ class Metadata:
         self._pool = pool
         self._random = random
         self._create = allow_auto_topic_creation
-        self._interests = Interests(self.request_update)
+        self._interests = Interests(self._request_new_topics)
         self._wanted = Signal()
         self._leaders: dict[TopicPartition, NewLeader] = {}
         self._leader_addresses: dict[int, Broker] = {}
         self._update_asked = True
+        self._asks_for_new = False  # topics are followed that no request has asked for
+        self._pause_for_new = 0.0
         self._asking = False
         self._last_refresh = float("-inf")
         self._due = float("-inf")
@@ -85,6 +90,11 @@ class Metadata:
             self._update_asked = True
             self._wanted.notify()
 
+    def _request_new_topics(self) -> None:
+        """Topics are followed that were not before: ask for them, at once unless that has just been done."""
+        self._asks_for_new = self._update_asked = True
+        self._wanted.notify()
+
     def request_missing(self) -> None:
         """The snapshot lacks something: refresh it, unless a response that may have it is on its way."""
         if not self._asking:
@@ -92,7 +102,7 @@ class Metadata:
 
     async def first(self, timeout: float) -> None:
         """Return once a broker has answered. Raises KafkaError, mostly NoBrokersAvailable after ``timeout`` seconds."""
-        self._update_asked = False
+        self._update_asked = self._asks_for_new = False
         await self._refresh(timeout)
 
     async def run(self) -> None:
@@ -104,7 +114,7 @@ class Metadata:
         while True:
             while not self._update_asked and (left := self._due - loop.time()) > 0:
                 await self._wanted.wait(left)
-            self._update_asked = False
+            self._update_asked = self._asks_for_new = False
             try:
                 await self._refresh(self._config.request_timeout_ms / 1e3)
             except KafkaError as error:
@@ -119,10 +129,26 @@ class Metadata:
                 await asyncio.sleep(pause)
                 continue
             if self._update_asked:  # the snapshot was found wrong again while the response was on its way
-                await asyncio.sleep(backoff.next())
+                await self._pause(backoff.next())
             else:
                 backoff.reset()
-                await asyncio.sleep(self._config.retry_backoff_ms / 1e3)
+                await self._pause(self._config.retry_backoff_ms / 1e3)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait between two refreshes. New topics end the pause: the application waits for the first answer about them.
+
+        Where it follows new topics again and again, each pause is twice as long as the one before, up to ``seconds``.
+        The first pause that no new topics end makes the next ones end at once again.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not self._asks_for_new:
+            if not await self._wanted.wait(end - loop.time()):
+                self._pause_for_new = 0.0
+                return
+        await asyncio.sleep(min(self._pause_for_new, max(0.0, end - loop.time())))
+        shortest = self._config.retry_backoff_ms / 1e3 * _SHORTEST_SHARE
+        self._pause_for_new = min(max(2 * self._pause_for_new, shortest), self._config.retry_backoff_ms / 1e3)
 
     def _max_age(self) -> float:
         """How many seconds this snapshot stays valid: few if it lacks a followed topic, which may be created soon.
@@ -153,7 +179,7 @@ class Metadata:
                 response = await self._ask(topics, deadline - asyncio.get_running_loop().time(), create=create)
             finally:
                 self._asking = False
-            merged = await _merged(merged or self.cluster, response, complete=topics is None)
+            merged = await merged_snapshot(merged or self.cluster, response, complete=topics is None)
         assert merged is not None  # there is always something to ask
         # A broker that has not heard of an election yet must not undo what the former leader said of the new one.
         self.cluster, held = with_leaders(merged, self._leaders, self._leader_addresses)
@@ -187,7 +213,7 @@ class Metadata:
     async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
         """Ask a broker for these topics (None: all), and return a snapshot of them; ``cluster`` stays as it is."""
         response = await self._ask(topics, timeout, create=False)
-        return await _merged(self.cluster, response, complete=topics is None)
+        return await merged_snapshot(self.cluster, response, complete=topics is None)
 
     def _questions(self) -> list[tuple[frozenset[str] | None, bool]]:
         """Return the topics of each request to send, and whether brokers may create them.
@@ -220,7 +246,7 @@ class Metadata:
         return found
 
 
-async def _merged(old: Cluster, response: MetadataResponse, *, complete: bool) -> Cluster:
+async def merged_snapshot(old: Cluster, response: MetadataResponse, *, complete: bool) -> Cluster:
     steps = merge(old, response, complete=complete)
     while True:
         try:

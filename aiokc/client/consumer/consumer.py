@@ -12,7 +12,6 @@ from typing import Any, Generic, Unpack, cast
 from ...config import ConsumerConfig, ConsumerOptions, configured, named
 from ...deserializer import AnyDeserializer
 from ...errors import ConfigError
-from ...observation import Health, Metrics
 from ...records import checked_columns, new_builder
 from ...records.columns import TimestampUnit
 from ...types import (
@@ -47,6 +46,7 @@ from ..group.rebalance_listener import RebalanceListener
 from ..group.user_commits import Committable
 from ..in_use import InUse
 from ..offsets.async_commits import OnCommitted
+from .introspection import Introspection
 from .poll import Poll
 from .record_stream import LEAST_AHEAD
 from .runtime import ConsumerRuntime
@@ -58,7 +58,7 @@ _GIB = 1 << 30
 _STOP_MS = 30_000
 
 
-class Consumer(Generic[K, V]):
+class Consumer(Introspection, Generic[K, V]):
     """Reads records from Kafka, alone or as a member of a group.
 
         async with Consumer("events", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
@@ -138,6 +138,7 @@ class Consumer(Generic[K, V]):
         ``async with`` block ends without an exception. A getmany() that waits in another task raises ConsumerClosed. A
         second call of stop() waits for the first one.
         """
+        self._poll.stream.report()
         await self._runtime.stop(timeout=checked_seconds(timeout_ms), leave_group=leave)
         self._runtime.listener.raise_last_error()
 
@@ -151,6 +152,7 @@ class Consumer(Generic[K, V]):
         if kind is None and self._user.was_this_task:
             # A block that ends without an exception has processed its last batch.
             self._runtime.subscription.mark_processed()
+        self._poll.stream.report()
         await self._runtime.stop(timeout=_STOP_MS / 1e3, leave_group=None)
         if error is None:  # else the block's own exception matters more; the listener's errors are in the log
             self._runtime.listener.raise_last_error()
@@ -408,51 +410,6 @@ class Consumer(Generic[K, V]):
         assign(), generation_id is -1 and member_id "". Raises UsageError without a group_id.
         """
         return self._runtime.group("group_metadata()").membership.group_metadata
-
-    # Looking at itself
-
-    def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets lie between the position and the end: the last stable offset with read_committed.
-
-        With read_uncommitted the end is the high watermark. The figure is as of the last fetch; the call sends no
-        request. None before the first fetch, or without a position. Raises UsageError where ``partition`` is not
-        assigned.
-        """
-        return self._runtime.current_lag(checked_partition(partition))
-
-    def highwater(self, partition: TopicPartition) -> int | None:
-        """The high watermark: the offset behind the last record that all in-sync replicas have.
-
-        highwater(), last_stable_offset() and last_poll_timestamp() send no request. Each returns None before the first
-        answer to a Fetch of ``partition``, and raises UsageError where that is not assigned. ``end_offsets()`` asks the
-        leader.
-        """
-        return self._runtime.subscription[checked_partition(partition)].high_watermark
-
-    def last_stable_offset(self, partition: TopicPartition) -> int | None:
-        """The offset up to which all transactions are complete: where ``isolation_level="read_committed"`` ends.
-
-        None where the broker does not tell it: brokers up to Kafka 0.10 never do, and no broker does with
-        ``isolation_level="read_uncommitted"``.
-        """
-        return self._runtime.subscription[checked_partition(partition)].last_stable_offset
-
-    def last_poll_timestamp(self, partition: TopicPartition) -> int | None:
-        """When a broker last answered a Fetch of ``partition``, in ms since the epoch: highwater() is as of then.
-
-        An answer without news counts, too. While the consumer does not fetch the partition (it is paused, or enough is
-        buffered), the time stands still. ``health().last_poll_age_ms`` says when the application last polled.
-        """
-        return self._runtime.last_poll_timestamp(checked_partition(partition))
-
-    def health(self) -> Health:
-        """Return the consumer's state at this moment: for a liveness probe, or a log line. Never raises, no request."""
-        return self._runtime.health()
-
-    def metrics(self) -> Metrics:
-        """Return what the consumer has done since it was made, and the lag of each partition. Sends no request."""
-        self._poll.stream.count()
-        return self._runtime.metrics()
 
     # Looking at the cluster
 

@@ -2,70 +2,136 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+from ...core.counters import AssignmentCounters
+from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
 from ...errors import fresh
-from ...observation import Health, Metrics
+from ...observation import Health, Latency, Metrics
+from ...types import TopicPartition
 from ..cluster.cluster_client import ClusterClient
 from ..fetch.fetcher import Fetcher
 from ..group.assignment_source import SourceReport
 
+#: The partition number of an entry for a whole topic.
+ALL_PARTITIONS: Final = -1
+
+#: Adds what a record stream has handed out and not counted yet to the counters (records, polls) that a function reads.
+Uncounted: TypeAlias = Callable[[Callable[[], tuple[int, int]]], tuple[int, int]]
+
 
 class PollRecord:
-    """Counts the application's calls for records, and keeps the time at which the last one ended (loop time)."""
+    """Counts the application's calls for records, and how long these took, and the time between them (loop time)."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._waiting = False
-        self._last: float | None = None
+        self._waited = 0.0
+        self._used = 0.0
+        self._began: float | None = None  # of the call under way
+        self._last: float | None = None  # when the last call ended
+        self._over = False
 
-    def begins(self) -> None:
+    def begins(self, now: float) -> None:
         self.count += 1
-        self._waiting = True
+        self._began = now
+        if self._last is not None:
+            self._used += now - self._last
 
     def ends(self, now: float) -> None:
-        self._waiting = False
-        self._last = now
+        if self._began is not None and not self._over:
+            self._waited += now - self._began
+        self._began, self._last = None, now
+
+    def stops(self, now: float) -> None:
+        """The consumer has stopped: no time counts from here on."""
+        if not self._over:
+            self._waited, self._used = self.times(now)
+            self._over = True
+
+    def times(self, now: float) -> tuple[float, float]:
+        """The seconds inside calls and between calls, up to ``now``."""
+        began, last = self._began, self._last
+        if self._over:
+            return self._waited, self._used
+        if began is not None:
+            return self._waited + now - began, self._used
+        return self._waited, self._used if last is None else self._used + now - last
 
     def age_ms(self, now: float) -> float | None:
-        if self._waiting:
+        if self._began is not None:
             return 0.0
         return None if self._last is None else (now - self._last) * 1e3
 
 
 def health(
-    cluster_client: ClusterClient, subscription: Subscription, polls: PollRecord, source: SourceReport
+    cluster_client: ClusterClient,
+    subscription: Subscription,
+    polls: PollRecord,
+    source: SourceReport,
+    *,
+    has_assignment: bool,
+    stalled: Mapping[TopicPartition, float],
 ) -> Health:
     now = cluster_client.now()
     counters = source.group
     beat = counters.last_heartbeat
     error = cluster_client.background.error or source.error
     last_error = source.last_error or cluster_client.metadata.error or cluster_client.pool.error
+    cluster = cluster_client.metadata.cluster
     return Health(
         running=cluster_client.running and cluster_client.background.alive,
         error=None if error is None else fresh(error),  # the caller may raise it
         last_error=None if last_error is None else fresh(last_error),
-        assigned=frozenset(subscription.assigned),
+        assigned=frozenset(list(subscription.assigned)),
         generation=source.generation,
         member_id=source.member_id,
         rebalancing=counters.rebalancing_since is not None,
         last_heartbeat_age_ms=None if beat is None else (now - beat) * 1e3,
         last_poll_age_ms=polls.age_ms(now),
+        has_assignment=has_assignment,
+        stalled=stalled,
+        coordinator=None if source.coordinator is None else cluster.brokers.get(source.coordinator),
+        cluster_id=cluster.cluster_id,
     )
 
 
+def standing_still(
+    subscription: Subscription, fetcher: Fetcher, now: float, *, read_committed: bool
+) -> list[tuple[TopicPartition, PartitionPosition]]:
+    """The partitions that should bring records now and have none."""
+    assigned = list(subscription.assigned.items())  # another thread than the loop's may ask
+    return [
+        (tp, position)
+        for tp, position in assigned
+        if fetcher.stands_still(tp, position, position.lag(read_committed), now)
+    ]
+
+
 def metrics(
+    cluster_client: ClusterClient,
     subscription: Subscription,
     polls: PollRecord,
     fetcher: Fetcher,
     source: SourceReport,
+    changes: AssignmentCounters,
+    loop_lag: Latency,
+    stream: Uncounted,
     *,
     read_committed: bool,
+    per_partition: bool,
 ) -> Metrics:
-    group, commits = source.group, source.commits
-    fetched = fetcher.counters
+    group, commits, fetched = source.group, source.commits, fetcher.counters
+    handed_out, more_polls = stream(lambda: (fetched.records, polls.count))
+    waited, used = polls.times(cluster_client.now())
+    buffered_bytes, buffered_records = fetcher.buffered
+    partitions = _Partitions(list(subscription.assigned.items()), read_committed)
+    if not per_partition:
+        partitions = partitions.by_topic()
     return Metrics(
-        polls=polls.count,
-        records=fetched.records,
+        polls=more_polls,
+        records=handed_out,
         bytes=fetched.bytes,
         fetches=fetched.fetches.answered.snapshot(),
         failed_fetches=fetched.fetches.failed,
@@ -77,5 +143,42 @@ def metrics(
         failed_heartbeats=group.heartbeats.failed,
         commits=commits.answered.snapshot(),
         failed_commits=commits.failed,
-        lag={tp: position.lag(read_committed) for tp, position in subscription.assigned.items()},
+        lag=partitions.lag,
+        lead=partitions.lead,
+        position=partitions.position,
+        committed=partitions.committed,
+        poll_wait_ms=waited * 1e3,
+        user_ms=used * 1e3,
+        buffered_bytes=buffered_bytes,
+        buffered_records=buffered_records,
+        nodes=cluster_client.pool.metrics,
+        undecodable=fetched.undecodable,
+        revoked=changes.revoked,
+        lost=changes.lost,
+        listener=changes.listener.snapshot(),
+        loop_lag=loop_lag,
     )
+
+
+class _Partitions:
+    """The figures of Metrics that each partition has."""
+
+    def __init__(self, assigned: Iterable[tuple[TopicPartition, PartitionPosition]], read_committed: bool) -> None:
+        self.lag: dict[TopicPartition, int | None] = {}
+        self.lead: dict[TopicPartition, int | None] = {}
+        self.position: dict[TopicPartition, int | None] = {}
+        self.committed: dict[TopicPartition, int | None] = {}
+        for tp, position in assigned:
+            self.lag[tp], self.lead[tp] = position.lag(read_committed), position.lead()
+            self.position[tp] = position.position if position.has_position else None
+            self.committed[tp] = position.committed
+
+    def by_topic(self) -> _Partitions:
+        """The sum of each topic's lags, and the smallest lead; None where no partition of the topic has one."""
+        whole = _Partitions((), False)
+        for tp, lag in self.lag.items():
+            topic, lead = TopicPartition(tp.topic, ALL_PARTITIONS), self.lead[tp]
+            so_far, least = whole.lag.get(topic), whole.lead.get(topic)
+            whole.lag[topic] = so_far if lag is None else lag + (so_far or 0)
+            whole.lead[topic] = least if lead is None else lead if least is None else min(lead, least)
+        return whole

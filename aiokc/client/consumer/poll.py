@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Generic
 
 from ...core.fetch.buffer import Serving
-from ...errors import ConsumerClosed
+from ...errors import ConsumerClosed, UsageError
 from ...types import ConsumerRecord, ConsumerRecords, K, RecordColumns, TopicPartition, V
 from ..aio.single_user import SingleUser
 from ..aio.steps import Steps
@@ -38,9 +38,17 @@ class Poll(Generic[K, V]):
     async def one(self) -> ConsumerRecord[K | None, V | None]:
         """Decode many records and hand out one; ``steps.items`` then has those that may follow without a poll."""
         self.stream.close()  # sets `ahead`: how many to decode
-        tp, records = next(iter((await self.records((), None, self.stream.ahead, 1)).items()))
+        began = asyncio.get_running_loop().time() if self._runtime.observers.all else None
+        try:
+            batch: ConsumerRecords[K | None, V | None] = await self._hand_out((), None, self.stream.ahead, 1, None)
+        except Exception as error:
+            self._failed(began, error)
+            raise
+        tp, records = next(iter(batch.items()))
         if self._runtime.hands_out_raw_records:
             self.stream.begin(tp)
+        if began is not None:
+            self.stream.observed(tp, records[0], asyncio.get_running_loop().time() - began)
         return records[0]
 
     async def _step(self) -> ConsumerRecord[K | None, V | None]:
@@ -55,13 +63,37 @@ class Poll(Generic[K, V]):
         self, partitions: tuple[TopicPartition, ...], timeout: float | None, decode: int, most: int
     ) -> Coroutine[Any, Any, ConsumerRecords[K | None, V | None]]:
         """Decode up to ``decode`` records and hand out up to ``most``. ``timeout`` is in seconds; None: no limit."""
-        return self._hand_out(partitions, timeout, decode, most, None)
+        handing_out = self._hand_out(partitions, timeout, decode, most, None)
+        return self._observed(handing_out) if self._runtime.observers.all else handing_out
 
     def columns(
         self, partitions: tuple[TopicPartition, ...], timeout: float | None, wanted: ColumnPoll
     ) -> Coroutine[Any, Any, RecordColumns]:
         """Hand out records as columns, as ``wanted`` says. ``timeout`` is in seconds; None: no limit."""
-        return self._hand_out(partitions, timeout, 0, 0, wanted)
+        handing_out = self._hand_out(partitions, timeout, 0, 0, wanted)
+        return self._observed(handing_out) if self._runtime.observers.all else handing_out
+
+    async def _observed(self, handing_out: Coroutine[Any, Any, Any]) -> Any:
+        """Return what a call hands out, and tell the observers of it."""
+        time = asyncio.get_running_loop().time
+        began = time()
+        try:
+            batch = await handing_out
+        except Exception as error:
+            self._failed(began, error)
+            raise
+        if batch:
+            seconds, observers = time() - began, self._runtime.observers
+            if isinstance(batch, RecordColumns):
+                observers.batch(dict.fromkeys(batch.next_offsets, ()), len(batch), seconds)
+            else:
+                observers.batch(batch, sum(map(len, batch.values())), seconds)
+        return batch
+
+    def _failed(self, began: float | None, error: Exception) -> None:
+        """Tell the observers that a call has raised ``error``; the end of a consumer that is stopped is no error."""
+        if began is not None and not isinstance(error, ConsumerClosed | UsageError):
+            self._runtime.observers.batch({}, 0, asyncio.get_running_loop().time() - began, error)
 
     def _raise_first(self, only: frozenset[TopicPartition] | None) -> None:
         """Raise the errors that come before any record, and those that had to wait since the last call had records."""

@@ -41,7 +41,9 @@ class RecordStream:
         self._runtime = runtime
         self._user = user
         self._open: tuple[PartitionBuffer, PartitionPosition] | None = None
-        self._count = self._counted = 0
+        self._count = 0
+        self._unreported: tuple[TopicPartition, list[ConsumerRecord[Any, Any]], float] | None = None
+        self._version = 0  # odd while the stream is being opened or closed
         self.ahead = LEAST_AHEAD  # how many records the next poll should decode
 
     def begin(self, tp: TopicPartition) -> None:
@@ -49,7 +51,9 @@ class RecordStream:
         buffer, position = self._runtime.collector.buffer.of(tp), self._runtime.subscription[tp]
         if buffer is None or not buffer.ready or buffer.ready[-1].leader_epoch not in (None, position.leader_epoch):
             return  # Where the leader epoch changes, each record takes a poll: a position has its last record's epoch.
-        self._open, self._count, self._counted = (buffer, position), 0, 0
+        self._version += 1
+        self._open, self._count = (buffer, position), 0
+        self._version += 1
         # Events after this moment end the stream, also those before its first record is asked for.
         happened = self._runtime.changed.notified, self._runtime.subscription.touches
         self.steps.items = self._follow(buffer, position, asyncio.current_task(), *happened)
@@ -83,18 +87,44 @@ class RecordStream:
             position.position, position.held = record.offset + 1, True
             yield record
 
-    def count(self) -> None:
-        """Bring the counters up to date: the stream does not do that for each record."""
-        news, self._counted = self._count - self._counted, self._count
-        self._runtime.fetcher.counters.records += news
-        self._runtime.polls.count += news
+    def uncounted(self, counted: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        """Return the counters (records, polls) that ``counted`` reads, with what the stream has handed out so far.
+
+        The stream does not count each record. Another thread than the loop's may ask: where the stream is opened or
+        closed meanwhile, it looks again, so that no record counts twice, or not at all.
+        """
+        while True:
+            version = self._version
+            records, polls = counted()
+            more = self._count if self._open is not None else 0
+            if self._version == version and version % 2 == 0:
+                return records + more, polls + more
+
+    def observed(self, tp: TopicPartition, first: ConsumerRecord[Any, Any], seconds: float) -> None:
+        """Tell the observers of the record of a poll that took so long: together with those of the stream, if any."""
+        self._unreported = tp, [first], seconds
+        if self._open is None:
+            self.report()
+
+    def report(self) -> None:
+        """Tell the observers of what the stream has handed out, if they have not heard of it yet."""
+        if self._unreported is None:
+            return
+        (tp, records, seconds), self._unreported = self._unreported, None
+        if self._open is not None:
+            records += self._open[0].ready[: self._count]
+        self._runtime.observers.batch({tp: records}, len(records), seconds)
 
     def close(self) -> None:
         """End the stream, and take the records that it handed out from the buffer."""
         if self._open is None:
             return
-        self.count()
+        self.report()
+        self._version += 1
+        self._runtime.fetcher.counters.records += self._count
+        self._runtime.polls.count += self._count
         (buffer, position), self._open, self.steps.items = self._open, None, iter(())
+        self._version += 1
         self.ahead = min(max(2 * self._count, LEAST_AHEAD), _MOST_AHEAD)
         if self._count == 0 or not self._runtime.collector.buffer.is_current(buffer):
             return

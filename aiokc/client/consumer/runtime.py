@@ -13,11 +13,13 @@ import anyio
 from ...config import ConsumerConfig
 from ...core.cluster.snapshot import known_error
 from ...core.cluster.topic_pattern import TopicPattern
+from ...core.fetch.stall_watch import StallWatch
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Mode, Subscription
 from ...errors import ConsumerClosed, KafkaError, UsageError, fresh
 from ...observation import Health, Metrics
 from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from ..aio.loop_lag import LoopLag
 from ..aio.signal import Signal
 from ..aio.time_slice import TimeSlice
 from ..cluster.cluster_client import ClusterClient
@@ -26,14 +28,15 @@ from ..fetch.deserializing import Deserializing
 from ..fetch.fetcher import Fetcher
 from ..fetch.intercepting import Interceptors
 from ..group.assignment_source import AssignmentSource
-from ..group.classic.protocol import ClassicProtocol
 from ..group.membership import GroupMembership
 from ..group.protocol import NewProtocol
+from ..group.protocols import PROTOCOLS
 from ..group.rebalance_listener import ListenerCalls, RebalanceListener
 from ..group.user_commits import UserCommits
 from ..group.without_group import AllPartitions
 from ..positions.finder import PositionFinder
-from .health import PollRecord, health, metrics
+from .health import PollRecord, Uncounted, health, metrics, standing_still
+from .observing import Observers
 
 
 class ConsumerRuntime:
@@ -49,7 +52,7 @@ class ConsumerRuntime:
         key: object = None,
         value: object = None,
         *,
-        new_protocol: NewProtocol = ClassicProtocol,
+        new_protocol: NewProtocol | None = None,
     ) -> None:
         """``key`` and ``value`` are the application's deserializers; None: there is none."""
         self._config = config
@@ -78,14 +81,20 @@ class ConsumerRuntime:
             self.deserializing = Deserializing(key, value, self.collector, patience=patience)
         self.interceptors = Interceptors(config.interceptors) if config.interceptors else None
         self._moved = Signal()  # the assignment or a position changed
+        self.observers = Observers(config.observer)
         self.listener = ListenerCalls(self.changed.notify)
+        self.listener.observe = self.observers.rebalance
+        self._loop_lag = LoopLag()
+        self._stalls = StallWatch()
         self._pattern = PatternTopics(cluster_client.metadata, self.subscription, self._topics_changed)
         cluster_client.metadata.changed.followed_by(self._pattern.wake)
         self.membership: GroupMembership | None = None  # None without a group
         self._commits: UserCommits | None = None
         self.source: AssignmentSource
         if config.group_id is not None:
-            self.source = self.membership = self._new_membership(random, new_protocol)
+            self.source = self.membership = self._new_membership(
+                random, new_protocol or PROTOCOLS[config.effective_group_protocol]
+            )
             self._commits = UserCommits(
                 self.subscription,
                 self.membership,
@@ -107,6 +116,7 @@ class ConsumerRuntime:
         self.finder.found.followed_by(self.fetcher.wake)
         self.finder.found.followed_by(self.changed)
         cluster_client.metadata.changed.followed_by(self.fetcher.wake)
+        cluster_client.metadata.changed.followed_by(self.finder.wake)
         cluster_client.metadata.changed.followed_by(self.changed)
         cluster_client.background.ended.followed_by(self.changed)
         cluster_client.pool.on_refused = self.changed.notify
@@ -128,11 +138,12 @@ class ConsumerRuntime:
         )
         if self.interceptors is not None:
             membership.on_commit = self.interceptors.on_commit
+        membership.observe_commit = self.observers.commit
         membership.unwaited.reported.followed_by(self.changed)
         return membership
 
     async def start(self, *, timeout: float) -> None:
-        drivers = [self.fetcher.run, self.finder.run, self._pattern.run, *self.source.drivers]
+        drivers = [self.fetcher.run, self.finder.run, self._pattern.run, self._loop_lag.run, *self.source.drivers]
         try:
             await self.cluster_client.start(drivers, timeout=timeout, asked_to_join=self.source.asked_to_join)
         except BaseException:
@@ -167,6 +178,7 @@ class ConsumerRuntime:
                 await self.cluster_client.stop()
             self.source.close()
             self.subscription.end()
+            self.polls.stops(self.cluster_client.now())
             self.changed.notify()
             self._close_interceptors()
         self.run_callbacks()
@@ -199,11 +211,29 @@ class ConsumerRuntime:
         return self._stopping or self.cluster_client.stopped
 
     def health(self) -> Health:
-        return health(self.cluster_client, self.subscription, self.polls, self.source.report())
+        now = self.cluster_client.now()
+        still = standing_still(self.subscription, self.fetcher, now, read_committed=self._read_committed)
+        return health(
+            self.cluster_client,
+            self.subscription,
+            self.polls,
+            self.source.report(),
+            has_assignment=self.has_assigned,
+            stalled=self._stalls.look(still, now),
+        )
 
-    def metrics(self) -> Metrics:
+    def metrics(self, uncounted: Uncounted, *, per_partition: bool) -> Metrics:
         return metrics(
-            self.subscription, self.polls, self.fetcher, self.source.report(), read_committed=self._read_committed
+            self.cluster_client,
+            self.subscription,
+            self.polls,
+            self.fetcher,
+            self.source.report(),
+            self.listener.counters,
+            self._loop_lag.late.snapshot(),
+            uncounted,
+            read_committed=self._read_committed,
+            per_partition=per_partition,
         )
 
     def current_lag(self, tp: TopicPartition) -> int | None:
@@ -308,7 +338,7 @@ class ConsumerRuntime:
         """A call for records begins: records that were held are processed. Call ``polling_ends`` unless this raises."""
         self.check(only)
         self.subscription.mark_processed()
-        self.polls.begins()
+        self.polls.begins(self.cluster_client.now())
         self.source.polling_begins()
 
     def polling_ends(self) -> None:

@@ -63,7 +63,7 @@ class FetchCollector:
         self._has_taken = False  # whether the application has taken records since the last Fetch was sent
         self._waits = False
         self._waits_for: frozenset[TopicPartition] | None = None
-        self._counters = counters
+        self.counters = counters
         self._wake = wake
         self._take = PartitionBuffer.take
         self._held_back: dict[TopicPartition, PartitionBuffer] = {}  # with an error to raise once a call may
@@ -212,7 +212,7 @@ class FetchCollector:
         if count:
             epoch = buffer.taken_epoch
             step.ends[buffer.tp] = BatchEnd(after, epoch, position.assignment_token, position.topic_id)
-            self._counters.records += count
+            self.counters.records += count
             self.subscription.hand_out(buffer.tp, after, epoch)
         else:
             if after > position.position:  # offsets that hold no record

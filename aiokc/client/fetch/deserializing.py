@@ -34,6 +34,7 @@ class Deserializing:
         self._key = _reader("key", key)
         self._value = _reader("value", value)
         collector.hand_out_typed()
+        self._counters = collector.counters
         self._buffers = collector.buffer
         self._subscription = collector.subscription
         self._user_code_timeout = patience
@@ -99,7 +100,7 @@ class Deserializing:
                 except USER_ERRORS as error:
                     if ends_us(error, task):
                         raise
-                    _refuse(buffer, origin, f"raised {type(error).__name__}", error)
+                    self._refuse(buffer, origin, f"raised {type(error).__name__}", error)
                 if time() > time_slice.ends:
                     if deadline is not None and time() >= deadline[0] and (deadline[1] or buffer.typed):
                         return False
@@ -112,7 +113,7 @@ class Deserializing:
         # Reached where the scope of UserCodeTimeout was cancelled: by its timer or by `stop`.
         if not self._stopped:
             late = f"was not done after {self._user_code_timeout:.3g} s (default_api_timeout_ms), and cancelled"
-            _refuse(buffer, origin, late, None)
+            self._refuse(buffer, origin, late, None)
         return not self._stopped
 
     def _serves(self, buffer: PartitionBuffer) -> bool:
@@ -129,11 +130,11 @@ class Deserializing:
     def _no_longer(self) -> None:
         self._waiting = None
 
-
-def _refuse(buffer: PartitionBuffer, origin: Origin, problem: str, error: BaseException | None) -> None:
-    """Hold back the first record that is not deserialized. The text of ``error`` is left out: it may hold a secret."""
-    buffer.refused = DeserializationFailed(buffer.ready[len(buffer.typed)], origin, problem)
-    buffer.refused.__cause__ = error
+    def _refuse(self, buffer: PartitionBuffer, origin: Origin, problem: str, error: BaseException | None) -> None:
+        """Hold back the first record that is not deserialized; leave out ``error``'s text, which may hold a secret."""
+        self._counters.undecodable += 1
+        buffer.refused = DeserializationFailed(buffer.ready[len(buffer.typed)], origin, problem)
+        buffer.refused.__cause__ = error
 
 
 def _reader(origin: Origin, deserializer: Any) -> Callable[[RawRecord], Any]:

@@ -24,6 +24,7 @@ from ...core.fetch.response import SESSION_ERRORS
 from ...core.fetch.session import FetchSession
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
+from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
 from ...error_codes import ErrorCode
 from ...errors import (
@@ -31,6 +32,7 @@ from ...errors import (
     ConnectionFailed,
     KafkaError,
     MalformedResponse,
+    RecordError,
     RequestTimedOut,
     broker_error,
 )
@@ -58,6 +60,9 @@ _FOLLOW_AT_ONCE = 32
 
 # How long to wait until a fetch session is closed: a healthy broker answers in less.
 _CLOSE_SECONDS = 0.5
+
+# A broker that is well answers a Fetch within fetch_max_wait_ms, and this.
+_ANSWERED_LATELY = 5.0
 
 _COMPLAINT_SECONDS = 30.0
 _GARBLED_IN_A_ROW = 3
@@ -134,6 +139,37 @@ class Fetcher:
         if position.high_watermark is None:
             return None
         return max((at for at in (position.heard_at, self._planner.heard_at(tp)) if at is not None), default=None)
+
+    # For health() and metrics(), which any thread may call
+
+    @property
+    def buffered(self) -> tuple[int, int]:
+        """How many bytes the fetch buffer uses, and how many offsets of the assigned partitions it covers."""
+        return self._buffer.bytes, self._buffer.offsets(self._subscription)
+
+    def stands_still(self, tp: TopicPartition, position: PartitionPosition, lag: int | None, now: float) -> bool:
+        """Whether ``tp`` should bring records and has none, though no broker, no want of room and no user is the cause.
+
+        It is the cause that matters: what ends by itself, or with a broker's return, is no stall.
+        """
+        if not lag or position.held or not position.fetchable or position.retry_at > now:
+            return False
+        buffer = self._buffer.of(tp)
+        if buffer is not None and buffer.token == position.token:
+            if isinstance(buffer.error, RecordError) and buffer.at_error:
+                return True
+            if buffer.refused is not None or not buffer.empty:
+                return buffer.refused is not None
+        if self.collector.resume_at is not None:
+            return False
+        leader = self._metadata.cluster.leader(tp)
+        node_id = leader.node_id if position.read_replica is None and leader is not None else position.read_replica
+        if node_id is None:
+            return False
+        if node_id not in self._busy:
+            return self._pool.prompt_connection(node_id) is not None
+        patience = _ANSWERED_LATELY + 2e-3 * self._config.fetch_max_wait_ms
+        return now - self.counters.heard.get(node_id, -inf) < patience
 
     # Fetching
 
@@ -281,6 +317,7 @@ class Fetcher:
                 self._backoffs.pop(plan.node_id, None)
                 self._garbled.pop(plan.node_id, None)
                 session.heard_at = self._clock()
+                self.counters.heard[plan.node_id] = asyncio.get_running_loop().time()
                 await self._response_handler.take_in(answers, response, plan)
                 self._news = self._news or bool(answers)
         except (ConnectionFailed, RequestTimedOut, AuthenticationFailed) as error:

@@ -15,6 +15,7 @@ from anyio.abc import TaskGroup
 
 from ...config import ConsumerConfig
 from ...core.backoff import Backoff, retry_backoff
+from ...core.cluster.snapshot import Cluster
 from ...core.rate_limit import RateLimit, and_more
 from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.position import PositionState
@@ -72,6 +73,8 @@ class PositionFinder:
         self._backoffs: dict[int, Backoff] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._absent: frozenset[TopicPartition] = frozenset()
+        self._leaderless: PositionTokens = {}  # the partitions that wait for metadata which name their leader
+        self._looked_at: Cluster | None = None  # for leaders of these
 
     async def run(self) -> None:
         """Look up positions until cancelled; retry a failed lookup after a growing pause.
@@ -150,6 +153,7 @@ class PositionFinder:
         loop = asyncio.get_running_loop()
         leaderless = self._new_backoff()  # a topic that does not exist may never have one
         while True:
+            await self._end_waits_for_leaders()
             now = loop.time()
             subscription = self._subscription
             tokens = subscription.in_state(PositionState.AWAIT_RESET, now, AT_ONCE)
@@ -157,16 +161,38 @@ class PositionFinder:
             by_leader = group_by_leader(self._metadata.cluster, asked)
             for node_id, part in by_leader.items():
                 subscription.retry_later(part, now + self._request_timeout)  # sooner, if the answer is an error
+                for tp in part:
+                    self._leaderless.pop(tp, None)
                 tasks.start_soon(self._look_up_timestamps, node_id, part, {tp: tokens[tp] for tp in part})
             if without_leader := [tp for tp in tokens if self._metadata.cluster.leader(tp) is None]:
                 self._metadata.request_missing()
                 self._complain_of_absent(without_leader, now)
                 subscription.retry_later(without_leader, now + leaderless.next())
+                self._leaderless.update((tp, tokens[tp]) for tp in without_leader)
             elif tokens:
                 leaderless.reset()
             if len(tokens) < AT_ONCE:
                 await self._next(now)
             else:
+                await asyncio.sleep(0)
+
+    async def _end_waits_for_leaders(self) -> None:
+        """Let the partitions be asked for at once that have a leader by newer metadata.
+
+        The pause of a partition without a leader is one between requests for metadata. It must not delay a partition
+        whose metadata have come: otherwise the first record after assign() takes retry_backoff_ms longer.
+        """
+        cluster = self._metadata.cluster
+        if not self._leaderless or cluster is self._looked_at:
+            return
+        self._looked_at = cluster
+        for done, (tp, token) in enumerate(list(self._leaderless.items()), start=1):
+            if self._subscription.get(tp, token) is None:
+                del self._leaderless[tp]  # a seek, or a new assignment
+            elif cluster.leader(tp) is not None:
+                del self._leaderless[tp]
+                self._subscription.retry_later([tp], 0.0)
+            if done % _SET_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     def _complain_of_absent(self, partitions: Iterable[TopicPartition], now: float) -> None:

@@ -48,6 +48,15 @@ class FetchBuffer:
         """The memory in use: frames with unread batches, decompressed batches, spare buffers for the next frames."""
         return self._memory.bytes + self._memory.buffers.spare_bytes
 
+    def offsets(self, subscription: Subscription) -> int:
+        """How many offsets of current holds lie between what was handed out and what was fetched last."""
+        count = 0
+        for tp, buffer in list(self._partitions.items()):
+            position = subscription.get(tp, buffer.token)
+            if position is not None:
+                count += max(0, buffer.end - position.position)
+        return count
+
     @property
     def is_crowded(self) -> bool:
         """Whether ``bytes`` exceeds the budget: then no batch is to be opened that can wait."""

@@ -30,6 +30,10 @@ _HANDSHAKE_VERSION: Final = 1
 _NO_SASL: Final = (
     "has no SASL on this listener: security_protocol 'SSL' or 'PLAINTEXT' fits it, or give the address of another one"
 )
+_TAKES_NO_LOGIN: Final = (
+    "answered SaslHandshake with ILLEGAL_SASL_STATE: it has no SASL on this listener, or takes no login just now; "
+    "security_protocol 'SSL' or 'PLAINTEXT' fits a listener without SASL"
+)
 
 R = TypeVar("R", bound=Response)
 
@@ -119,9 +123,10 @@ class _Dialogue:
 
     def _refused_mechanism(self, answer: SaslHandshakeResponse) -> AuthenticationFailed:
         name = self._mechanism.name
-        # A listener without SASL knows no mechanisms. It says the same where it is too early to authenticate again.
+        # A listener without SASL says so, and knows no mechanisms. The same answer comes where it is too early to
+        # authenticate again, and the client can't tell which of both it is.
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE and not answer.mechanisms:
-            return self.failure(f"{self._broker} {_NO_SASL}", code=answer.error_code)
+            return self.failure(f"{self._broker} {_TAKES_NO_LOGIN}", code=answer.error_code)
         enabled = broker_text(", ".join(sorted(answer.mechanisms)), self._mechanism.secrets) or "none"
         if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             return self.failure(

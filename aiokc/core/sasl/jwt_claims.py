@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import urlsafe_b64decode
 from datetime import UTC, datetime
 from math import isfinite
@@ -44,6 +43,8 @@ def read_claims(token: str) -> Claims | None:
 
 def json_object(text: bytes) -> dict[str, Any] | None:
     """Return the JSON object that ``text`` is, or None. Whatever ``text`` is, this raises nothing."""
+    import json  # takes long, and not within the making of a client, which may hold the event loop
+
     try:
         # RecursionError: thousands of brackets. ValueError: no JSON, no UTF-8, a number of thousands of digits.
         found = json.loads(text)

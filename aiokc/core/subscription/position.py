@@ -53,7 +53,8 @@ class PartitionPosition:
 
     ``lost``: a reset that the application did not ask for, because the log did not hold the position. ``read_replica``
     is the broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392). ``heard_at`` is when a
-    Fetch response last told of this partition, in seconds since the epoch.
+    Fetch response last told of this partition, in seconds since the epoch. ``committed`` is the offset that the group
+    has committed, as far as this consumer knows.
     """
 
     token: int
@@ -80,6 +81,7 @@ class PartitionPosition:
     last_stable_offset: int | None = None
     log_start_offset: int | None = None
     heard_at: float | None = None
+    committed: int | None = None
     assignment_token: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -183,3 +185,9 @@ class PartitionPosition:
         if end is None or not self.has_position:
             return None
         return max(0, end - self.position)
+
+    def lead(self) -> int | None:
+        """How many offsets lie between the start of the log and the position; None if not known."""
+        if self.log_start_offset is None or not self.has_position:
+            return None
+        return max(0, self.position - self.log_start_offset)

@@ -30,7 +30,7 @@ class Subscription:
     """The subscription, and the assignment in the order in which partitions are served.
 
     The Reconciler changes the assignment of a subscription (``replace``); the application's own assign() changes it
-    directly (``assign``).
+    directly (``assign``), as does a reader of ranges for itself. unsubscribe() and the consumer's end empty it.
     Only this object says what is assigned. ``assignment_id`` grows with every change of the assigned set. ``topics``
     are those subscribed to: by name, or because ``pattern`` matches them in the newest snapshot of the cluster.
     """
@@ -290,7 +290,7 @@ class Subscription:
             self._held.discard(tp)
             self._former_ids[tp] = position.held_id
             position.mark_processed()
-        position.topic_id = None
+        position.topic_id = position.committed = None
         self.await_reset(tp, timestamp, lost=True)
 
     def in_state(self, state: PositionState, now: float, most: int | None = None) -> dict[TopicPartition, int]:
@@ -386,11 +386,19 @@ class Subscription:
             position = self._assigned.get(tp)
             if position is None or is_of_another_topic(offset, position.topic_id):
                 continue
+            position.committed = offset.offset
             if offset.offset == position.position:
                 position.mark_processed()
             elif position.processed_position < offset.offset < position.position:
                 position.processed_position, position.processed_epoch = offset.offset, offset.leader_epoch
                 position.processed_id = position.topic_id
+
+    def is_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """Note what a coordinator says that the group has committed."""
+        for tp, offset in offsets.items():
+            position = self._assigned.get(tp)
+            if position is not None:
+                position.committed = None if offset is None else offset.offset
 
     def committable(self, stored: Stored = _NOTHING) -> dict[TopicPartition, OffsetAndMetadata]:
         """What auto-commit may store: what *earlier* calls handed out, never what the application holds now.

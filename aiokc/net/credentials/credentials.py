@@ -44,7 +44,7 @@ class Credentials:
 
         The application's ``sasl_credentials_provider`` is called each time; a token is asked for if there is no valid
         one. Raises AuthenticationFailed where there are no credentials: a retriable one if the provider has failed in
-        a way that may pass. A cancelled caller cancels nobody else's call.
+        a way that may pass. A cancelled caller cancels no other call.
         """
         self._waiting += 1
         try:

@@ -88,7 +88,7 @@ class PasswordLogin:
     def _called(self, provider: asyncio.Task[_Account]) -> None:
         self._calls.discard(provider)
         if not provider.cancelled():
-            provider.exception()  # it may come when nobody waits any more, and asyncio would log it
+            provider.exception()  # it may come when no caller waits any more, and asyncio would log it
 
     def _made(self, account: _Account) -> Mechanism:
         if self._mechanism == "PLAIN":

@@ -12,12 +12,8 @@ from ...core.backoff import Chance
 from ...core.sasl.mechanism import Mechanism
 from ...core.sasl.oauthbearer import OAuthBearer
 from ...token_provider import OAuthToken
-from .tokens.aws_credentials import AwsAsker, AwsOptions
-from .tokens.oidc import OidcAsker, OidcOptions
-from .tokens.provider import ProviderAsker
 from .tokens.refresh_window import RefreshWindow
 from .tokens.shared_sources import shared_source
-from .tokens.token_file import TokenFileAsker, token_file_path
 from .tokens.token_source import CALL_SECONDS, Asker, TokenSource
 
 # A file that another program replaces is read before each authentication, though not once for each of many together.
@@ -91,15 +87,41 @@ class TokenLogin:
 
 
 def _origin(config: SecurityConfig, clock: Callable[[], float]) -> _Origin:
+    """Return the origin that the options name. Raises ConfigError.
+
+    It imports what this origin needs, and nothing for the others: applications make their clients in the event loop,
+    which importing everything would hold for some 20 ms.
+    """
     if config.sasl_mechanism == "AWS_MSK_IAM":
-        aws = AwsOptions.of(config)
-        return _Origin(aws, partial(AwsAsker, aws, clock), identity=aws.identity)
-    provider = config.sasl_oauth_token_provider
-    if provider is not None:
-        ProviderAsker(provider)  # now, not when the first token is needed: it raises ConfigError
-        return _Origin(("provider", id(provider)), partial(ProviderAsker, provider))
+        return _aws(config, clock)
+    if config.sasl_oauth_token_provider is not None:
+        return _provider(config.sasl_oauth_token_provider)
+    return _token_file(config) or _oidc(config, clock)
+
+
+def _aws(config: SecurityConfig, clock: Callable[[], float]) -> _Origin:
+    from .tokens.aws_credentials import AwsAsker, AwsOptions
+
+    options = AwsOptions.of(config)
+    return _Origin(options, partial(AwsAsker, options, clock), identity=options.identity)
+
+
+def _provider(provider: object) -> _Origin:
+    from .tokens.provider import ProviderAsker
+
+    ProviderAsker(provider)  # now, not when the first token is needed: it raises ConfigError
+    return _Origin(("provider", id(provider)), partial(ProviderAsker, provider))
+
+
+def _token_file(config: SecurityConfig) -> _Origin | None:
+    from .tokens.token_file import TokenFileAsker, token_file_path
+
     path = token_file_path(config)
-    if path is not None:
-        return _Origin(("file", path), partial(TokenFileAsker, path), max_age=_FILE_SECONDS)
-    oidc = OidcOptions.of(config)
-    return _Origin(oidc, partial(OidcAsker, oidc, clock), call_seconds=oidc.call_seconds)
+    return None if path is None else _Origin(("file", path), partial(TokenFileAsker, path), max_age=_FILE_SECONDS)
+
+
+def _oidc(config: SecurityConfig, clock: Callable[[], float]) -> _Origin:
+    from .tokens.oidc import OidcAsker, OidcOptions
+
+    options = OidcOptions.of(config)
+    return _Origin(options, partial(OidcAsker, options, clock), call_seconds=options.call_seconds)

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from math import inf
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ...core.backoff import Backoff, Chance
 from ...core.connection.login_policy import LoginPolicy
@@ -22,10 +22,12 @@ from ...core.versions import AnyRequest, VersionRange
 from ...error_codes import ErrorCode
 from ...errors import AuthenticationFailed, KafkaError, fresh
 from ...wire.messages.sasl import SaslHandshakeRequest
-from ..credentials.credentials import Credentials
 from ..own_thread import OwnThread
 from .dialogue import carry_out
 from .endings import SessionEnded
+
+if TYPE_CHECKING:
+    from ..credentials.credentials import Credentials
 
 logger = logging.getLogger("aiokc.net")
 

@@ -134,7 +134,7 @@ def _load(
     secret = Secret(password) if isinstance(password, str) else password
 
     def reveal() -> str:
-        # Without a callback, OpenSSL would ask on the terminal for the password, and block until somebody answers.
+        # Without a callback, OpenSSL would ask on the terminal for the password, and block until it is typed.
         if secret is None:
             raise ConfigError(f"{identity.where}: the private key is encrypted: give ssl_key_password")
         return secret.reveal()

@@ -136,5 +136,5 @@ class TlsContexts:
         return bool(self._paths) and self._clock() >= self._next_look
 
     def _newest(self) -> Built:
-        assert self._built is not None  # whoever builds the first one raises if there is none
+        assert self._built is not None  # the call that builds the first one raises if it fails
         return self._built

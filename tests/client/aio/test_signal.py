@@ -1,4 +1,4 @@
-"""Waking whoever waits."""
+"""Signal: it wakes the tasks that wait for it at that moment, and those that wait for a signal that follows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokc.client.aio.signal import Signal
 pytestmark = pytest.mark.any_loop
 
 
-async def test_everybody_who_waits_is_woken_and_nobody_later() -> None:
+async def test_every_waiting_task_is_woken_and_no_later_one() -> None:
     signal = Signal()
     async with asyncio.TaskGroup() as tasks:
         waiting = [tasks.create_task(signal.wait(20)) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The task that holds the background: it ends as a whole, and says why."""
+"""Supervisor: the task that runs the background drivers. When one driver ends, all end, and the supervisor says why."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ async def test_stop_from_another_task_than_start() -> None:
     assert supervisor.error is None
 
 
-async def cancelled_by_nobody() -> None:
+async def ends_by_a_cancelled_error() -> None:
     raise asyncio.CancelledError
 
 
-async def with_a_task_that_is() -> None:
+async def with_a_task_that_ends_by_one() -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(cancelled_by_nobody)
+        tasks.start_soon(ends_by_a_cancelled_error)
         await for_ever()
 
 
@@ -102,7 +102,7 @@ async def closes() -> None:
     raise GeneratorExit
 
 
-@pytest.mark.parametrize("driver", [cancelled_by_nobody, with_a_task_that_is, returns, closes])
+@pytest.mark.parametrize("driver", [ends_by_a_cancelled_error, with_a_task_that_ends_by_one, returns, closes])
 async def test_a_driver_that_ends_before_stop_ends_them_all_and_is_an_error(driver: Driver) -> None:
     supervisor = Supervisor("test")
     supervisor.start([for_ever, driver])

@@ -1,4 +1,4 @@
-"""How long others have to wait for a loop over records that never waits itself."""
+"""let_others_run(): how long other tasks wait for a loop over records that never waits for anything itself."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import socket
 from aiokc.client.aio.time_slice import let_others_run
 
 
-async def test_whoever_gives_way_lets_timers_and_sockets_run_that_are_due() -> None:
-    """One round of the loop would find them behind the task that has just given way: after its next turn only."""
+async def test_giving_way_lets_due_timers_and_sockets_run() -> None:
+    """After one round of the loop they would still be behind the task that has just given way."""
     loop = asyncio.get_running_loop()
     seen: list[str] = []
     ours, theirs = socket.socketpair()

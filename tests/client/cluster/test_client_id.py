@@ -1,4 +1,4 @@
-"""The name that brokers log, count quotas by, and begin member ids with."""
+"""The client id: brokers log it, count quotas by it, and begin member ids with it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 def names(cluster: Cluster) -> set[str | None]:
-    """Whatever a request called its client."""
+    """Return the client id that each request named."""
     found: set[str | None] = set()
 
     def noted(exchange: Exchange) -> bool:
@@ -39,7 +39,7 @@ def names(cluster: Cluster) -> set[str | None]:
 
 
 async def test_members_of_groups_have_names_of_their_own_as_in_java(cluster: Cluster, names: set[str | None]) -> None:
-    """Row BC2. Quotas are by client id: with one name for all, groups that know nothing of each other share them."""
+    """Quotas are counted by client id: if all groups had one name, groups that are unrelated would share a quota."""
     async with listening(cluster, "t") as first, listening(cluster, "t", group="h") as second:
         for consumer, group in ((first, "g"), (second, "h")):
             await consumer.getmany()

@@ -1,4 +1,4 @@
-"""ClusterClient: what it leaves behind, and what brokers can't do to it."""
+"""ClusterClient: what remains after it has stopped, and what a broker with bad answers cannot do to it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ def test_a_stop_that_is_cancelled_closes_everything_all_the_same(rounds: int) ->
 
 
 @pytest.mark.parametrize(("host", "port"), [("kafka-1..svc", 9092), ("127.0.0.1", 70_000)])
-async def test_one_broker_with_an_impossible_address_is_that_brokers_trouble_only(host: str, port: int) -> None:
-    """Say a template for advertised.listeners, filled in with nothing: no resolver and no socket takes that."""
+async def test_a_broker_with_an_impossible_address_affects_no_other_broker(host: str, port: int) -> None:
+    """For example, a template for advertised.listeners was filled in with nothing: no resolver and no socket takes
+    that.
+    """
     partitions = [TopicPartition("events", number) for number in range(2)]
     async with Cluster(brokers=2, topics={"events": 2}) as cluster:
         away = cluster.leader("events", 1)
@@ -70,7 +72,7 @@ async def test_one_broker_with_an_impossible_address_is_that_brokers_trouble_onl
             assert (await consumer.getone()).value == b"there"
 
 
-async def test_whoever_starts_what_another_task_is_starting_waits_for_it() -> None:
+async def test_start_waits_for_a_start_in_another_task() -> None:
     async with Cluster(topics={"events": 1}) as cluster:
         hold = Hold()
         held = cluster.intercept(MetadataRequest, hold, times=1)
@@ -88,7 +90,7 @@ async def test_whoever_starts_what_another_task_is_starting_waits_for_it() -> No
         await consumer.stop()
 
 
-async def test_nobody_starts_what_has_failed_to_start() -> None:
+async def test_a_start_that_waits_for_a_cancelled_one_raises() -> None:
     async with Cluster() as cluster:
         hold = Hold()
         held = cluster.intercept(MetadataRequest, hold, times=1)

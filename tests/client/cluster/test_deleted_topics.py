@@ -1,4 +1,4 @@
-"""A Client and topics that are deleted: nobody asks for them for ever, and who waits for one hears when it is there."""
+"""Client and deleted topics: it stops asking for them, and a call that waits for one sees it when it exists again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def loop_of_the_story() -> VirtualLoop:
 
 @pytest.mark.parametrize("is_heard_of", [False, True])
 def test_a_deleted_topic_is_not_asked_for_for_ever(is_heard_of: bool) -> None:
-    """An idle client hears of it when its metadata are due: they are, every five minutes."""
+    """An idle client learns of the deletion when it refreshes its metadata, which it does every five minutes."""
 
     async def story(cluster: Cluster) -> None:
         loop = loop_of_the_story()
@@ -75,7 +75,7 @@ def test_calls_that_end_leave_alone_what_others_wait_for() -> None:
     virtually(story)
 
 
-def test_a_topic_that_was_made_anew_is_found_again() -> None:
+def test_a_recreated_topic_is_found_again() -> None:
     async def story(cluster: Cluster) -> None:
         async with Client(bootstrap_servers=cluster.bootstrap) as client:
             await client.list_offsets({T0: LATEST})

@@ -1,4 +1,4 @@
-"""Partitions that have a position and no leader: how often the metadata are asked for, and how soon they are read."""
+"""Partitions without a leader: how often the consumer asks for metadata, and how soon it reads once there is one."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def generation(consumer: Consumer) -> int:
 
 
 async def refreshed(consumer: Consumer, condition: Callable[[], bool] = lambda: True) -> None:
-    """Have the metadata refreshed, as metadata_max_age_ms does, until the condition holds afterwards."""
+    """Refresh the metadata, as metadata_max_age_ms does, until the condition holds after a refresh."""
     metadata = consumer._runtime.cluster_client.metadata
     moved = Signal()
     for signal in (metadata.changed, consumer._runtime.changed):
@@ -137,7 +137,7 @@ async def test_what_does_not_match_may_come_and_go_without_a_rebalance() -> None
 
 @pytest.mark.parametrize("by_pattern", [True, False])
 async def test_more_partitions_rebalance_and_another_leader_does_not(by_pattern: bool) -> None:
-    """M5: the leader of the group compares the numbers of partitions, and nothing else."""
+    """The group leader compares the numbers of partitions, and nothing else."""
     listener = Noting()
     async with (
         Cluster(brokers=2, topics={"events-1": 1}) as cluster,
@@ -173,7 +173,9 @@ async def test_a_follower_does_not_rebalance_for_partitions_that_only_the_leader
 
 
 async def test_one_new_topic_costs_a_group_one_rebalance() -> None:
-    """Each member looks for new topics before it joins again: else each would rebalance the group once more."""
+    """Each member looks for new topics before it joins again. Otherwise each would start one more rebalance of the
+    group.
+    """
     ages: dict[str, Any] = {"metadata_max_age_ms": 300_000}
     async with (
         Cluster(topics={"events-1": 2}) as cluster,
@@ -185,7 +187,7 @@ async def test_one_new_topic_costs_a_group_one_rebalance() -> None:
             await two.heard("assigned")
             await one.until(lambda: len(one.holds) == 1)
             before = generation(first)
-            await asyncio.sleep(0.05)  # so that the picture that it joined with is not new any more
+            await asyncio.sleep(0.05)  # so that the snapshot with which it joined is not new any more
             cluster.create_topic("events-2", partitions=2)
             await refreshed(second)
             await two.until(lambda: len(two.holds) == 2)
@@ -195,7 +197,7 @@ async def test_one_new_topic_costs_a_group_one_rebalance() -> None:
 
 
 async def test_a_topic_that_appears_while_a_member_joins_is_in_its_first_assignment() -> None:
-    """Found by the look before the JoinGroup; the subscription that is sent is the one of that moment."""
+    """The member finds the topic when it looks before JoinGroup. It sends the subscription of that moment."""
     async with Cluster(topics={"events-1": 1}) as cluster:
         joins: list[Exchange] = []
 
@@ -218,7 +220,7 @@ async def test_a_topic_that_appears_while_a_member_joins_is_in_its_first_assignm
 async def test_a_leader_by_pattern_does_not_wait_for_topics_that_do_not_exist(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Its metadata say of all topics which there are; nobody has to say of each that it is unknown."""
+    """Its metadata list all topics that exist, so it need not ask about each name whether that is unknown."""
     async with (
         Cluster(topics={"events-1": 2}) as cluster,
         listening(cluster, EVENTS, listener=(one := Noting())) as leader,
@@ -248,7 +250,7 @@ async def test_another_pattern_replaces_the_one_before() -> None:
         assert generation(consumer) == 2, "the new topics are found before the member joins again"
 
 
-async def test_the_same_pattern_again_is_no_news() -> None:
+async def test_the_same_pattern_again_changes_nothing() -> None:
     async with (
         Cluster(topics={"events-1": 1}) as cluster,
         listening(cluster, EVENTS, listener=(listener := Noting())) as consumer,
@@ -286,8 +288,8 @@ async def test_metadata_is_asked_for_all_topics_only_while_a_pattern_needs_it() 
             assert asked[-1] == ["other"]
 
 
-async def test_the_same_names_again_are_no_news() -> None:
-    """S2: no rebalance, and nobody is asked anything."""
+async def test_the_same_names_again_change_nothing() -> None:
+    """The call causes no rebalance and no request."""
     async with (
         Cluster(topics={"t": 1, "u": 1}) as cluster,
         listening(cluster, "t", "u", listener=(listener := Noting())) as consumer,
@@ -384,7 +386,7 @@ async def test_without_a_group_matching_topics_come_and_go() -> None:
 
 
 async def test_without_a_group_a_topic_created_later_is_read_from_its_beginning_also_with_latest() -> None:
-    """What was written before this client heard of the topic would be skipped else."""
+    """Otherwise records that were written before this client heard of the topic would be skipped."""
     async with Cluster(topics={"events-1": 1}) as cluster:
         cluster.append("events-1", b"old")
         async with listening(cluster, EVENTS, group=None, auto_offset_reset="latest") as consumer:
@@ -432,7 +434,7 @@ async def test_without_a_group_a_broker_that_does_not_know_a_topic_for_a_moment_
 
 
 def test_a_pattern_that_is_replaced_while_it_is_matched_matches_nothing_any_more() -> None:
-    """So many topics are matched in several steps. What the old pattern finds is not what the new one asked for."""
+    """This many topics are matched in several steps. What the old pattern finds is not what the new one asked for."""
 
     async def story(cluster: Cluster) -> None:
         async with listening(cluster, re.compile("a-.*")) as consumer:

@@ -1,8 +1,11 @@
-"""Passwords that change while consumers run, in virtual time: who is told, how often brokers are asked, who lives."""
+"""Passwords that change while consumers run, in virtual time: what calls raise, how often brokers are asked, and which
+members survive.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from typing import Any
 
@@ -30,12 +33,12 @@ def asked_of(cluster: Cluster) -> Asked:
 
 
 def logins_since(asked: Asked, start: float) -> int:
-    """How many authentications were begun; each of SCRAM that is refused is refused at its first or second message."""
+    """Return how many authentications began. A broker refuses SCRAM at its first or second message."""
     return sum(1 for when, kind, _ in asked.log if kind == "SaslHandshakeRequest" and when >= start)
 
 
 async def polled(consumer: Consumer[Any, Any], seconds: float) -> tuple[list[bytes | None], Counter[str]]:
-    """Poll for so long; return the values that came, and which errors there were."""
+    """Poll for ``seconds``. Return the values that came, and a count of each error."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     values: list[bytes | None] = []
@@ -69,8 +72,28 @@ def test_a_wrong_password_is_raised_by_start_at_once(bootstrap: str) -> None:
     virtually(story, sasl={"alice": "secret"})
 
 
+def test_a_refusal_that_start_raises_is_not_logged_by_the_member_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        given = {**ALICE, "sasl_plain_password": "wrong"}
+        with pytest.raises(AuthenticationFailed, match="refused user 'alice'"):
+            await Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g", **given).start()
+        assert [record.name for record in caplog.records if "refused" in record.getMessage()] == []
+        async with Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g", **ALICE) as consumer:
+            await polled(consumer, 10.0)
+            cluster.set_password("alice", "another")
+            for broker in (1, 2, 3):
+                cluster.disconnect(broker)
+            await polled(consumer, 1.0)
+            said = [record.name for record in caplog.records if "refused user" in record.getMessage()]
+            assert said, "a refusal while the consumer runs is logged"
+            assert set(said) == {"aiokc.net"}, "once, by the pool"
+
+    with caplog.at_level(logging.WARNING):
+        virtually(story, sasl={"alice": "secret"})
+
+
 def test_ten_minutes_with_a_wrong_password() -> None:
-    """The password changes, and all connections are lost: 40 attempts at most, and the member lives on after."""
+    """The password changes and all connections are lost: at most 40 attempts follow, and the member then lives on."""
 
     async def story(cluster: Cluster) -> None:
         asked, loop = asked_of(cluster), asyncio.get_running_loop()
@@ -89,18 +112,18 @@ def test_ten_minutes_with_a_wrong_password() -> None:
             assert values == []
             assert set(errors) == {"AuthenticationFailed"}
             assert 15 <= logins_since(asked, begin) <= 40
-            assert errors["AuthenticationFailed"] <= 40  # each attempt is told once
+            assert errors["AuthenticationFailed"] <= 40  # each attempt is logged once
             with pytest.raises(AuthenticationFailed, match="not tried again yet: the next attempt is in"):
                 await consumer.commit()
             cluster.set_password("alice", "secret")
-            # Once more is possible: the member was removed, which it hears of after the first records.
+            # One login more is possible: the group removed the member, which learns of it after the first records.
             assert set((await polled(consumer, 60.0))[0]) == {b"3", b"4"}
 
     virtually(story, sasl={"alice": "secret"})
 
 
 def test_a_login_that_is_refused_for_a_while_costs_a_member_nothing() -> None:
-    """Within its session timeout the member is still one: no rebalance, no record twice."""
+    """Within its session timeout it stays a member: there is no rebalance, and no record comes twice."""
 
     async def story(cluster: Cluster) -> None:
         asked, loop = asked_of(cluster), asyncio.get_running_loop()
@@ -124,7 +147,7 @@ def test_a_login_that_is_refused_for_a_while_costs_a_member_nothing() -> None:
 
 
 def test_a_hundred_sessions() -> None:
-    """Records in each session: no reconnect, no rebalance, no record lost or twice."""
+    """Records are read in each session: no reconnect, no rebalance, no record lost or read twice."""
 
     async def story(cluster: Cluster) -> None:
         asked, loop = asked_of(cluster), asyncio.get_running_loop()
@@ -139,7 +162,7 @@ def test_a_hundred_sessions() -> None:
                 read += (await polled(consumer, 2.0))[0]
             counts = asked.since(begin)
             assert read == [str(number).encode() for number in range(200)]
-            assert counts["connect"] <= 1  # the metadata's, which was closed when idle
+            assert counts["connect"] <= 1  # the connection for metadata, which was closed when idle
             assert (counts["JoinGroupRequest"], counts["ApiVersionsRequest"]) == (0, counts["connect"])
             assert len(asked.of(SaslAuthenticateRequest)) > 200
 

@@ -1,4 +1,4 @@
-"""Clients that start in one event loop: who begins when, and that nobody waits for the broker of another one."""
+"""StartOrder: when each client of an event loop begins to start, and that none waits for the broker of another one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST_HEAD_START = 0.05
 
 
 def in_virtual_time(main: Callable[[float], Coroutine[Any, Any, None]]) -> None:
-    """Run it on a loop of its own; it is told at what time it begins."""
+    """Run ``main`` on a virtual loop of its own; its argument is the time at which it begins."""
     loop = VirtualLoop(Random(1))
     try:
         loop.run_until_complete(main(loop.time()))
@@ -41,7 +41,7 @@ def in_virtual_time(main: Callable[[float], Coroutine[Any, Any, None]]) -> None:
 
 
 def begun(takes: list[float]) -> list[float]:
-    """When each start began, of so many that were asked for at once and take so long, in virtual seconds."""
+    """Return when each start began, in virtual seconds. All are asked for at once; start n lasts ``takes[n]``."""
     found: list[float] = []
 
     async def start(order: StartOrder, since: float, seconds: float) -> None:
@@ -67,9 +67,11 @@ def test_one_that_takes_long_delays_each_of_the_others_by_the_head_start_only() 
 
 
 def members_begun(joins: list[float | None], comes: list[float]) -> list[float]:
-    """When each member's start began that comes at this time, takes no time, and has asked to join after so long."""
+    """Return when each member's start began. Member n comes at ``comes[n]``, starts in no time, and has asked to join
+    ``joins[n]`` seconds later (None: never).
+    """
     found = [0.0] * len(joins)
-    held: list[StartOrder] = []  # as clients hold it that have started
+    held: list[StartOrder] = []  # as clients that have started hold it
 
     async def start(number: int, since: float) -> None:
         loop = asyncio.get_running_loop()
@@ -97,7 +99,7 @@ def test_the_first_member_is_not_waited_for_longer_than_its_head_start() -> None
     assert begun == pytest.approx([0.0, FIRST_HEAD_START, FIRST_HEAD_START], abs=1e-4)
 
 
-def test_of_members_that_come_one_after_the_other_one_is_waited_for() -> None:
+def test_of_members_that_start_one_after_the_other_only_the_first_is_waited_for() -> None:
     comes = [0.03 * number for number in range(5)]
     expected = [0.0, FIRST_HEAD_START, *comes[2:]]
     assert members_begun([None] * 5, comes) == pytest.approx(expected, abs=1e-4)
@@ -115,8 +117,8 @@ async def test_a_first_member_that_fails_to_start_is_not_waited_for() -> None:
     assert first.is_set()
 
 
-def test_who_is_cancelled_in_line_or_under_way_holds_up_nobody() -> None:
-    """The next client starts at once, and not after a head start."""
+def test_a_start_cancelled_in_line_or_under_way_holds_up_no_other_start() -> None:
+    """The next client starts at once, and does not wait for a head start to pass."""
 
     async def main(since: float) -> None:
         loop = asyncio.get_running_loop()
@@ -150,7 +152,7 @@ async def test_each_loop_has_an_order_of_its_own() -> None:
 
 
 async def test_the_first_of_many_joins_before_any_other_has_begun() -> None:
-    """Where all take their steps side by side, the first JoinGroup comes after everybody's Metadata."""
+    """If all took their steps side by side, the first JoinGroup would come after all Metadata requests."""
     seen: list[str] = []
 
     async def note(exchange: Exchange) -> None:
@@ -225,7 +227,7 @@ def test_a_closed_loop_is_freed_however_many_have_started_in_it(
             starting = [asyncio.create_task(Client(bootstrap_servers=where).start()) for _ in range(count)]
             await asyncio.sleep(0)
             for task in starting:
-                task.cancel()  # first, or in line
+                task.cancel()  # the first one, or one in line
             await asyncio.wait(starting)
             await asyncio.gather(*(client.stop() for client in clients))
 
@@ -235,13 +237,13 @@ def test_a_closed_loop_is_freed_however_many_have_started_in_it(
     del runner
     for thread in threading.enumerate():
         if thread.name == "aiokc watchdog":
-            thread.join(20)  # it was told to end, and knows the loop until it has
+            thread.join(20)  # it was told to end, and refers to the loop until it has ended
     gc.collect()
     assert freed() is None
 
 
-def test_who_commits_for_a_group_without_being_in_it_is_not_waited_for() -> None:
-    """There will be no JoinGroup."""
+def test_a_consumer_that_only_commits_for_a_group_is_not_waited_for() -> None:
+    """This consumer will send no JoinGroup."""
 
     async def story(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Who follows which topics: each owner by itself, and who only has a look follows and creates nothing for longer."""
+"""TopicInterest: each owner follows topics of its own; a single look at a topic neither follows nor creates it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOKS: dict[str, Look] = {
 
 
 class Asking:
-    """The interests of one metadata, and how often they asked for an update."""
+    """The interests in one metadata, and a count of the updates that they asked for."""
 
     def __init__(self) -> None:
         self.updates = 0
@@ -92,7 +92,7 @@ def test_only_what_is_new_asks_for_an_update() -> None:
     asking.interest().set(None)
     assert asking.updates == 2
     asking.interest("z")
-    assert asking.updates == 2  # it is among all of them
+    assert asking.updates == 2  # it is among all topics
 
 
 def test_what_may_be_created_is_asked_for_even_where_another_one_has_looked_at_it_already() -> None:
@@ -133,7 +133,7 @@ def test_a_look_at_a_topic_follows_it_no_longer_and_does_not_create_it(look: Loo
             consumer.assign([TopicPartition("t", 0)])
         async with consumer:
             await look(consumer)
-            await asyncio.sleep(0.1)  # what was asked for the look is answered
+            await asyncio.sleep(0.1)  # the request that the look sent has been answered
             cluster.delete_topic("other")
             began = asyncio.get_running_loop().time()
             await asyncio.sleep(60)
@@ -169,7 +169,7 @@ def test_a_look_at_what_the_consumer_reads_leaves_it_followed() -> None:
 
 
 def test_a_look_while_it_lasts_creates_no_topic_of_its_own_beside_those_that_are_read() -> None:
-    """The refreshes of that time are for what the consumer reads, too, and that may be created."""
+    """Metadata refreshed during the look also serve the topics that the consumer reads, and those may be created."""
 
     async def story(cluster: Cluster) -> None:
         async with Consumer("new", bootstrap_servers=cluster.bootstrap) as consumer:
@@ -212,7 +212,7 @@ def test_the_leader_of_a_group_follows_the_topics_of_the_others_beside_its_own()
 # Clients
 
 
-def test_a_client_forgets_what_nobody_asks_about_any_more() -> None:
+def test_a_client_forgets_topics_that_are_not_asked_about_any_more() -> None:
     async def story(cluster: Cluster) -> None:
         asked = Asked(cluster, the_loop())
         loop = asyncio.get_running_loop()

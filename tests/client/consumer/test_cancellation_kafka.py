@@ -16,12 +16,12 @@ from aiokc.testing.kafka import LocalKafka
 from tests.producing import Message, produce
 
 PARTITIONS: Final = 4
-#: More often than not a call ends within so many rounds of the loop where records are there already.
+#: Where records are there already, most calls end within this many rounds of the loop.
 MOST_ROUNDS: Final = 12
 
 
 class Reader:
-    """Reads, is interrupted, and keeps what it got: for each partition the offsets, in the order in which they came."""
+    """A reader whose calls are cancelled. It keeps the offsets of each partition, in the order of arrival."""
 
     def __init__(self, consumer: ConsumerType, topic: str, chance: Random) -> None:
         self.consumer = consumer
@@ -40,7 +40,7 @@ class Reader:
         await self.commit()
 
     async def commit(self) -> None:
-        """What is committed is what was handed out: no more, no less."""
+        """Commit, and check that exactly what was handed out is committed."""
         await self.consumer.commit()
         partitions = [TopicPartition(self.topic, number) for number in self.got]
         stored = await self.consumer.committed(*partitions)
@@ -90,7 +90,7 @@ async def test_no_cancelled_call_loses_repeats_or_commits_a_record(
     for codec in ("none", "lz4", "gzip"):
         messages = [Message(b"%d" % number, partition=number % PARTITIONS) for number in range(400)]
         produce(kafka.bootstrap, topic_name, messages, codec=codec)
-    # Batches that are opened in a thread.
+    # Batches that are decoded in a thread.
     large = [Message(bytes(3_000), partition=number % PARTITIONS) for number in range(800)]
     produce(kafka.bootstrap, topic_name, large)
     async with Consumer(

@@ -1,4 +1,4 @@
-"""The public Consumer on a real Apache Kafka, fed by somebody else's producer."""
+"""The public Consumer on a real Apache Kafka, with records from the producer of another library."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_large_batch_is_decoded_off_the_loop_and_completely(kafka: Local
 
 
 async def test_a_record_larger_than_every_limit_is_still_returned(kafka: LocalKafka, topic_name: str) -> None:
-    """F13: size limits are soft for the first batch, or a large record would stop its partition for ever."""
+    """Size limits are soft for the first batch: otherwise a large record would stop its partition for ever."""
     kafka.create_topic(topic_name)
     produce(kafka.bootstrap, topic_name, [b"a", bytes(500_000), b"b"], batch_num_messages=1)
     async with Consumer(
@@ -148,7 +148,7 @@ async def test_only_some_partitions(kafka: LocalKafka, topic_name: str) -> None:
             await consumer.getone(TopicPartition(topic_name, 2))
 
 
-async def test_a_full_buffer_of_others_does_not_starve_a_partition(kafka: LocalKafka, topic_name: str) -> None:
+async def test_a_buffer_full_of_others_starves_no_partition(kafka: LocalKafka, topic_name: str) -> None:
     kafka.create_topic(topic_name, partitions=2)
     produce(kafka.bootstrap, topic_name, [Message(bytes(1000), partition=0) for _ in range(500)])
     produce(kafka.bootstrap, topic_name, [Message(b"1", partition=1)])
@@ -329,7 +329,7 @@ async def test_transactions_at_both_isolation_levels(kafka: LocalKafka, topic_na
 # Commits
 
 
-async def test_what_the_last_call_returned_is_not_committed_for_the_user(kafka: LocalKafka, topic_name: str) -> None:
+async def test_what_the_last_call_returned_is_not_committed_by_auto_commit(kafka: LocalKafka, topic_name: str) -> None:
     kafka.create_topic(topic_name)
     produce(kafka.bootstrap, topic_name, [b"%d" % number for number in range(10)])
     tp = TopicPartition(topic_name, 0)
@@ -458,7 +458,7 @@ async def test_topics_or_partitions(kafka: LocalKafka, topic_name: str) -> None:
                 consumer.subscribe(wrong)  # type: ignore[arg-type]
 
 
-async def test_a_loop_of_empty_polls_lets_others_run(kafka: LocalKafka, topic_name: str) -> None:
+async def test_a_loop_of_empty_polls_lets_other_tasks_run(kafka: LocalKafka, topic_name: str) -> None:
     kafka.create_topic(topic_name)
     ticks = 0
 

@@ -1,4 +1,4 @@
-"""getmany_columns: what getmany promises, for columns; and the two taking turns."""
+"""getmany_columns: it promises for columns what getmany promises for records, and the two can be mixed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def reading(cluster: Cluster, *partitions: TopicPartition, **options: Any) -> Co
 
 
 def offsets_of(batch: RecordColumns) -> dict[int, list[int]]:
-    """The offsets of each partition's rows, in their order."""
+    """Return the offsets of each partition's rows, in their order."""
     table = pa.record_batch(batch)
     table.validate(full=True)
     found: dict[int, list[int]] = {}
@@ -42,14 +42,14 @@ def offsets_of(batch: RecordColumns) -> dict[int, list[int]]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever decodes gives way after every few rows."""
+    """Make decoding give way to other tasks after every few rows."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(column_collector, "_SLICE_ROWS", 3)
     monkeypatch.setattr(collector, "_SLICE_RECORDS", 3)
 
 
 async def all_buffered(consumer: Consumer[bytes, bytes], *partitions: TopicPartition) -> None:
-    """Until everything that is in the logs has been fetched."""
+    """Wait until everything that is in the logs has been fetched."""
     ends = await consumer.end_offsets(partitions)
     fetcher, subscription = consumer._runtime.fetcher, consumer._runtime.subscription
     async with asyncio.timeout(20):
@@ -96,7 +96,7 @@ async def test_nothing_in_time_is_an_empty_batch() -> None:
 
 
 async def test_records_that_wait_for_getmany_come_as_columns() -> None:
-    """And the other way round; each way nothing is lost or repeated, whatever was decoded ahead."""
+    """And the other way round. Nothing is lost or repeated either way, whatever was decoded ahead."""
     async with Cluster(topics={"t": 2}) as cluster:
         chance = Random(5)
         for _ in range(12):
@@ -126,7 +126,7 @@ async def test_a_cancelled_call_loses_nothing() -> None:
         for partition in (0, 1):
             for _ in range(8):
                 cluster.append("t", *[b"v"] * 20, partition=partition)
-            cluster.append("t", *[bytes(1000)] * 300, partition=partition, codec=Codec.GZIP)  # opened in a thread
+            cluster.append("t", *[bytes(1000)] * 300, partition=partition, codec=Codec.GZIP)  # decoded in a thread
         async with reading(cluster, ZERO, ONE) as consumer, asyncio.timeout(40):
             await all_buffered(consumer, ZERO, ONE)
             got: dict[int, list[int]] = {0: [], 1: []}
@@ -164,14 +164,14 @@ async def test_a_cancelled_call_loses_nothing() -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("change", ["seek", "pause", "assign"])
 async def test_what_is_taken_away_while_columns_are_built_is_not_in_them(change: str) -> None:
-    """Another task seeks, pauses or gives up a partition of which rows are in the builder already."""
+    """Another task seeks, pauses or gives up a partition of which the builder has rows already."""
     async with Cluster(topics={"t": 2}) as cluster:
         for partition in (0, 1):
             cluster.append("t", *[b"v"] * 50, partition=partition)
         async with reading(cluster, ZERO, ONE) as consumer, asyncio.timeout(20):
             await all_buffered(consumer, ZERO, ONE)
             call = asyncio.ensure_future(consumer.getmany_columns())
-            for _ in range(12):  # some of its slices
+            for _ in range(12):  # in some of its time slices
                 await asyncio.sleep(0)
             assert not call.done()
             match change:
@@ -202,7 +202,7 @@ async def test_an_error_keeps_its_place() -> None:
         async with reading(cluster, ZERO, ONE, check_crcs=False, retry_backoff_ms=10) as consumer, asyncio.timeout(20):
             await all_buffered(consumer, ZERO, ONE)
             assert offsets_of(await consumer.getmany_columns()) == {0: [0, 1, 2], 1: [0]}
-            for _ in range(2):  # until he seeks
+            for _ in range(2):  # until the application seeks
                 with pytest.raises(CorruptRecord, match=r"t-0 at offset 3, from broker 1: .*seek\(\) to 4"):
                     await consumer.getmany_columns()
             assert await consumer.position(ZERO) == 3
@@ -212,7 +212,7 @@ async def test_an_error_keeps_its_place() -> None:
 
 
 async def test_a_timestamp_beyond_microseconds() -> None:
-    """It stops columns in microseconds, at its place, and nothing else."""
+    """Such a timestamp stops columns in microseconds, at its place, and nothing else."""
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", NewRecord(b"0", timestamp=7), NewRecord(b"1", timestamp=1 << 62), NewRecord(b"2"))
         async with reading(cluster, ZERO, retry_backoff_ms=10) as consumer, asyncio.timeout(20):
@@ -259,7 +259,7 @@ async def test_auto_commit_stores_what_earlier_calls_returned() -> None:
             await consumer.getmany_columns(max_records=2)
             await consumer.getmany_columns(max_records=1)
             stored = -1
-            while stored < 2:  # it is asked for again until auto-commit has come to it
+            while stored < 2:  # asked for again until auto-commit has stored it
                 committed = (await consumer.committed(ZERO))[ZERO]
                 stored = -1 if committed is None else committed.offset
             assert stored == 2

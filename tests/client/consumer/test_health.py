@@ -1,4 +1,4 @@
-"""What a consumer tells about itself: health, metrics, lag, and its place in the group."""
+"""What a consumer tells about itself: health(), metrics(), lag() and group_metadata()."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from aiokc import Consumer, GroupMetadata, Health, Latency, TopicPartition
-from aiokc.core.counters import GroupCounters, Stopwatch
+from aiokc.core.counters import GroupCounters
 from aiokc.core.group.events import IdentityLost, MemberToken, NotNow, Rebalancing, SendHeartbeat, SendSync
+from aiokc.core.stopwatch import Stopwatch
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, KafkaError, UsageError
 from aiokc.testing import Cluster
@@ -50,7 +51,7 @@ def consumer(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
 
 
 async def until(reader: Consumer, condition: Any) -> None:
-    """Return when ``condition`` holds; looked at with each event of the group."""
+    """Return when ``condition`` holds; it is checked after each event of the group."""
     membership = reader._runtime.membership
     assert membership is not None
     async with asyncio.timeout(20):
@@ -285,7 +286,7 @@ def test_a_stopwatch_knows_the_longest_and_the_last() -> None:
 
 
 def test_a_rebalance_lasts_from_its_first_step_to_its_assignment() -> None:
-    """One that ends otherwise (unsubscribe(), max_poll_interval_ms) is none."""
+    """A rebalance that ends otherwise (unsubscribe(), max_poll_interval_ms) is not counted."""
     counters = GroupCounters()
     counters.stands(rebalancing=True, assigned=False, now=10.0)
     counters.stands(rebalancing=True, assigned=False, now=11.0)
@@ -312,7 +313,7 @@ def test_a_rebalance_is_an_answer_to_a_heartbeat_and_no_failure() -> None:
 # Lag
 
 
-async def test_the_lag_is_known_after_the_first_fetch_and_asks_nobody(cluster: Cluster) -> None:
+async def test_the_lag_is_known_after_the_first_fetch_and_needs_no_request(cluster: Cluster) -> None:
     async with consumer(cluster) as reader:
         with pytest.raises(UsageError, match="t-0 is not assigned"):
             reader.current_lag(ZERO)
@@ -324,7 +325,7 @@ async def test_the_lag_is_known_after_the_first_fetch_and_asks_nobody(cluster: C
         assert reader.current_lag(ZERO) == 1
 
 
-# Who it is
+# Its place in the group
 
 
 async def test_group_metadata_names_the_member_of_the_generation(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Starting and stopping in every order, in whatever loop, and what a call raises then."""
+"""A consumer's life: start() and stop() in every order, in one loop or another, and what other calls raise then."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_stop_belongs_to_the_loop_of_start(kind: type[Consumer | Client]) 
         await asyncio.to_thread(asyncio.run, client.stop())  # nothing is left to do
 
 
-async def test_a_background_that_somebody_cancelled_is_an_error_and_no_hang() -> None:
+async def test_a_cancelled_background_task_is_an_error_and_no_hang() -> None:
     async with Cluster(topics={"t": 1}) as cluster, Consumer("t", bootstrap_servers=cluster.bootstrap) as consumer:
         waiting = asyncio.ensure_future(consumer.getone())
         await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_a_failed_start_is_final_and_says_so() -> None:
     await consumer.stop()
 
 
-async def test_the_iterator_does_not_end_silently_where_nobody_called_start() -> None:
+async def test_the_iterator_raises_before_start() -> None:
     consumer = Consumer("t")
     with pytest.raises(ConsumerClosed, match="not started"):
         [record async for record in consumer]
@@ -121,8 +121,8 @@ async def test_waiting_for_a_partition_ends_when_it_is_taken_away() -> None:
                 await waiting
 
 
-async def test_what_the_user_assigns_right_after_unsubscribing_is_read_while_the_group_is_left() -> None:
-    """The group takes back the very partitions that he assigns: nobody would ever give them free again."""
+async def test_what_is_assigned_right_after_unsubscribing_is_read_while_the_group_is_left() -> None:
+    """The group takes back the very partitions that the application assigns. Nothing would mark them as given up."""
     async with (
         Cluster(topics={"t": 1}) as cluster,
         Consumer("t", bootstrap_servers=cluster.bootstrap, group_id="g", auto_offset_reset="earliest") as consumer,
@@ -155,8 +155,8 @@ async def test_after_stop_every_call_of_a_client_says_that_it_is_stopped() -> No
                     await call()
 
 
-async def test_a_poll_that_is_refused_is_no_sign_that_what_the_user_holds_is_processed() -> None:
-    """He asks for a partition that is not his, gets an error, and still works on his batch."""
+async def test_a_refused_poll_does_not_mark_held_records_as_processed() -> None:
+    """The application asks for a partition that is not assigned, gets an error, and still works on its batch."""
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0", b"1")
         async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:

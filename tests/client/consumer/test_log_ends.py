@@ -1,4 +1,4 @@
-"""highwater(), last_stable_offset() and last_poll_timestamp(): what is known of a partition's end, and as of when."""
+"""highwater(), last_stable_offset() and last_poll_timestamp(): the known end of a partition's log, and as of when."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reader_of(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-async def test_the_ends_of_a_log_are_those_that_its_leader_told(isolation: str) -> None:
+async def test_the_ends_of_a_log_are_those_that_its_leader_named(isolation: str) -> None:
     async with Cluster(topics={"t": 1}) as cluster, reader_of(cluster, isolation_level=isolation) as reader:
         for look in (reader.highwater, reader.last_stable_offset, reader.last_poll_timestamp):
             with pytest.raises(UsageError, match="t-0 is not assigned"):
@@ -50,7 +50,9 @@ async def test_the_ends_of_a_log_are_those_that_its_leader_told(isolation: str) 
 
 @pytest.mark.timeout(30)
 async def test_the_time_of_the_last_poll_goes_on_while_nothing_is_new() -> None:
-    """In a fetch session a broker leaves out what has not changed; that it had not is news all the same."""
+    """In a fetch session a broker leaves out partitions without changes. Its answer still proves that nothing has
+    changed.
+    """
     async with Cluster(topics={"t": 1}) as cluster, reader_of(cluster) as reader:
         reader.assign([ZERO])
         cluster.append("t", b"0")

@@ -1,4 +1,6 @@
-"""getone() and the iterator between two polls: each record once, positions exact, and whatever happens ends the run."""
+"""getone() and the iterator between two polls: they hand out each record of a run once, keep positions exact, and end
+the run whenever anything else happens.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,7 @@ async def test_a_run_is_for_the_task_of_its_poll() -> None:
 
 
 @pytest.mark.parametrize("way", ["getone", "iterator"])
-async def test_others_have_their_turn_within_milliseconds(way: str) -> None:
+async def test_other_tasks_run_within_milliseconds(way: str) -> None:
     async with Cluster(topics={"t": 2}) as cluster, await reading(cluster, 300) as consumer:
         turns = 0
 
@@ -146,9 +148,9 @@ async def test_others_have_their_turn_within_milliseconds(way: str) -> None:
 
 
 def test_no_more_is_decoded_ahead_than_a_slow_user_takes() -> None:
-    """The turn of a slow user is over with its first record, and the next record is another partition's.
+    """A slow application uses up the time slice with the first record, and the next record is another partition's.
 
-    What is decoded ahead of that stays decoded. On a virtual clock only this user takes time, and not the machine.
+    What has been decoded ahead stays decoded. The clock is virtual: only the application takes time, not the machine.
     """
 
     async def story(cluster: Cluster) -> None:
@@ -165,7 +167,7 @@ def test_no_more_is_decoded_ahead_than_a_slow_user_takes() -> None:
 
             assert max([await ahead_after(1, seconds=0.0) for _ in range(1_000)]) > 100
             slow = 2 * time_slice.SLICE_SECONDS
-            await ahead_after(4_000, seconds=slow)  # what was ahead by then goes by and by
+            await ahead_after(4_000, seconds=slow)  # what was decoded ahead by then is handed out in time
             assert await ahead_after(1, seconds=slow) <= LEAST_AHEAD
 
     virtually(story, topics={"t": 2}, brokers=1)

@@ -1,4 +1,4 @@
-"""stop(): what happens in which order, in which time, and whether the group is told."""
+"""stop(): its steps and their order, how long each may take, and whether the member leaves its group."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 async def reading(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
-    """A consumer that holds a batch, and is done with another one."""
+    """A consumer whose application holds one batch and has processed another one."""
     consumer = Consumer(
         *topics,
         bootstrap_servers=cluster.bootstrap,
@@ -56,7 +56,7 @@ async def reading(cluster: Cluster, *topics: str, **options: Any) -> Consumer:
 
 
 def noted(cluster: Cluster) -> list[str]:
-    """Commits and goodbyes from here on, in the order of their arrival."""
+    """Commits and LeaveGroup requests from here on, in the order of their arrival."""
     seen: list[str] = []
 
     def note(exchange: Exchange) -> None:
@@ -77,7 +77,7 @@ async def test_stop_commits_and_then_leaves(cluster: Cluster) -> None:
     assert seen == ["OffsetCommit", "LeaveGroup"]
 
 
-async def test_stop_tells_the_listener_after_the_commit_and_before_it_leaves(cluster: Cluster) -> None:
+async def test_stop_calls_the_listener_after_the_commit_and_before_it_leaves(cluster: Cluster) -> None:
     class Watching(RebalanceListener):
         def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
             seen.append("revoked")
@@ -90,7 +90,7 @@ async def test_stop_tells_the_listener_after_the_commit_and_before_it_leaves(clu
 
 
 async def test_stop_asks_for_no_more_records(cluster: Cluster) -> None:
-    """Whatever else takes its time: no Fetch follows the one that is under way."""
+    """Whatever else takes its time, no Fetch follows the one that is under way."""
     consumer = await reading(cluster, "t", fetch_max_wait_ms=20)
     hold = Hold()
     cluster.intercept(OffsetCommitRequest, hold)
@@ -137,7 +137,7 @@ async def test_no_record_is_handed_out_once_stop_has_begun(cluster: Cluster) -> 
 
 
 async def test_a_member_in_a_scope_that_is_cancelled_leaves_its_group_all_the_same(cluster: Cluster) -> None:
-    """As in a task group of anyio's: there each await of a stop() would end at once."""
+    """In a cancelled scope, such as a task group of anyio, each await of stop() would end at once."""
     told: list[str] = []
 
     class Watching(RebalanceListener):
@@ -177,7 +177,9 @@ async def test_a_stop_that_is_given_less_time_by_a_scope_has_less(cluster: Clust
 
 
 class Told(RebalanceListener):
-    """``revoking`` happens while the listener hears of a revocation. ``told`` is what it has heard, to the end."""
+    """Calls ``revoking`` when the listener is called with a revocation. ``told`` lists the callbacks that have
+    finished.
+    """
 
     def __init__(self, revoking: Callable[[], Awaitable[None]] | None = None) -> None:
         self.told: list[str] = []
@@ -196,7 +198,7 @@ class Told(RebalanceListener):
 @pytest.mark.parametrize("where", ["last commit", "commit in the listener", "heartbeat"])
 @pytest.mark.parametrize("instance_id", ["i", None], ids=["static", "dynamic"])
 def test_a_member_that_fails_while_it_leaves_stops_soon(where: str, instance_id: str | None) -> None:
-    """Another one has come with its instance id, or its permission is gone: there is nothing to wait for."""
+    """Another member has come with its instance id, or its permission is gone: there is nothing to wait for."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *(b"%d" % number for number in range(10)))
@@ -264,7 +266,7 @@ async def test_stop_ends_within_its_timeout_with_every_broker_dead_or_silent(
         cluster.take_down(1)
         cluster.take_down(2)
     else:
-        for api in REQUESTS:  # whatever it asks
+        for api in REQUESTS:  # whatever it is asked
             may_be_unused(cluster.intercept(api, drop()))
     if options["group_id"] is not None:
         consumer.commit_soon()
@@ -276,9 +278,9 @@ async def test_stop_ends_within_its_timeout_with_every_broker_dead_or_silent(
         await consumer.getone()
 
 
-async def test_a_timeout_of_nothing_waits_for_nobody(cluster: Cluster) -> None:
+async def test_a_timeout_of_zero_waits_for_no_answer(cluster: Cluster) -> None:
     consumer = await reading(cluster, "t")
-    for api in REQUESTS:  # whatever it asks
+    for api in REQUESTS:  # whatever it is asked
         may_be_unused(cluster.intercept(api, drop()))
     async with asyncio.timeout(5):
         await consumer.stop(timeout_ms=0)
@@ -300,7 +302,7 @@ async def test_a_timeout_of_nothing_waits_for_nobody(cluster: Cluster) -> None:
 def test_each_step_of_stop_waits_for_what_it_can_still_bring(
     silent: list[Any], options: dict[str, Any], least: float, most: float
 ) -> None:
-    """The brokers take connections and requests, and say nothing: that can last, say behind a firewall."""
+    """The brokers accept connections and requests, and answer nothing, as can happen behind a firewall."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *(b"%d" % number for number in range(10)))
@@ -341,10 +343,10 @@ def test_a_listener_has_its_share_of_a_stop_whose_commit_is_not_answered() -> No
     ("instance_id", "leave", "told"),
     [(None, None, True), (None, True, True), (None, False, False), ("i", None, False), ("i", True, True)],
 )
-async def test_who_tells_the_group_that_it_goes(
+async def test_which_members_send_leave_group(
     cluster: Cluster, instance_id: str | None, leave: bool | None, told: bool
 ) -> None:
-    """KIP-1092: a dynamic member leaves and a static one stays, unless the caller wants it otherwise."""
+    """KIP-1092: a dynamic member leaves and a static one stays, unless the caller says otherwise."""
     consumer = await reading(cluster, "t", group_instance_id=instance_id)
     seen = noted(cluster)
     await consumer.stop(leave=leave)

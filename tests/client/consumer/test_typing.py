@@ -1,4 +1,4 @@
-"""Types of a Consumer are inferred from its deserializers, as mypy --strict sees it, and wrong uses are errors."""
+"""The types of a Consumer follow from its deserializers, as mypy --strict sees it, and wrong uses are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""wait_assigned(): when it returns, what it raises, and that the group sees somebody who polls."""
+"""wait_assigned(): when it returns, what it raises, and that the group counts it as polling."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def consumer_of(cluster: Cluster, *topics: Any, **options: Any) -> Consumer[Any,
 
 
 class Slow(RebalanceListener):
-    """A listener that takes a second over what comes, and seeks there."""
+    """A listener that takes a second for each assignment, and seeks there."""
 
     def __init__(self) -> None:
         self.consumer: Consumer[Any, Any] | None = None
@@ -47,8 +47,8 @@ class Slow(RebalanceListener):
 
 @GROUPS
 @pytest.mark.parametrize("reset", ["latest", "none"])
-def test_after_it_the_user_may_seek(group_id: str | None, reset: str) -> None:
-    """Also where there is no offset to start from: the seek is what gives one."""
+def test_after_it_the_application_may_seek(group_id: str | None, reset: str) -> None:
+    """Also where there is no offset to start from: the seek supplies one."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"0", b"1", b"2", partition=0)
@@ -150,9 +150,9 @@ def test_a_topic_that_does_not_exist_has_no_partitions(group_id: str | None) -> 
 
 
 @PROTOCOLS
-def test_who_waits_there_does_not_hold_up_the_group(assignor: str) -> None:
-    """Given a member that holds records, when another one joins and the first one waits for its assignment, then both
-    have theirs soon: the wait says that those records are done with.
+def test_a_member_that_waits_there_does_not_hold_up_the_group(assignor: str) -> None:
+    """Given a member whose application holds records, when another member joins and the first one waits for its
+    assignment, then both have theirs soon: with that wait the application says that those records are processed.
     """
 
     async def story(cluster: Cluster) -> None:
@@ -173,7 +173,7 @@ def test_who_waits_there_does_not_hold_up_the_group(assignor: str) -> None:
     virtually(story)
 
 
-def test_who_waits_there_is_not_thrown_out_for_not_polling() -> None:
+def test_a_member_that_waits_there_is_not_removed_for_not_polling() -> None:
     async def story(cluster: Cluster) -> None:
         async with consumer_of(cluster, "t", max_poll_interval_ms=10_000, session_timeout_ms=10_000) as consumer:
             trouble = cluster.intercept(JoinGroupRequest, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -185,7 +185,7 @@ def test_who_waits_there_is_not_thrown_out_for_not_polling() -> None:
     virtually(story)
 
 
-def test_a_member_that_was_thrown_out_joins_again_by_it() -> None:
+def test_a_member_that_was_removed_joins_again_by_it() -> None:
     async def story(cluster: Cluster) -> None:
         async with consumer_of(cluster, "t", max_poll_interval_ms=10_000, session_timeout_ms=10_000) as consumer:
             await consumer.wait_assigned()
@@ -332,7 +332,7 @@ def test_stop_in_another_task_ends_it(group_id: str | None) -> None:
 
 
 @pytest.mark.timeout(30)
-async def test_asking_again_and_again_lets_others_run() -> None:
+async def test_repeated_calls_let_other_tasks_run() -> None:
     async with Cluster(topics={"t": 2}) as cluster, consumer_of(cluster, "t") as consumer:
         await consumer.wait_assigned()
         ran = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What a checker of types makes of consumers: test_typing.py has mypy say so. It is not run."""
+"""What a type checker infers of consumers. test_typing.py runs mypy on this module; it is never run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ assert_type(Consumer("t", value_deserializer=AsyncDeserializer(looked_up)), Cons
 assert_type(Consumer("t", value_deserializer=AsyncDeserializer(FromRegistry())), Consumer[bytes | None, Order])
 
 
-# What is not said is bytes.
+# What is not specified is bytes.
 async def raw(consumer: Consumer) -> None:
     assert_type(consumer, Consumer[bytes | None, bytes | None])
     assert_type(await consumer.getmany(), RawRecords)

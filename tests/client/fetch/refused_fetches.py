@@ -1,4 +1,4 @@
-"""Fetches of which a part is refused."""
+"""A fault for Fetch: one partition is refused, the others are answered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aiokc.wire.messages.fetch import FetchResponse
 
 
 async def refuse_the_second(exchange: Exchange) -> FetchResponse:
-    """A fault for Fetch: partition 1 of each topic may not be read, the others are as they are."""
+    """A fault for Fetch: partition 1 of each topic may not be read; the others are answered as usual."""
     response = await exchange.handle()
     assert isinstance(response, FetchResponse)
     for topic in response.responses:

@@ -1,4 +1,4 @@
-"""Ranges as columns: the rows are the records that read() has, in batches of a good size, up to the ranges' ends."""
+"""Ranges as columns: the rows are the records that read() returns, in batches of a good size, up to the ends."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_batches_are_of_the_size_that_was_asked_for() -> None:
 
 
 async def test_a_batch_says_where_to_read_on() -> None:
-    """After any of them, everything of its partitions below is read, and nothing above."""
+    """After each batch, everything below that offset has been returned for its partitions, and nothing above it."""
     async with Cluster(topics={"t": 2}) as cluster:
         for _ in range(10):
             for partition in (0, 1):
@@ -121,7 +121,7 @@ async def test_a_batch_says_where_to_read_on() -> None:
 
 
 async def test_a_leader_that_moves_while_columns_are_built_repeats_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows can't be taken out of columns again: what is in a batch is behind the reader at once."""
+    """Rows can't be taken out of columns again: the position moves past a row as soon as it is in a batch."""
     readings: list[Any] = []
     begin, give_way = range_reader._RangeReading.__aenter__, time_slice.let_others_run
     moves = 0
@@ -163,7 +163,7 @@ async def test_a_leader_that_moves_while_columns_are_built_repeats_no_row(monkey
 
 @pytest.mark.parametrize("committed", [True, False])
 async def test_ranges_end_by_position(committed: bool) -> None:
-    """Behind markers of transactions, aborted records, and records that compaction removed."""
+    """They end behind markers of transactions, aborted records, and records that compaction removed."""
     async with Cluster(topics={"t": 2}) as cluster:
         for producer, marker in ((7, ControlType.COMMIT), (8, ControlType.ABORT)):
             write(cluster, encode_batch([NewRecord(b"x")] * 2, producer_id=producer, transactional=True))
@@ -192,7 +192,7 @@ async def test_ranges_end_by_position(committed: bool) -> None:
 
 @pytest.mark.parametrize("columns", [True, False])
 async def test_every_range_of_a_log_with_holes_ends(columns: bool) -> None:
-    """Also those that hold no record at all, and have batches behind them."""
+    """Also ranges that hold no record at all and have batches behind them."""
     marker = encode_control_batch(ControlType.COMMIT, producer_id=7, producer_epoch=0)
     async with Cluster(topics={"t": 1}) as cluster:
         compacted = encode_batch([NewRecord(b"0"), NewRecord(b"3", offset_delta=3)])

@@ -1,4 +1,4 @@
-"""fetch_buffer_bytes holds: frames in flight, buffered and decompressed bytes together, with a user who is slow."""
+"""fetch_buffer_bytes bounds frames in flight, buffered and decompressed bytes together, with a slow application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KIB = 1 << 10
 @pytest.mark.parametrize("codec", [0, 3], ids=["none", "lz4"])
 @pytest.mark.parametrize("brokers", [1, 3])
 async def test_a_slow_user_does_not_make_it_grow(brokers: int, codec: int) -> None:
-    """40 partitions of 60 kB, of which the user takes 2 records at a time; and all of them are read to the end."""
+    """40 partitions of 60 kB, of which the application takes 2 records at a time, and reads all of them to the end."""
     async with Cluster(brokers=brokers, topics={"t": 40}) as cluster:
         for partition in range(40):
             for number in range(6):
@@ -48,7 +48,7 @@ async def test_a_slow_user_does_not_make_it_grow(brokers: int, codec: int) -> No
 
 @pytest.mark.parametrize("call", ["getmany", "getone", "columns"])
 async def test_no_more_batches_are_open_than_there_is_room_for(call: str) -> None:
-    """40 partitions whose batches become 50 times as large: taking a little of each would open one of each."""
+    """40 partitions whose batches grow 50 times. To take a little of each would need one decompressed batch of each."""
     async with Cluster(topics={"t": 40}) as cluster:
         for partition in range(40):
             for _ in range(3):
@@ -68,7 +68,7 @@ async def test_no_more_batches_are_open_than_there_is_room_for(call: str) -> Non
                     columns = (table.column(name).to_pylist() for name in ("partition", "offset"))
                     found = list(zip(*columns, strict=True))
                 elif call == "getone":
-                    await asyncio.sleep(0)  # between any two of them others run, as with a handler that waits
+                    await asyncio.sleep(0)  # between any two calls other tasks run, as with a handler that waits
                     record = await consumer.getone()
                     found = [(record.partition, record.offset)]
                 else:
@@ -82,7 +82,7 @@ async def test_no_more_batches_are_open_than_there_is_room_for(call: str) -> Non
 
 
 async def test_a_fetch_asks_for_less_as_the_buffer_fills() -> None:
-    """The first one is a quarter; the broker has more, and the next ones are what is free."""
+    """The first Fetch asks for a quarter of the buffer. The broker has more; each next one asks for what is free."""
     async with Cluster(topics={"t": 1}) as cluster:
         for _ in range(60):
             cluster.append("t", NewRecord(bytes(5 * KIB)))
@@ -106,8 +106,8 @@ async def test_a_fetch_asks_for_less_as_the_buffer_fills() -> None:
                 got += sum(map(len, (await consumer.getmany()).values()))
 
 
-async def test_a_full_buffer_of_paused_partitions_starves_nobody() -> None:
-    """Nor one of partitions that the call does not ask for."""
+async def test_a_full_buffer_of_paused_partitions_starves_no_other_partition() -> None:
+    """Nor does a buffer that is full of partitions that the call does not ask for."""
     async with Cluster(topics={"t": 3}) as cluster:
         for partition in (0, 1):
             for _ in range(10):

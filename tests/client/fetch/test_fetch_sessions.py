@@ -24,7 +24,7 @@ ZERO, ONE, TWO = (TopicPartition("t", number) for number in range(3))
 
 
 class Fetches:
-    """Every Fetch that a cluster gets: (session id, epoch, partitions told, partitions forgotten)."""
+    """Records every Fetch that a cluster gets: (session id, epoch, partitions named, partitions forgotten)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.seen: list[tuple[int, int, list[int], list[int]]] = []
@@ -52,7 +52,7 @@ async def values(consumer: ConsumerType, count: int) -> list[bytes]:
         return [(await consumer.getone()).value or b"" for _ in range(count)]
 
 
-async def test_an_idle_consumer_tells_the_broker_nothing() -> None:
+async def test_an_idle_consumer_sends_the_broker_no_partitions() -> None:
     async with Cluster(topics={"t": 3}) as cluster:
         fetches = Fetches(cluster)
         async with reading(cluster, ZERO, ONE, TWO) as consumer:
@@ -66,7 +66,7 @@ async def test_an_idle_consumer_tells_the_broker_nothing() -> None:
 
 
 async def test_pausing_puts_a_partition_in_the_forgotten_list_and_resuming_back() -> None:
-    """Scenario 24."""
+    """KIP-227: ``forgotten_topics_data`` takes a partition out of the session."""
     async with Cluster(topics={"t": 2}) as cluster:
         fetches = Fetches(cluster)
         async with reading(cluster, ZERO, ONE) as consumer:
@@ -95,7 +95,7 @@ async def test_pausing_puts_a_partition_in_the_forgotten_list_and_resuming_back(
     ids=["session forgotten", "connection lost", "wrong epoch", "names and ids", "answer lost"],
 )
 async def test_a_session_that_ends_loses_and_repeats_nothing(trouble: Any) -> None:
-    """Scenario 24: after it the next Fetch is a full one."""
+    """KIP-227: the next Fetch after it is a full one."""
     pauses = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
     async with Cluster(topics={"t": 2}) as cluster, reading(cluster, ZERO, ONE, **pauses) as consumer:
         got: list[bytes] = []
@@ -129,7 +129,7 @@ async def test_a_broker_without_sessions_is_read_all_the_same() -> None:
 
 
 async def test_what_is_buffered_stays_in_the_session() -> None:
-    """Nobody else has to be asked: then a full buffer tells the broker nothing, and forgets nothing."""
+    """The Fetch does not have to name other partitions, so a full buffer changes nothing in the session."""
     async with Cluster(topics={"t": 2}) as cluster:
         for partition in (0, 1):
             for _ in range(12):
@@ -184,7 +184,7 @@ async def test_lag_is_known_again_at_once_where_the_broker_repeats_nothing() -> 
 
 
 async def test_sessions_with_kafka(kafka: LocalKafka, topic_name: str) -> None:
-    """A real broker: records that come late, seeks, pauses and a new assignment, in one session."""
+    """A real broker: late records, seeks, pauses and a new assignment, all in one session."""
     kafka.create_topic(topic_name, partitions=4)
     partitions = [TopicPartition(topic_name, number) for number in range(4)]
     expected: list[bytes] = []
@@ -216,14 +216,14 @@ async def test_sessions_with_kafka(kafka: LocalKafka, topic_name: str) -> None:
 
 
 def sessions(cluster: Cluster) -> int:
-    """How many fetch sessions the brokers have."""
+    """Return how many fetch sessions the brokers have."""
     return sum(len(node.sessions) for node in cluster._state.nodes.values())
 
 
 @pytest.mark.parametrize("wait_ms", [20, 20_000], ids=["answered at once", "held back"])
 @pytest.mark.parametrize("group", [None, "g"])
 async def test_stop_closes_the_sessions(wait_ms: int, group: str | None) -> None:
-    """Also where a Fetch is held back by the broker, on whose connection nothing else would be answered."""
+    """Also where the broker holds back a Fetch: on that connection it would answer nothing else meanwhile."""
     async with Cluster(brokers=2, topics={"t": 2}) as cluster:
         fetches = Fetches(cluster)
         for partition in (0, 1):

@@ -1,4 +1,4 @@
-"""Fetching ahead on a cluster that misbehaves: no storm of requests, no record that nobody is woken for."""
+"""Fetching ahead from a cluster that misbehaves: no storm of requests, and a waiting call is woken for every record."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ async def until(consumer: Consumer, condition: Any) -> None:
 
 
 async def test_an_offset_out_of_range_behind_unread_records_is_no_storm() -> None:
-    """It counts once they are read; until then it must not be asked for again and again."""
+    """The error counts once those records are read. Until then the fetcher must not ask for that offset again and
+    again.
+    """
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0", b"1")
         refused = cluster.intercept(
@@ -59,8 +61,8 @@ async def test_an_offset_out_of_range_behind_unread_records_is_no_storm() -> Non
             assert 1 <= refused.hits - before <= 6
 
 
-def test_a_retry_that_becomes_due_while_the_fetcher_lets_others_run_is_no_less_due() -> None:
-    """Given a machine so busy that some looks at the partitions take longer than a time slice."""
+def test_a_retry_that_becomes_due_while_the_fetcher_gives_way_is_still_made() -> None:
+    """Given a machine so busy that some passes over the partitions take longer than a time slice."""
 
     async def story(cluster: Cluster) -> None:
         loop = asyncio.get_running_loop()
@@ -86,7 +88,7 @@ def test_a_retry_that_becomes_due_while_the_fetcher_lets_others_run_is_no_less_d
     virtually(story, brokers=1, topics={"t": 1})
 
 
-async def test_a_full_buffer_is_no_storm_while_the_user_is_busy() -> None:
+async def test_a_full_buffer_is_no_storm_while_the_application_is_busy() -> None:
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", bytes(1000))
         cluster.append("t", bytes(1000))
@@ -98,7 +100,7 @@ async def test_a_full_buffer_is_no_storm_while_the_user_is_busy() -> None:
 
 
 async def test_records_that_come_while_others_are_decoded_wake_the_waiting_call() -> None:
-    """First only records for nobody (aborted ones, say) are decoded, in a thread; meanwhile real ones arrive."""
+    """First only records that are not handed out (aborted ones) are decoded, in a thread; meanwhile others arrive."""
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", NewRecord(bytes(400_000)))
         async with reading(cluster, ZERO, ONE, fetch_max_wait_ms=20_000, request_timeout_ms=30_000) as consumer:
@@ -131,7 +133,7 @@ async def test_records_that_come_while_others_are_decoded_wake_the_waiting_call(
 async def test_a_batch_that_is_larger_than_it_looks_is_opened_in_a_thread(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4 MB of zeros are 4 kB, or less: neither that nor the header says how long they hold whoever opens them."""
+    """4 MB of zeros compress to 4 kB or less. Neither that size nor the header says how long decompression takes."""
     threads = []
     opens = PartitionBuffer.open
 
@@ -208,7 +210,7 @@ async def test_one_error_for_many_partitions_is_raised_once() -> None:
 
 
 async def test_the_next_fetch_is_under_way_before_records_are_handed_out() -> None:
-    """F1, scenario 21: the broker works on that one while the user works on these; and one at most for each broker."""
+    """The broker works on that Fetch while the application works on these records. Each broker has at most one."""
     async with Cluster(topics={"t": 2}) as cluster:
         fetches = cluster.intercept(FetchRequest, lambda exchange: None)
         async with reading(cluster, ZERO, ONE) as consumer:
@@ -223,10 +225,10 @@ async def test_the_next_fetch_is_under_way_before_records_are_handed_out() -> No
 
 
 @pytest.mark.parametrize("call", ["getmany", "getmany_columns", "iterator", "read", "read_columns"])
-async def test_a_loop_that_always_finds_records_lets_others_run(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every 2 ms, and before records are taken: a call that is cancelled there has taken none.
+async def test_a_loop_that_always_finds_records_gives_way(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives way every 2 ms, and before it takes records: a call that is cancelled there has taken none.
 
-    Time passes only where records are decoded, 0.7 ms for each step of that: so the bound is exact.
+    Time passes only where records are decoded, 0.7 ms for each step: so the bound is exact.
     """
     async with Cluster(topics={"t": 1}) as cluster:
         for _ in range(100):
@@ -253,7 +255,7 @@ async def test_a_loop_that_always_finds_records_lets_others_run(call: str, monke
                 else:
                     for _ in range(400):
                         assert await consumer.getmany_columns(max_records=50)
-                await asyncio.sleep(0)  # it must see what the last call has left
+                await asyncio.sleep(0)  # that task must see what the last call has left
             beside.cancel()
 
     assert clock.steps > 20
@@ -261,7 +263,7 @@ async def test_a_loop_that_always_finds_records_lets_others_run(call: str, monke
 
 
 class Clock:
-    """A loop's time that passes only while records are decoded; ``longest``: how many ms of that nobody else had."""
+    """A loop's time that passes only while records are decoded. ``longest``: the most ms in which no other task ran."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
         self.longest, self.steps = 0.0, 0
@@ -269,7 +271,7 @@ class Clock:
         self._now = loop.time()
 
     async def watched(self) -> None:
-        """Look at the clock whenever the loop comes by."""
+        """Note the time in each round of the loop."""
         before = self._now
         while True:
             await asyncio.sleep(0)

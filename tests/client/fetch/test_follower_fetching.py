@@ -1,4 +1,4 @@
-"""Fetching from a replica in one's own rack (KIP-392), and going back to the leader."""
+"""Fetching from a replica in the consumer's rack (KIP-392), and going back to the leader."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def values(consumer: ConsumerType, count: int) -> list[bytes]:
 
 
 class Asked:
-    """Which brokers are asked for records."""
+    """Counts the Fetch requests that each broker gets."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.brokers: Counter[int] = Counter()
@@ -109,8 +109,8 @@ async def test_the_leader_is_asked_again_after_metadata_max_age() -> None:
     "code",
     [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH],
 )
-async def test_bad_news_of_a_follower_is_asked_at_the_leader(code: ErrorCode) -> None:
-    """Its log may lag. No reset comes of it, and nothing is lost or repeated."""
+async def test_an_error_of_a_follower_makes_the_leader_be_asked(code: ErrorCode) -> None:
+    """The follower's log may lag. This causes no reset, and nothing is lost or repeated."""
     async with from_the_follower(auto_offset_reset="earliest") as (cluster, consumer, leader, follower):
         refused = cluster.intercept(FetchRequest, code, times=1, where=lambda e: e.broker == follower)
         at_leader = cluster.intercept(FetchRequest, lambda exchange: None, where=lambda e: e.broker == leader)
@@ -140,7 +140,7 @@ async def test_a_follower_that_is_gone_is_left_for_the_leader() -> None:
 
 
 async def test_a_follower_that_came_back_is_read_as_soon_as_the_metadata_know_of_it() -> None:
-    """The leader knows first, and gives no records any more: it is not asked again and again meanwhile."""
+    """The leader hears of it first, and gives no more records. The consumer does not keep asking it meanwhile."""
     async with Cluster(brokers=3, racks=RACKS, topics={"t": 1}) as cluster:
         leader = cluster.leader("t")
         assert leader is not None
@@ -177,7 +177,7 @@ async def test_the_leader_moves_while_the_follower_is_read() -> None:
 
 @pytest.fixture(scope="module")
 def racked() -> Iterator[LocalKafka]:
-    """Three nodes that call themselves racks, and lead their clients to the replica in theirs."""
+    """Three nodes, each in a rack of its own, that send each client to the replica in the client's rack."""
     selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     with LocalKafka(nodes=3, config={"replica.selector.class": selector, "broker.rack": "rack-{node}"}) as kafka:
         yield kafka
@@ -187,7 +187,7 @@ def racked() -> Iterator[LocalKafka]:
 @pytest.mark.timeout(120)
 @pytest.mark.long
 async def test_with_kafka(racked: LocalKafka, topic_name: str) -> None:
-    """A real broker chooses the replica; it dies, and the leader is read; nothing is lost or repeated."""
+    """A real broker chooses the replica. The replica dies, and the leader is read: nothing is lost or repeated."""
     racked.create_topic(topic_name, partitions=1, replication_factor=3)
     tp = TopicPartition(topic_name, 0)
     consumer = Consumer(bootstrap_servers=racked.bootstrap, auto_offset_reset="earliest", client_rack="rack-3")
@@ -217,7 +217,7 @@ async def test_with_kafka(racked: LocalKafka, topic_name: str) -> None:
 
 
 async def test_a_leader_that_names_itself_is_read_as_the_leader() -> None:
-    """It is no replica to stay with: once another one leads, that one is to be asked."""
+    """The leader is not a replica to stay with: once another broker leads, the consumer asks that one."""
 
     async def name_itself(exchange: Exchange) -> Any:
         response: Any = await exchange.handle()

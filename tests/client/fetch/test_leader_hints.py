@@ -1,4 +1,4 @@
-"""Leaders that an answer to Fetch names (KIP-951), throttled clients (KIP-219), and fairness between partitions."""
+"""Leaders that a Fetch response names (KIP-951), throttled clients (KIP-219), and fairness between partitions."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ async def values(consumer: ConsumerType, count: int) -> list[bytes]:
 
 
 async def test_the_new_leader_is_read_before_any_metadata_name_it() -> None:
-    """The answer names it, with its address; the refresh of the metadata is under way, and held up.
+    """The response names it, with its address, while the refresh of the metadata is under way and held up.
 
-    Only where the new leader itself is asked it is not, or the question about its log would wait behind that: it has
+    Only a request to the new leader itself is not held up, or the question about its log would wait behind that: it has
     not heard of the election yet.
     """
     async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
@@ -70,7 +70,7 @@ async def test_the_new_leader_is_read_before_any_metadata_name_it() -> None:
 
 
 async def yesterday(exchange: Exchange, old: PartitionInfo) -> Any:
-    """The metadata as of before the election."""
+    """Return the metadata as of before the election."""
     response: Any = await exchange.handle()
     for topic in response.topics:
         topic.partitions[0].leader_id, topic.partitions[0].leader_epoch = old.leader, old.leader_epoch
@@ -78,7 +78,7 @@ async def yesterday(exchange: Exchange, old: PartitionInfo) -> Any:
 
 
 async def test_metadata_that_know_less_do_not_lead_back() -> None:
-    """They were asked for, from another broker, before it heard of the election."""
+    """The consumer had asked for them before, from another broker, which had not heard of the election yet."""
     async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
         cluster.append("t", b"0")
         assert await values(consumer, 1) == [b"0"]
@@ -99,8 +99,10 @@ async def test_metadata_that_know_less_do_not_lead_back() -> None:
         assert metadata.cluster.leader(T0).node_id == new  # type: ignore[union-attr]
 
 
-async def test_a_leader_of_a_topic_that_was_made_again_meanwhile_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer named it, and the new topic, whose epochs start anew, is heard of before the election is."""
+async def test_a_leader_of_a_topic_that_was_recreated_meanwhile_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The response named that leader. Then the consumer hears of the new topic, whose epochs start anew, before it
+    hears of the election.
+    """
     async with Cluster(brokers=3, topics={"t": 1}) as cluster, reading(cluster, T0) as consumer:
         cluster.append("t", b"0")
         assert await values(consumer, 1) == [b"0"]
@@ -159,7 +161,7 @@ async def test_a_late_answer_about_the_topic_of_before_moves_nothing() -> None:
 
 
 async def test_a_throttled_client_asks_no_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KIP-219. The broker does not read from it meanwhile: so what counts is when the next Fetch is written."""
+    """KIP-219: the broker does not read from a muted connection, so what counts is when the next Fetch is written."""
     written: list[float] = []
     answered: list[float] = []
     exchange_as_ever = Connection._exchange
@@ -186,7 +188,7 @@ async def test_a_throttled_client_asks_no_sooner(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_throttled_answer_without_partitions_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that is over its quota before a Fetch that opens a session: it gets nothing, and no session."""
+    """A client over its quota, before a Fetch that opens a session: the response holds neither data nor a session."""
     nothing = FetchResponse(throttle_time_ms=20, session_id=0, responses=[])
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0")
@@ -205,7 +207,7 @@ async def test_a_group_goes_on_while_kafka_throttles_the_reads_of_a_member(
 ) -> None:
     """A quota of the client id: ten seconds' worth come at once, and then nothing for a second, again and again."""
     heartbeats: list[int] = []  # until each answer that was throttled
-    waits: list[tuple[float, float]] = []  # when it came, and until when it is to be quiet
+    waits: list[tuple[float, float]] = []  # when it came, and until when the client is to be quiet
     enough = asyncio.Event()
     throttle_as_ever = Connection._throttle
 
@@ -214,7 +216,7 @@ async def test_a_group_goes_on_while_kafka_throttles_the_reads_of_a_member(
             now = asyncio.get_running_loop().time()
             heartbeats.append(consumer.metrics().heartbeats.count)
             waits.append((now, now + response.throttle_time_ms / 1000))
-            if len(waits) == 3:  # the first may be short, and the second is nearly a second
+            if len(waits) == 3:  # the first pause may be short, and the second is nearly a second
                 enough.set()
         throttle_as_ever(connection, response)
 
@@ -245,7 +247,7 @@ async def test_a_group_goes_on_while_kafka_throttles_the_reads_of_a_member(
 
 
 async def test_an_error_of_one_partition_waits_behind_all_records() -> None:
-    """Scenario 20: A has good data, B may not be read: first all of A, then B's error; nothing is lost or repeated."""
+    """Partition A has good data, B may not be read: first all of A, then B's error, and nothing is lost or repeated."""
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", b"0", b"1", b"2")
         cluster.append("t", b"x", partition=1)
@@ -272,8 +274,8 @@ async def test_an_error_of_one_partition_waits_behind_all_records() -> None:
                         continue
 
 
-async def test_partitions_without_data_or_with_errors_starve_nobody() -> None:
-    """One is refused for ever, one is empty, one has much more than fits: each of the others gets its turn."""
+async def test_partitions_without_data_or_with_errors_starve_no_other_partition() -> None:
+    """One partition is always refused, one is empty, one has much more than fits: each of the others is still read."""
     async with Cluster(topics={"t": 3}) as cluster:
         for number in range(20):
             cluster.append("t", bytes(1000))

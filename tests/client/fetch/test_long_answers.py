@@ -1,4 +1,6 @@
-"""A broker sends the first batch whole, however long it is (KIP-74): it is read, up to a bound that an error names."""
+"""The first batch of a Fetch response comes whole, however long it is (KIP-74); above a bound an error says what to
+raise.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.timeout(60)
 LONG, SHORT = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-async def test_a_batch_that_is_longer_than_all_fetch_limits_is_read_and_stops_nobody() -> None:
+async def test_a_batch_that_is_longer_than_all_fetch_limits_is_read_and_stops_no_other_partition() -> None:
     value = bytes(18 << 20)
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", NewRecord(value), partition=0)

@@ -1,4 +1,4 @@
-"""An answer of thousands of batches, each of which is looked at by itself, is stored a few at a time."""
+"""A Fetch response with thousands of batches, each checked by itself, is stored a few batches at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCHES = [encode_batch([NewRecord(b"v")], base_offset=offset, codec=Codec.GZIP)
 
 
 def begun(records: bytes) -> tuple[FetchBuffer, Subscription, int]:
-    """A buffer that has begun to store these, and how many steps that was short of all."""
+    """Return a buffer that has begun to store these batches, and how many its first step has stored."""
     subscription, buffer = Subscription(), FetchBuffer()
     subscription.assign([TP])
     subscription.seek(TP, 0)
@@ -73,7 +73,7 @@ def test_what_is_there_is_read_while_the_rest_arrives() -> None:
 
 
 def test_an_answer_of_another_broker_is_stale_meanwhile() -> None:
-    """It is for the offset that is buffered up to now, and ends sooner: in the place of the rest it would cut that."""
+    """It begins at the offset where the buffer ends now, and is shorter: stored, it would cut off the rest."""
     buffer, subscription, first = begun(b"".join(BATCHES))
     again = FetchedPartition(TP, subscription[TP].token, first, memoryview(b"".join(BATCHES[first : first + 1])))
     assert buffer.begin(again, subscription[TP]) is buffer.of(TP)
@@ -81,7 +81,7 @@ def test_an_answer_of_another_broker_is_stale_meanwhile() -> None:
     assert read(buffer, subscription) == list(range(COUNT))
 
 
-def test_a_rest_that_counts_for_nothing_is_fetched_again() -> None:
+def test_a_rest_that_is_dropped_is_fetched_again() -> None:
     buffer, subscription, first = begun(b"".join(BATCHES))
     part = buffer.of(TP)
     assert part is not None
@@ -92,7 +92,7 @@ def test_a_rest_that_counts_for_nothing_is_fetched_again() -> None:
     assert buffer.bytes == 0
 
 
-def test_a_claim_that_ends_takes_all_of_it_along() -> None:
+def test_dropping_the_partition_drops_what_is_still_arriving() -> None:
     buffer, subscription, _ = begun(b"".join(BATCHES))
     part = buffer.of(TP)
     assert part is not None
@@ -104,7 +104,7 @@ def test_a_claim_that_ends_takes_all_of_it_along() -> None:
 
 @pytest.mark.parametrize("broken", [5, 700])
 def test_an_error_keeps_its_place(broken: int) -> None:
-    """In the first batches, met by a user while the rest arrives; and in those that arrive later."""
+    """The error is in the first batches and met while the rest arrives, or it is in those that arrive later."""
     damaged = bytearray(BATCHES[broken])
     damaged[-1] ^= 0xFF
     buffer, subscription, _ = begun(b"".join([*BATCHES[:broken], bytes(damaged), *BATCHES[broken + 1 :]]))

@@ -1,4 +1,4 @@
-"""Reading ranges, where something else ends meanwhile."""
+"""Ranges that are read while the client is stopped, or while records outside of the ranges fill its buffer."""
 
 from __future__ import annotations
 

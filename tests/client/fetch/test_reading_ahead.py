@@ -26,7 +26,7 @@ TOTAL = 5 * BUDGET // len(VALUE)
 
 @pytest.mark.parametrize("brokers", [3, 8])
 async def test_idle_brokers_take_nothing_from_a_busy_one(brokers: int) -> None:
-    """One broker has five times what the buffer holds, all others have nothing, and their polls are parked."""
+    """One broker has five times what the buffer holds, all others have nothing, and their Fetch requests are parked."""
     names = [TopicPartition("t", number) for number in range(brokers)]
     async with Cluster(brokers=brokers, topics={"t": len(names)}) as cluster:
         busy = cluster.leader("t", 0)
@@ -54,7 +54,7 @@ async def test_idle_brokers_take_nothing_from_a_busy_one(brokers: int) -> None:
 
 
 def test_the_buffer_is_filled_again_while_the_application_works_on_what_it_took_from_it() -> None:
-    """Not only when the application comes back for more: what it took has made room."""
+    """The fetcher does not wait until the application comes back for more: what the application took has made room."""
 
     async def story(cluster: Cluster) -> None:
         for _ in range(TOTAL):
@@ -78,7 +78,7 @@ def test_the_buffer_is_filled_again_while_the_application_works_on_what_it_took_
 
 
 def test_a_broker_whose_log_has_been_read_is_asked_for_no_more_than_an_idle_one() -> None:
-    """Its answer held all there is: to keep a part of the buffer for the next one would take it from the others."""
+    """Its answer held all that there is. Room in the buffer kept for its next one would be taken from the others."""
 
     async def story(cluster: Cluster) -> None:
         asked: list[int] = []

@@ -48,7 +48,7 @@ async def test_a_partition_without_leader_keeps_no_other_from_its_position() -> 
 
 
 async def test_many_partitions_are_looked_up_in_portions() -> None:
-    """Neither to write a request nor to read its answer holds the loop for long."""
+    """Neither writing a request nor reading its response holds the loop for long."""
     partitions = [TopicPartition("t", number) for number in range(1_201)]
     async with Cluster(topics={"t": len(partitions)}) as cluster:
         cluster.append("t", b"0", partition=1_200)
@@ -66,7 +66,7 @@ async def test_many_partitions_are_looked_up_in_portions() -> None:
 
 
 async def test_many_positions_are_set_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer of a thousand partitions would hold the loop for milliseconds."""
+    """Setting a thousand positions in one step would hold the loop for milliseconds."""
     partitions = [TopicPartition("t", number) for number in range(1_000)]
     steps = [0]
     seek = Subscription.seek
@@ -152,7 +152,7 @@ async def test_a_seek_of_several_moves_none_where_one_is_not_assigned() -> None:
 def test_a_partition_that_its_topic_does_not_have_is_waited_for_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A slip in a number would else look like a topic in which nothing happens."""
+    """Otherwise a typing error in a number would look like a topic in which nothing happens."""
 
     async def story(cluster: Cluster) -> None:
         async with reading(cluster, ZERO, ONE) as consumer:

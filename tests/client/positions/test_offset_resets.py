@@ -1,4 +1,4 @@
-"""Where a partition goes on without a position: first start and out of range apart, and who wins over whom."""
+"""Where a partition starts without a position: policies for the first start and for out of range, and precedence."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_by_duration_with_kafka(kafka: LocalKafka, topic_name: str) -> Non
 
 
 async def test_out_of_range_has_a_policy_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
-    """First start at the end, but after a loss go on with what is left; the log names both offsets."""
+    """First it starts at the end, but after a loss it continues with what is left; the log names both offsets."""
     async with Cluster(topics={"t": 1}) as cluster:
         for number in range(5):
             cluster.append("t", b"%d" % number)
@@ -139,7 +139,7 @@ async def test_an_error_for_out_of_range_only() -> None:
 
 
 async def test_a_seek_wins_over_a_lookup_that_is_under_way() -> None:
-    """Scenario 18 (O4)."""
+    """The offset that the lookup finds later is dropped."""
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0", b"1", b"2")
         hold = Hold()
@@ -168,7 +168,7 @@ async def test_a_seek_wins_over_committed_offsets_that_come_late() -> None:
 
 
 async def test_a_seek_answers_the_question_for_a_missing_offset() -> None:
-    """The error was found before the user's seek, and is not raised after it."""
+    """The error was found before the application's seek, and is not raised after it."""
     async with Cluster(topics={"t": 1}) as cluster:
         cluster.append("t", b"0")
         async with reading(cluster, auto_offset_reset="none") as consumer:

@@ -1,5 +1,6 @@
-"""Topics that are deleted and created again beside a group: no record of the new one is passed over, and nothing that
-was read from the old one is committed for it."""
+"""Topics that are recreated while a group reads them: no record of the new topic is skipped, and no offset of the old
+one is committed for it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ ZERO = TopicPartition("ev", 0)
 OLD = [b"old %d" % number for number in range(20)]
 NEW = [b"new %d" % number for number in range(30)]
 ASSIGNORS = ["range", "cooperative-sticky"]
-#: How long the topic is away, in seconds; None: it is created again at once.
+#: How long the topic does not exist, in seconds; None: it is created again at once.
 AWAY = [None, 0.05, 0.3, 1.5]
 
 
@@ -51,14 +52,14 @@ async def recreate(cluster: Cluster, away: float | None, *, write: Sequence[byte
     cluster.delete_topic("ev")
     if away is not None:
         await asyncio.sleep(away)
-    if "ev" not in cluster._state.topics.by_name:  # else a member has asked for it, and so it is there again
+    if "ev" not in cluster._state.topics.by_name:  # else a member has asked for it, and so it exists again
         cluster.create_topic("ev", 1)
     if write:
         cluster.append("ev", *write)
 
 
 async def read(consumer: Consumer, until: bytes, *, within: float = 30.0) -> list[bytes]:
-    """The values that are returned, in calls of at most ten, until that one is; or the time is over."""
+    """Return the values up to ``until``, in calls of at most ten records, or those that come in time."""
     got: list[bytes] = []
     try:
         async with asyncio.timeout(within):
@@ -71,7 +72,7 @@ async def read(consumer: Consumer, until: bytes, *, within: float = 30.0) -> lis
 
 
 async def heard_of_it(cluster: Cluster, consumer: Consumer) -> None:
-    """The metadata know the topic that is there now."""
+    """Wait until the metadata know the topic that exists now."""
     metadata = consumer._runtime.cluster_client.metadata
     there = cluster._state.topics.named("ev").topic_id
     async with asyncio.timeout(20):
@@ -91,7 +92,7 @@ def with_old_records(story: Any, **options: Any) -> None:
 @pytest.mark.parametrize("as_version", ["3.1", "4.0", "4.3"])
 @pytest.mark.parametrize("away", AWAY)
 @pytest.mark.parametrize("assignor", ASSIGNORS)
-def test_who_polls_reads_all_of_the_new_topic(assignor: str, away: float | None, as_version: str) -> None:
+def test_a_consumer_that_polls_reads_all_of_the_new_topic(assignor: str, away: float | None, as_version: str) -> None:
     async def story(cluster: Cluster) -> None:
         async with member(cluster, partition_assignment_strategy=[assignor], auto_commit_interval_ms=200) as consumer:
             assert await read(consumer, OLD[-1]) == OLD
@@ -109,8 +110,8 @@ def test_who_polls_reads_all_of_the_new_topic(assignor: str, away: float | None,
 @pytest.mark.parametrize("away", AWAY)
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_who_holds_a_batch_reads_all_of_the_new_topic(reset: str, assignor: str, away: float | None) -> None:
-    """With "latest", too: the old topic was read, and what is in the new one was written since."""
+def test_a_consumer_with_a_held_batch_reads_all_of_the_new_topic(reset: str, assignor: str, away: float | None) -> None:
+    """With "latest", too: the old topic was read, and the records of the new one were written since."""
 
     async def story(cluster: Cluster) -> None:
         options: dict[str, Any] = {"partition_assignment_strategy": [assignor], "auto_offset_reset": reset}
@@ -133,7 +134,7 @@ def test_who_holds_a_batch_reads_all_of_the_new_topic(reset: str, assignor: str,
 def test_what_was_read_from_the_old_topic_is_not_committed_for_the_new_one(
     assignor: str, what: str, is_known: bool
 ) -> None:
-    """Whether the member has heard of the new one, or the coordinator is the first to say so."""
+    """This holds whether the member has heard of the new topic, or the coordinator is the first to say so."""
 
     async def story(cluster: Cluster) -> None:
         options: dict[str, Any] = {"partition_assignment_strategy": [assignor], "enable_auto_commit": False}
@@ -197,7 +198,7 @@ def test_commit_soon_reports_what_is_of_the_old_topic_and_stores_the_rest() -> N
 
 @pytest.mark.parametrize("as_version", ["4.0", "4.3"])
 def test_a_commit_that_is_tried_until_the_name_exists_again_is_not_stored(as_version: str) -> None:
-    """Given offsets are of the topic that is there when the user calls: not of the one at the last attempt."""
+    """The offsets belong to the topic that exists when the caller commits, not to the one at the last attempt."""
 
     async def story(cluster: Cluster) -> None:
         async with member(cluster, enable_auto_commit=False, allow_auto_create_topics=False) as consumer:
@@ -222,7 +223,7 @@ def test_a_commit_that_is_tried_until_the_name_exists_again_is_not_stored(as_ver
 @pytest.mark.parametrize("away", AWAY)
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 def test_the_last_commit_of_a_revocation_is_not_stored_for_the_new_topic(assignor: str, away: float | None) -> None:
-    """A member joins just then: what was read of the old topic is to be committed before the partition goes."""
+    """A member joins just then: what was read of the old topic is to be committed before the partition is given up."""
 
     async def story(cluster: Cluster) -> None:
         options: dict[str, Any] = {"partition_assignment_strategy": [assignor]}
@@ -240,7 +241,7 @@ def test_the_last_commit_of_a_revocation_is_not_stored_for_the_new_topic(assigno
 @pytest.mark.parametrize("away", [None, 5.0])
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_a_seek_made_in_the_old_topic_does_not_hold_in_the_new_one(by_hand: bool, away: float | None) -> None:
-    """Also where nothing was fetched since: the partition is paused."""
+    """Also where nothing has been fetched since, because the partition is paused."""
 
     async def story(cluster: Cluster) -> None:
         consumer = member(cluster, enable_auto_commit=False, group_id=None if by_hand else "g")
@@ -274,8 +275,10 @@ def test_an_offset_of_the_new_topic_is_committed_although_it_is_the_same_number(
     with_old_records(story)
 
 
-def test_everything_is_not_stored_while_the_user_holds_records_of_the_old_topic() -> None:
-    """Once the fetcher has begun anew, too: to return would say that they are stored. Then he polls, and it is well."""
+def test_commit_fails_while_records_of_the_old_topic_are_held() -> None:
+    """Also after the fetcher has begun anew: commit() must not return as if those were stored. After a poll it
+    succeeds.
+    """
 
     async def story(cluster: Cluster) -> None:
         async with member(cluster, enable_auto_commit=False) as consumer:
@@ -294,7 +297,7 @@ def test_everything_is_not_stored_while_the_user_holds_records_of_the_old_topic(
 
 
 def test_with_brokers_that_know_offsets_by_name_a_wrong_one_is_mended_as_soon_as_it_is_known() -> None:
-    """The metadata are older than the topic, and the name is all that such a commit says."""
+    """The metadata are older than the topic, and such a commit carries nothing but the name."""
 
     async def story(cluster: Cluster) -> None:
         async with member(cluster, auto_commit_interval_ms=200) as consumer:
@@ -341,7 +344,7 @@ def test_a_commit_names_the_id_of_each_offset_and_no_other() -> None:
 async def test_no_record_of_a_new_topic_is_passed_over_with_kafka(
     kafka: LocalKafka, topic_name: str, assignor: str, away: float
 ) -> None:
-    """A member polls, or holds a batch and commits it, while the topic is deleted and created again, three times."""
+    """A member polls, or holds a batch and commits it, while the topic is recreated three times."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     tp = TopicPartition(topic_name, 0)
     kafka.create_topic(topic_name)

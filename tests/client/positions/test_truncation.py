@@ -1,4 +1,4 @@
-"""Logs that lose what was read from them (KIP-320), and topics that are made again (KIP-516)."""
+"""Logs that lose records that were read already (KIP-320), and topics that are recreated (KIP-516)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(60)
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
-# 4.4 finds divergence in the answers to Fetch too (version 12); 2.1 has only OffsetForLeaderEpoch, and no topic ids.
+# 4.4 finds divergence in Fetch responses too (version 12); 2.1 has only OffsetForLeaderEpoch, and no topic ids.
 versions = pytest.mark.parametrize("version", ["4.4", "2.3"])
 
 
@@ -51,7 +51,7 @@ async def values(consumer: ConsumerType, count: int) -> list[bytes]:
 
 
 def write(cluster: Cluster, *values: bytes) -> None:
-    """One batch each: a log is truncated between batches."""
+    """Append one batch for each value: a log is truncated between batches."""
     for value in values:
         cluster.append("t", value)
 
@@ -104,7 +104,7 @@ async def test_truncation_is_an_error_with_the_safe_offset_where_there_is_no_pol
             assert await values(consumer, 3) == [b"x", b"y", b"z"]
 
 
-async def test_what_was_only_fetched_ahead_is_fetched_again_and_nobody_is_bothered() -> None:
+async def test_what_was_only_fetched_ahead_is_fetched_again_without_an_error() -> None:
     async with Cluster(brokers=3, topics={"t": 1}) as cluster:
         write(cluster, b"0", b"1", b"2", b"3")
         async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
@@ -123,8 +123,8 @@ async def test_what_was_only_fetched_ahead_is_fetched_again_and_nobody_is_bother
             assert asked.hits == 2, "first for what was fetched ahead, then for the position"
 
 
-async def test_a_leader_that_parts_from_what_was_read_says_so_in_its_answer() -> None:
-    """Fetch v12 (KIP-595): the first leader is still believed to lead, and its log was exchanged under it."""
+async def test_a_leader_whose_log_diverges_says_so_in_its_answer() -> None:
+    """Fetch v12 (KIP-595): the consumer still believes in the first leader, whose log is exchanged under it."""
     async with Cluster(brokers=1, topics={"t": 1}) as cluster:
         write(cluster, b"0", b"1")
         cluster.truncate("t", to=2)  # the epoch rises, nothing is lost
@@ -142,7 +142,7 @@ async def test_a_leader_that_parts_from_what_was_read_says_so_in_its_answer() ->
 
 
 async def test_a_committed_epoch_is_compared_before_the_first_fetch() -> None:
-    """O10: offset 3 was committed by who read epoch 0 up to there; the log of now has other records below it."""
+    """Offset 3 was committed by a reader of epoch 0 up to there; today's log has other records below it."""
     async with Cluster(brokers=3, topics={"t": 1}) as cluster:
         write(cluster, b"0", b"1", b"2", b"3")
         cluster.truncate("t", to=2)
@@ -159,8 +159,8 @@ async def test_a_committed_epoch_is_compared_before_the_first_fetch() -> None:
 @versions
 @pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 async def test_the_epoch_of_a_leader_that_wrote_nothing_is_no_truncation(reset: str, version: str) -> None:
-    """ListOffsets names the epoch of the leader that it asks. No record has it, so the next leader's log does not know
-    it: as in a rolling restart, where a quiet partition has two leaders one after the other.
+    """ListOffsets returns the epoch of the leader that it asks. No record has that epoch, so the next leader's log does
+    not know it. This happens in a rolling restart, when a quiet partition has two leaders one after the other.
     """
     async with Cluster(brokers=3, topics={"t": 1}, as_version=version) as cluster:
         write(cluster, b"0", b"1")
@@ -190,8 +190,8 @@ async def test_a_commit_under_a_leader_that_wrote_nothing_is_read_on_from() -> N
 
 
 async def test_a_leader_from_before_a_commit_is_not_asked_about_it() -> None:
-    """O10: its broker has not heard yet that it was deposed, nor has the one that the metadata come from. It would call
-    the epoch of the commit unknown, which means in a leader that the log was truncated.
+    """That broker has not heard yet that it was deposed, nor has the one that the metadata come from. It would call the
+    epoch of the commit unknown; from a leader that means that the log was truncated.
     """
     async with Cluster(brokers=3, topics={"t": 1}) as cluster:
         write(cluster, b"0", b"1")
@@ -227,7 +227,7 @@ async def test_a_leader_from_before_a_commit_is_not_asked_about_it() -> None:
 
 
 async def test_an_epoch_that_no_leader_ever_had_holds_nothing_up_for_ever() -> None:
-    """The log was restored from somewhere else, say, and its epochs began anew; the commits were kept."""
+    """For example, the log was restored from elsewhere and its epochs began anew, while the commits were kept."""
     async with Cluster(brokers=3, topics={"t": 1}) as cluster:
         write(cluster, b"0", b"1")
         async with reading(cluster, ZERO, auto_offset_reset="none", request_timeout_ms=200) as consumer:
@@ -296,10 +296,10 @@ async def test_a_topic_that_may_not_be_described_is_an_error_of_that_partition()
 
 @pytest.mark.parametrize("longer", [False, True], ids=["shorter", "longer"])
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-async def test_a_topic_that_was_made_again_is_read_from_its_beginning(
+async def test_a_recreated_topic_is_read_from_its_beginning(
     reset: str, longer: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By assign() too; also where the position exists in the new log."""
+    """This holds for assign() too, and where the position exists in the new log."""
     async with Cluster(topics={"t": 1}) as cluster:
         write(cluster, b"0", b"1")
         async with reading(cluster, ZERO, auto_offset_reset=reset) as consumer:
@@ -313,7 +313,7 @@ async def test_a_topic_that_was_made_again_is_read_from_its_beginning(
     assert [one.message for one in caplog.records if "created again" in one.message] == [warning]
 
 
-async def test_a_topic_that_was_made_again_is_an_error_where_there_is_no_policy() -> None:
+async def test_a_recreated_topic_is_an_error_where_there_is_no_policy() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         write(cluster, b"0", b"1")
         async with reading(cluster, ZERO, auto_offset_reset="none") as consumer:
@@ -330,7 +330,7 @@ async def test_a_topic_that_was_made_again_is_an_error_where_there_is_no_policy(
 
 
 class OldIds:
-    """The brokers name the topic by the id that it had when this was made, in so many answers."""
+    """The brokers' next ``times`` Metadata responses name the topic by the id that it had when this object was made."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -347,7 +347,7 @@ class OldIds:
 
 
 async def refreshed(consumer: ConsumerType, count: int = 1) -> None:
-    """Until the metadata were refreshed so often."""
+    """Wait until the metadata have been refreshed ``count`` times."""
     metadata = consumer._runtime.cluster_client.metadata
     until = metadata.cluster.version + count
     async with asyncio.timeout(20):
@@ -380,7 +380,7 @@ async def test_a_broker_that_still_knows_the_old_topic_repeats_nothing(reset: st
             assert await values(consumer, 1) == [b"c"]
 
 
-async def test_who_began_with_the_new_topic_and_took_the_old_one_for_newer_reads_on() -> None:
+async def test_a_consumer_that_began_with_the_new_topic_and_took_the_old_one_for_newer_reads_on() -> None:
     async with Cluster(topics={"t": 1}) as cluster:
         old = OldIds(cluster)
         cluster.recreate_topic("t")
@@ -398,7 +398,7 @@ async def test_who_began_with_the_new_topic_and_took_the_old_one_for_newer_reads
 
 
 @pytest.mark.parametrize("reset", ["latest", "none"])
-async def test_a_topic_that_was_made_again_with_kafka(kafka: LocalKafka, topic_name: str, reset: str) -> None:
+async def test_a_recreated_topic_with_kafka(kafka: LocalKafka, topic_name: str, reset: str) -> None:
     """The new log is longer than the position: nothing but the id of the topic says that it is another one."""
     tp, new = TopicPartition(topic_name, 0), [b"new %d" % number for number in range(9)]
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -423,7 +423,7 @@ async def test_a_topic_that_was_made_again_with_kafka(kafka: LocalKafka, topic_n
 
 @pytest.mark.parametrize("when", ["while the new leader is asked", "once the new leader is read"])
 async def test_an_answer_of_a_deposed_leader_is_not_believed(when: str) -> None:
-    """It was under way when the new leader became known, and holds a record that nobody else has."""
+    """It was under way when the new leader became known, and holds a record that no other replica has."""
     compared, read = Hold(), Hold()
     caught, released = asyncio.Event(), asyncio.Event()
 

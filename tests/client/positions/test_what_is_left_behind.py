@@ -1,4 +1,4 @@
-"""What belonged to partitions that were lost, to logs that were replaced, or to a leader's other log, and must go."""
+"""State of partitions that were lost, of logs that were replaced, or of a leader's divergent log, and its removal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reading(cluster: Cluster, **options: Any) -> Consumer:
 
 
 def test_what_was_committed_before_a_loss_is_committed_again_where_others_have_gone_back_since() -> None:
-    """Auto-commit leaves out what the group has already. Of what is lost it does not know that any more."""
+    """Auto-commit leaves out offsets that the group has already. Of a lost partition it does not know that any more."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *TEN)
@@ -59,13 +59,13 @@ def test_what_was_committed_before_a_loss_is_committed_again_where_others_have_g
     virtually(story, topics={"t": 1}, brokers=1, group_initial_rebalance_delay_ms=0)
 
 
-# A topic that was made again
+# A recreated topic
 
 
-def test_nothing_of_the_old_topic_is_handed_out_once_it_is_known_to_be_made_again() -> None:
-    """Also without a reset policy: what was fetched ahead of the user lies before the error, and is of no use to him.
+def test_nothing_of_the_old_topic_is_handed_out_once_it_is_known_to_be_recreated() -> None:
+    """Also without a reset policy: records fetched ahead lie before the error, and are of no use to the application.
 
-    A commit of it would be one for the new topic, of offsets that were never read there.
+    To commit them would store, for the new topic, offsets that were never read there.
     """
 
     async def story(cluster: Cluster) -> None:
@@ -91,7 +91,7 @@ def test_nothing_of_the_old_topic_is_handed_out_once_it_is_known_to_be_made_agai
 
 
 def answering(epoch: int, offset: int) -> Any:
-    """Let the leader say, of whatever epoch it is asked, that ``epoch`` is the one of its log, up to ``offset``."""
+    """Make the leader answer, whatever epoch it is asked about, that ``epoch`` is its log's and ends at ``offset``."""
 
     async def answer(exchange: Exchange) -> Any:
         response: Any = await exchange.handle()
@@ -105,8 +105,8 @@ def answering(epoch: int, offset: int) -> Any:
 
 @pytest.mark.parametrize("reset", ["none", "earliest"])
 def test_a_log_that_is_long_enough_but_of_another_epoch_is_another_log(reset: str) -> None:
-    """KIP-320: the records of epoch 1 that were read are in no log any more. The leader's epoch before, 0, goes on
-    further than they did: an end behind the position says nothing about them.
+    """KIP-320: the records of epoch 1 that were read are in no log any more. The leader's previous epoch, 0, goes on
+    further than they did, so an end behind the position says nothing about them.
     """
 
     async def story(cluster: Cluster) -> None:
@@ -132,7 +132,7 @@ def test_a_log_that_is_long_enough_but_of_another_epoch_is_another_log(reset: st
 
 
 def test_after_a_truncation_the_position_is_of_the_epoch_that_the_leader_named() -> None:
-    """What is committed of it then carries that epoch: the next reader's leader is asked about the right one."""
+    """A commit of the position then carries that epoch, so the next reader asks its leader about the right one."""
 
     async def story(cluster: Cluster) -> None:
         for value in TEN[:4]:

@@ -136,7 +136,7 @@ def test_roundrobin_is_balanced_where_all_subscribe_alike(counts: dict[str, int]
 
 
 def test_range_lets_a_member_without_a_rack_read_anywhere() -> None:
-    """It counts as near to all partitions, so it is not left with what members with a rack do not take."""
+    """It counts as near to all partitions, so it gets more than what members with a rack do not take."""
     group = {name: MemberSubscription(frozenset({"t"}), rack_id=rack) for name, rack in (("c0", None), ("c1", "r1"))}
     racks = {TopicPartition("t", number): frozenset({rack}) for number, rack in enumerate(("r1", "r2", "r1", "r2"))}
     assert short(assign_range({"t": 4}, group, racks)) == {"c0": "t0 t1", "c1": "t2 t3"}

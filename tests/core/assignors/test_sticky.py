@@ -21,7 +21,7 @@ NINE = {"A": 5, "B": 4}
 # Members that subscribe to the same topics
 
 
-def test_a_fresh_group_that_subscribes_alike_is_dealt_the_partitions_in_turn() -> None:
+def test_a_new_group_that_subscribes_alike_gets_the_partitions_in_rotation() -> None:
     assert short(assign_sticky(NINE, group(c0="AB", c1="AB", c2="AB"))) == {
         "c0": "A0 A3 B1",
         "c1": "A1 A4 B2",
@@ -45,7 +45,7 @@ def test_a_member_that_joins_gets_its_share_from_the_others() -> None:
 
 
 def test_a_member_joins_where_the_partitions_do_not_divide_evenly() -> None:
-    """Today's Kafka: the first of those above the least share keeps the extra partition (older ones: the last)."""
+    """Today's Kafka: the first member above the least share keeps the extra partition (older ones: the last)."""
     joined = group(c0="T: T0 T1", c1="T: T2 T3", c2="T")
     assert short(assign_sticky({"T": 4}, joined)) == {"c0": "T0 T1", "c1": "T2", "c2": "T3"}
     assert short(assign_cooperative_sticky({"T": 4}, joined)) == {"c0": "T0 T1", "c1": "T2", "c2": ""}
@@ -57,7 +57,7 @@ def test_a_member_that_has_everything_gives_up_half_of_it() -> None:
     assert short(assign_cooperative_sticky({"T": 6}, joined)) == {"c0": "T0 T1 T2", "c1": ""}
 
 
-def test_a_partition_claimed_twice_in_one_generation_is_nobodys() -> None:
+def test_a_partition_claimed_twice_in_one_generation_has_no_owner() -> None:
     claimed = group(c0="T: T0 T1 T2", c1="T: T2 T3 T4")
     assert short(assign_sticky({"T": 6}, claimed)) == {"c0": "T0 T1 T2", "c1": "T3 T4 T5"}
     assert short(assign_cooperative_sticky({"T": 6}, claimed)) == {"c0": "T0 T1", "c1": "T3 T4 T5"}
@@ -123,7 +123,7 @@ def test_partitions_that_are_gone_are_dropped() -> None:
     assert short(assign_sticky({"A": 2}, group(c0="AC: A0 A3 C7", c1="AC: A1"))) == {"c0": "A0", "c1": "A1"}
 
 
-def test_what_was_free_moves_before_anything_that_somebody_holds() -> None:
+def test_free_partitions_move_before_owned_ones() -> None:
     """Member a has one partition too many, and got C3 last. So C3 goes on to f, and not C0."""
     held = group(a="AC: C0 C5", e="A", f="BC", h="AB: A3 B1", i="B", k="ABC: C6", l="C: C4")
     assigned = short(assign_sticky({"A": 4, "B": 2, "C": 7}, held))
@@ -147,12 +147,12 @@ def test_a_previous_owner_that_gave_up_the_topic_does_not_get_it_back() -> None:
 
 
 def test_a_member_takes_its_partition_back_rather_than_another_of_the_same_topic() -> None:
-    """k gives A1 to j; then j has too many. A1 goes back, and not A0: else A1 had moved for nothing."""
+    """k gives A1 to j; then j has too many. A1 goes back, and not A0: otherwise A1 would have moved for nothing."""
     held = group(d="B: B1", f="B", h="B", j="AB: A2", k="AB: A1 A3 B0 B2")
     assert short(assign_sticky({"A": 4, "B": 3}, held)) == {"d": "B1", "f": "B0", "h": "B2", "j": "A0 A2", "k": "A1 A3"}
 
 
-def test_a_member_whose_topics_nobody_else_reads_keeps_them_whatever_its_load() -> None:
+def test_a_member_that_alone_reads_its_topics_keeps_them_whatever_its_load() -> None:
     assigned = short(assign_sticky({"A": 9, "B": 2}, group(c0="A", c1="B", c2="B: B0 B1")))
     assert assigned == {"c0": "A0 A1 A2 A3 A4 A5 A6 A7 A8", "c1": "B0", "c2": "B1"}
 
@@ -230,7 +230,7 @@ def test_the_newest_claim_wins_and_the_older_one_is_the_previous_owners() -> Non
     assert not claims.contested
 
 
-def test_an_older_claim_counts_where_nobody_disputes_it() -> None:
+def test_an_older_claim_counts_where_it_is_not_disputed() -> None:
     """Today's Kafka; older ones emptied the claims of all members but those of the newest generation."""
     assert short(assign_sticky({"T": 2}, group(a="T @9", b="T: T0 @2"))) == {"a": "T1", "b": "T0"}
 

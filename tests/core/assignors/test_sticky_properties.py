@@ -1,4 +1,4 @@
-"""What is true of every sticky assignment: it is valid, even, and moves little."""
+"""Properties of every sticky assignment: it is valid, even, and moves few partitions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def all_partitions(counts: Mapping[str, int], members: Members) -> Counter[Topic
 
 
 def holding(members: Members, assignment: GroupAssignment, generation_id: int = 9) -> dict[str, MemberSubscription]:
-    """The same members in the next rebalance, after they got ``assignment``."""
+    """Return the same members in the next rebalance, after they got ``assignment``."""
     return {name: member(one.topics, assignment.get(name, ()), generation_id) for name, one in members.items()}
 
 
@@ -104,7 +104,7 @@ def test_the_order_in_which_members_joined_does_not_matter(
 
 
 @given(counts=some_counts, members=groups)
-def test_a_cooperative_round_gives_nobody_what_a_member_of_the_newest_generation_still_reads(
+def test_a_cooperative_round_holds_back_what_a_member_of_the_newest_generation_still_reads(
     counts: dict[str, int], members: dict[str, MemberSubscription]
 ) -> None:
     newest = max(one.generation_id for one in members.values())

@@ -1,4 +1,4 @@
-"""The picture of the cluster, made from Metadata responses."""
+"""The snapshot of the cluster, made from Metadata responses."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_other_topics_stay_unless_the_response_is_complete() -> None:
 
 
 def test_an_older_leader_epoch_never_replaces_a_newer_one() -> None:
-    """KIP-320: brokers hear of an election one by one; an answer of one that has not yet heard is old news."""
+    """KIP-320: brokers hear of an election one after the other; the response of one that has not yet is old news."""
     first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5))))
     late = merged(first, response(topic("a", partition(0, leader=1, epoch=4))))
     assert late.leader(TopicPartition("a", 0)) == Broker(2, "h2", 9092)
@@ -87,7 +87,7 @@ def test_an_older_leader_epoch_never_replaces_a_newer_one() -> None:
     assert newer.leader(TopicPartition("a", 0)) == Broker(1, "h1", 9092)
 
 
-def test_a_topic_made_again_starts_its_epochs_anew() -> None:
+def test_a_recreated_topic_starts_its_epochs_anew() -> None:
     """KIP-516: deleted and created under the same name, it has another id, and leader epoch 0 again."""
     first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5), topic_id=ID)))
     again = merged(first, response(topic("a", partition(0, leader=1, epoch=0), topic_id=OTHER_ID)))
@@ -96,7 +96,7 @@ def test_a_topic_made_again_starts_its_epochs_anew() -> None:
 
 
 def ids_after(*answers: UUID | None, complete: bool = False) -> list[UUID | None]:
-    """The id of topic "a" after each of these answers; None: it says that there is no such topic."""
+    """Return the id of topic "a" after each of these responses; None: it says that there is no such topic."""
     cluster, found = Cluster(), []
     for topic_id in answers:
         if topic_id is None:
@@ -110,8 +110,8 @@ def ids_after(*answers: UUID | None, complete: bool = False) -> list[UUID | None
 
 
 @pytest.mark.parametrize("complete", [False, True])
-def test_a_topic_that_was_made_again_is_never_the_old_one_again(complete: bool) -> None:
-    """Brokers hear of it one by one, and ids do not come back: an answer with an old id is old news."""
+def test_a_recreated_topic_never_becomes_the_old_one_again(complete: bool) -> None:
+    """Brokers hear of it one after the other, and ids do not come back: a response with an old id is old news."""
     assert ids_after(ID, OTHER_ID, ID, OTHER_ID, complete=complete) == [ID, OTHER_ID, OTHER_ID, OTHER_ID]
     assert ids_after(ID, None, OTHER_ID, ID, complete=complete) == [ID, None, OTHER_ID, OTHER_ID], "gone in between"
     assert ids_after(ID, OTHER_ID, None, ID, complete=complete) == [ID, OTHER_ID, None, None], "gone at the end"
@@ -125,7 +125,7 @@ def test_a_topic_that_a_broker_has_not_heard_of_yet_is_the_same_afterwards(compl
     assert ids_after(ID, OTHER_ID, None, OTHER_ID, complete=complete)[2:] == [None, OTHER_ID]
 
 
-def test_what_an_old_answer_says_of_a_topic_counts_for_nothing() -> None:
+def test_what_an_old_answer_says_of_a_topic_is_ignored() -> None:
     first = merged(Cluster(), response(topic("a", partition(0, leader=2, epoch=5), topic_id=ID)))
     again = merged(first, response(topic("a", partition(0, leader=1, epoch=0), partition(1), topic_id=OTHER_ID)))
     late = merged(again, response(topic("a", partition(0, leader=2, epoch=6), topic_id=ID)))
@@ -134,7 +134,7 @@ def test_what_an_old_answer_says_of_a_topic_counts_for_nothing() -> None:
 
 
 def test_a_client_that_took_the_old_topic_for_the_new_one_finds_its_way_back() -> None:
-    """It began with a broker that knew of the new topic, and then asked one that did not."""
+    """It began with a broker that knew the new topic, and then asked one that did not."""
     found = ids_after(OTHER_ID, ID, *[OTHER_ID] * 30)
     assert found[1] == ID
     assert 5 <= found[1:].index(OTHER_ID) <= 20, "not by one answer alone, and not for ever"
@@ -175,7 +175,7 @@ def test_merging_gives_way() -> None:
 
 
 def test_a_topic_that_has_not_changed_is_the_same_object() -> None:
-    """So nobody has to look at its partitions again; and of what has not changed, nothing is kept twice."""
+    """So its partitions need not be compared again, and of what has not changed, no second copy is kept."""
     first = merged(Cluster(), response(topic("a", partition(0), partition(1), topic_id=ID), topic("b", partition(0))))
     again = response(
         topic("a", partition(0), partition(1), topic_id=UUID(int=ID.int)), topic("b", partition(0, 2, epoch=1))
@@ -200,7 +200,7 @@ def test_a_topic_that_has_not_changed_is_the_same_object() -> None:
 def test_a_leader_that_a_broker_names_counts_for_the_topic_that_it_spoke_of(
     epoch: int, said_of: UUID | None, counts: bool
 ) -> None:
-    """KIP-951; a topic that is created again has the same name, and its epochs start anew (KIP-516)."""
+    """KIP-951; a recreated topic has the same name, and its epochs start anew (KIP-516)."""
     old = merged(Cluster(), response(topic("a", partition(0, leader=1, epoch=1), topic_id=ID)))
     zero = TopicPartition("a", 0)
     new, moved = with_leaders(old, {zero: NewLeader(2, epoch, said_of)}, {})
@@ -222,7 +222,7 @@ def test_a_broker_and_an_epoch_may_have_the_number_zero() -> None:
 
 
 @pytest.mark.parametrize("nowhere", [None, ""])
-def test_brokers_that_tell_no_rack_have_none(nowhere: str | None) -> None:
+def test_brokers_that_name_no_rack_have_none(nowhere: str | None) -> None:
     def racks(*racks: str | None) -> dict[TopicPartition, frozenset[str]]:
         told = response(topic("a", partition(0)))
         for broker, rack in zip(told.brokers, racks, strict=True):
@@ -235,7 +235,7 @@ def test_brokers_that_tell_no_rack_have_none(nowhere: str | None) -> None:
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_an_old_id_brings_no_topic_back(complete: bool) -> None:
-    """It was made again, and deleted; a broker that lags tells of its first life."""
+    """The topic was recreated, and deleted; a lagging broker still names its first id."""
     cluster = Cluster()
     for topic_id in (ID, OTHER_ID):
         cluster = merged(cluster, response(topic("a", partition(0), topic_id=topic_id)), complete=complete)

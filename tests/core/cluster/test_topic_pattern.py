@@ -1,4 +1,4 @@
-"""Which topics a pattern means."""
+"""Which topics a pattern matches."""
 
 from __future__ import annotations
 

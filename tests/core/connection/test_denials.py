@@ -1,4 +1,4 @@
-"""Which responses deny something, wherever in them Kafka says so."""
+"""Which responses deny a permission, in each of the places where Kafka says so."""
 
 from __future__ import annotations
 

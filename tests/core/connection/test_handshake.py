@@ -148,7 +148,7 @@ def test_the_session_of_one_connection_is_not_that_of_another() -> None:
 
 
 def test_a_blocking_socket_in_a_thread_can_hold_the_dialogue() -> None:
-    """What a watchdog thread needs: the same generator and the same pipeline, with no event loop."""
+    """A watchdog thread needs that: the same generator and the same pipeline, with no event loop."""
     client, broker = socket.socketpair()
     client.settimeout(10)
     broker.settimeout(10)
@@ -192,7 +192,7 @@ def test_an_answer_that_is_too_long_to_be_remembered_is_read_all_the_same() -> N
     assert len(result(dialogue, answer(*offered)).versions) == 4_000
 
 
-def test_connections_share_what_the_same_answer_says_and_nobody_can_change_it() -> None:
+def test_connections_share_the_content_of_equal_answers_and_cannot_change_it() -> None:
     first, second = begin(), begin()
     next(first), next(second)
     one, other = result(first, answer((3, 0, 12))), result(second, answer((3, 0, 12)))

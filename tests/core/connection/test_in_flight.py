@@ -78,7 +78,7 @@ def test_a_wrong_correlation_id_poisons() -> None:
     assert len(line) == 0
 
 
-def test_a_frame_that_nobody_asked_for_poisons() -> None:
+def test_a_frame_without_a_request_poisons() -> None:
     line = pipeline()
     with pytest.raises(MalformedResponse, match="11 bytes that nobody asked for"):
         line.receive(reply(0, version=4)[:11])
@@ -109,7 +109,7 @@ def test_correlation_ids_stay_positive_for_ever() -> None:
 
 @given(st.lists(st.sampled_from(["send", "abandon", "receive"])))
 def test_an_abandoned_request_keeps_its_place(steps: list[str]) -> None:
-    """Whatever is sent, abandoned and answered in between: each reply meets the request that it answers."""
+    """Whatever is sent, abandoned and answered in between, each response is matched with its request."""
     line = pipeline()
     model: deque[tuple[int, bool]] = deque()
     sent = 0

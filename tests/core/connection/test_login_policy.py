@@ -1,4 +1,4 @@
-"""When a client may log in again, and what an application hears meanwhile."""
+"""When a client may log in again, and which errors and log records it makes meanwhile."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_success_of_the_loop_lets_the_watchdog_log_in_again() -> None:
     assert policy.refusal_to_thread is None
 
 
-def test_each_refusal_is_told_once() -> None:
+def test_each_refusal_is_logged_once() -> None:
     policy = LoginPolicy(Random(1))
     assert policy.take() is None
     policy.refused(REFUSAL, 0.0)

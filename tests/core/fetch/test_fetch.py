@@ -1,4 +1,4 @@
-"""Planning fetches, reading answers, buffering: pure, on values."""
+"""Planning fetches, judging responses, buffering: pure functions and values, without I/O."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reading(*partitions: TopicPartition, at: int = 0) -> Subscription:
 
 
 class Planned(NamedTuple):
-    """What a planner that has seen nothing else makes of all this."""
+    """The plan of a planner that has seen nothing else."""
 
     plans: list[FetchPlan]
     without_leader: list[TopicPartition]
@@ -51,7 +51,7 @@ class Planned(NamedTuple):
 
 
 def plan(
-    picture: Cluster,
+    snapshot: Cluster,
     subscription: Subscription,
     buffer: FetchBuffer | None = None,
     *,
@@ -63,7 +63,7 @@ def plan(
 ) -> Planned:
     in_flight = busy if isinstance(busy, dict) else dict.fromkeys(busy, 0)
     planner = FetchPlanner(subscription, buffer or FetchBuffer(), ClientConfig(**options))
-    while planner.look(picture, 0.0, 10).more:
+    while planner.look(snapshot, 0.0, 10).more:
         pass
     for node_id in has_more:
         planner.answered(node_id, has_more=True)
@@ -104,8 +104,8 @@ def test_each_leader_is_asked_for_all_of_its_partitions_at_once() -> None:
     assert asked(plan(cluster({A0: 1, A1: 2, B0: 1}), subscription)) == {1: [(A0, 7), (B0, 7)], 2: [(A1, 7)]}
 
 
-def test_only_what_a_new_picture_changes_is_looked_at_again() -> None:
-    """Ten thousand partitions, and a refresh of the metadata that brings no news, cost nothing."""
+def test_only_what_a_new_snapshot_changes_is_looked_at_again() -> None:
+    """Ten thousand partitions, and a refresh of the metadata that changes nothing, cost nothing."""
     planner = FetchPlanner(subscription := reading(A0, A1, B0), FetchBuffer(), ClientConfig())
     first = cluster({A0: 1, A1: 1, B0: 2})
     assert planner.look(first, 0.0, most=2).more, "one is left"
@@ -156,7 +156,7 @@ def test_reading_goes_on_behind_what_is_buffered() -> None:
     assert asked(plan(cluster({A0: 1}), subscription, buffer)) == {1: [(A0, 5)]}
 
 
-def test_a_full_buffer_stops_reading_ahead_but_starves_nobody() -> None:
+def test_a_full_buffer_stops_reading_ahead_but_starves_no_partition() -> None:
     subscription, buffer = reading(A0, A1), FetchBuffer()
     add(buffer, subscription, A0, 0, batch(0, 5, size=1000))
     planned = plan(cluster({A0: 1, A1: 1}), subscription, buffer, fetch_buffer_bytes=1000)
@@ -165,8 +165,8 @@ def test_a_full_buffer_stops_reading_ahead_but_starves_nobody() -> None:
     assert planned.plans[0].max_wait_ms < ClientConfig().fetch_max_wait_ms, "it must not park while others want room"
 
 
-def test_a_full_buffer_asks_for_nothing_while_the_user_has_records_to_take() -> None:
-    """Else each partition that has nothing would get its share on top, and a thousand of them a thousand shares."""
+def test_a_full_buffer_asks_for_nothing_while_there_are_records_to_take() -> None:
+    """Otherwise each partition without records would get its share on top, and a thousand of them a thousand shares."""
     subscription, buffer = reading(A0, A1), FetchBuffer()
     add(buffer, subscription, A0, 0, batch(0, 5, size=1000))
     planned = plan(cluster({A0: 1, A1: 1}), subscription, buffer, waits=False, fetch_buffer_bytes=1000)
@@ -174,24 +174,24 @@ def test_a_full_buffer_asks_for_nothing_while_the_user_has_records_to_take() -> 
     assert planned.short_of_room
 
 
-def test_a_full_buffer_asks_for_what_the_user_waits_for_only() -> None:
+def test_a_full_buffer_asks_only_for_what_a_call_waits_for() -> None:
     subscription, buffer = reading(A0, A1, B0), FetchBuffer()
     add(buffer, subscription, A0, 0, batch(0, 5, size=1000))
-    picture = cluster({A0: 1, A1: 1, B0: 1})
-    planned = plan(picture, subscription, buffer, waits=frozenset({B0, A0}), fetch_buffer_bytes=1000)
+    snapshot = cluster({A0: 1, A1: 1, B0: 1})
+    planned = plan(snapshot, subscription, buffer, waits=frozenset({B0, A0}), fetch_buffer_bytes=1000)
     assert asked(planned) == {1: [(B0, 0)]}
 
 
 def test_a_fetch_asks_for_no_more_than_there_is_room() -> None:
     subscription, buffer = reading(A0, A1), FetchBuffer()
     add(buffer, subscription, A0, 0, batch(0, 1, size=300_000))
-    picture, sizes = cluster({A0: 1, A1: 1}), cast(dict[str, Any], {"fetch_buffer_bytes": 500_000})
-    assert plan(picture, subscription, buffer, **sizes).plans[0].max_bytes == 125_000, "what is set aside"
-    more = plan(picture, subscription, buffer, has_more=(1,), **sizes).plans[0].max_bytes
+    snapshot, sizes = cluster({A0: 1, A1: 1}), cast(dict[str, Any], {"fetch_buffer_bytes": 500_000})
+    assert plan(snapshot, subscription, buffer, **sizes).plans[0].max_bytes == 125_000, "what is set aside"
+    more = plan(snapshot, subscription, buffer, has_more=(1,), **sizes).plans[0].max_bytes
     assert 190_000 < more < 200_000, "and what is free"
 
 
-def test_a_full_buffer_does_not_hurry_the_broker_while_nobody_takes_from_it() -> None:
+def test_a_full_buffer_does_not_hurry_the_broker_while_no_call_takes_from_it() -> None:
     subscription, buffer = reading(A0, A1), FetchBuffer()
     add(buffer, subscription, A0, 0, batch(0, 5, size=1000))
     planned = plan(cluster({A0: 1, A1: 1}), subscription, buffer, hurried=False, fetch_buffer_bytes=1000)
@@ -199,21 +199,22 @@ def test_a_full_buffer_does_not_hurry_the_broker_while_nobody_takes_from_it() ->
 
 
 def test_all_fetches_in_flight_and_the_buffer_share_one_bound() -> None:
-    """fetch_buffer_bytes holds "frames in flight included": a quarter is set aside for one poll of each broker, and of
-    the rest each that has more gets half of its share: the other half is for what it sent before."""
-    subscription, picture = reading(A0, A1), cluster({A0: 1, A1: 2})
+    """fetch_buffer_bytes holds "frames in flight included". A quarter is set aside for one poll of each broker. Of the
+    rest, each broker that has more gets half of its share: the other half is for what it sent before.
+    """
+    subscription, snapshot = reading(A0, A1), cluster({A0: 1, A1: 2})
     sizes: dict[str, Any] = {"fetch_buffer_bytes": 800_000}
-    assert most(plan(picture, subscription, **sizes)) == [100_000, 100_000]
-    assert most(plan(picture, subscription, has_more=(1,), **sizes)) == [400_000, 100_000]
-    assert most(plan(picture, subscription, has_more=(1, 2), **sizes)) == [250_000, 250_000]
-    assert most(plan(picture, subscription, busy={2: 100_000}, has_more=(1,), **sizes)) == [400_000]
-    assert most(plan(picture, subscription, busy={2: 600_000}, has_more=(1,), **sizes)) == [200_000]
+    assert most(plan(snapshot, subscription, **sizes)) == [100_000, 100_000]
+    assert most(plan(snapshot, subscription, has_more=(1,), **sizes)) == [400_000, 100_000]
+    assert most(plan(snapshot, subscription, has_more=(1, 2), **sizes)) == [250_000, 250_000]
+    assert most(plan(snapshot, subscription, busy={2: 100_000}, has_more=(1,), **sizes)) == [400_000]
+    assert most(plan(snapshot, subscription, busy={2: 600_000}, has_more=(1,), **sizes)) == [200_000]
 
 
 def test_no_option_is_passed_over_for_the_size_of_a_fetch() -> None:
-    subscription, picture = reading(A0, A1), cluster({A0: 1, A1: 1})
-    assert most(plan(picture, subscription, has_more=(1,), fetch_max_bytes=100_000)) == [100_000]
-    assert most(plan(picture, subscription, max_partition_fetch_bytes=1000)) == [2000], "no more than that can come"
+    subscription, snapshot = reading(A0, A1), cluster({A0: 1, A1: 1})
+    assert most(plan(snapshot, subscription, has_more=(1,), fetch_max_bytes=100_000)) == [100_000]
+    assert most(plan(snapshot, subscription, max_partition_fetch_bytes=1000)) == [2000], "no more than that can come"
 
 
 @pytest.mark.parametrize("brokers", [1, 3, 8, 50])
@@ -257,7 +258,7 @@ def test_a_backlog_is_read_ahead_however_many_brokers_are_idle(brokers: int) -> 
         assert not is_room_back(), "that changes nothing any more"
 
 
-def test_who_was_served_comes_last_and_who_has_nothing_costs_nothing() -> None:
+def test_a_partition_that_was_served_comes_last_and_one_without_records_costs_nothing() -> None:
     subscription, buffer = reading(A0, A1, B0), FetchBuffer()
     for tp in (A0, A1):
         add(buffer, subscription, tp, 0, batch(0, 2))
@@ -287,24 +288,24 @@ def test_a_range_is_not_read_past_its_end() -> None:
 
 def test_topic_ids_travel_where_all_are_known() -> None:
     """KIP-516: from version 13 on a Fetch names topics by id only."""
-    picture = cluster({A0: 1, B0: 1}, {"a": ID_A, "b": ID_B})
-    fetch = plan(picture, reading(A0, B0)).plans[0]
+    snapshot = cluster({A0: 1, B0: 1}, {"a": ID_A, "b": ID_B})
+    fetch = plan(snapshot, reading(A0, B0)).plans[0]
     assert fetch.session.max_version is None
     assert [topic.topic_id for topic in fetch.request(13, ClientConfig()).topics] == [ID_A, ID_B]
-    picture = cluster({A0: 1, B0: 1}, {"a": ID_A})
-    fetch = plan(picture, reading(A0, B0)).plans[0]
+    snapshot = cluster({A0: 1, B0: 1}, {"a": ID_A})
+    fetch = plan(snapshot, reading(A0, B0)).plans[0]
     assert fetch.session.max_version == 12
     assert [topic.topic for topic in fetch.request(12, ClientConfig()).topics] == ["a", "b"]
 
 
 def test_metadata_that_know_no_leader_epoch_any_more_are_believed() -> None:
-    """A broker that does not know it says -1. Answers count by the epoch that was asked with: it must be this one."""
+    """A broker without that epoch says -1. Responses are judged by the epoch in the request, which must be this one."""
     subscription = reading(A0)
     planner = FetchPlanner(subscription, FetchBuffer(), ClientConfig())
     for version, epoch in enumerate((3, None, 3), 1):
-        picture = cluster({A0: 1})
-        picture.topics["a"].partitions[0] = PartitionInfo("a", 0, 1, epoch)
-        while planner.look(replace(picture, version=version), 0.0, 10).more:
+        snapshot = cluster({A0: 1})
+        snapshot.topics["a"].partitions[0] = PartitionInfo("a", 0, 1, epoch)
+        while planner.look(replace(snapshot, version=version), 0.0, 10).more:
             pass
         (fetch,) = planner.plan({}, 0.0).fetches
         asked_with = -1 if epoch is None else epoch
@@ -313,15 +314,15 @@ def test_metadata_that_know_no_leader_epoch_any_more_are_believed() -> None:
 
 
 def test_the_request_carries_epoch_isolation_and_limits() -> None:
-    picture = cluster({A0: 1})
+    snapshot = cluster({A0: 1})
     config = ClientConfig(isolation_level="read_committed", max_partition_fetch_bytes=77, fetch_min_bytes=9)
-    request = plan(picture, reading(A0, at=4)).plans[0].request(18, config)
+    request = plan(snapshot, reading(A0, at=4)).plans[0].request(18, config)
     (partition,) = request.topics[0].partitions
     assert (partition.current_leader_epoch, partition.fetch_offset, partition.partition_max_bytes) == (3, 4, 77)
     assert (request.isolation_level, request.min_bytes) == (1, 9)
 
 
-# Answers
+# Responses
 
 
 @pytest.mark.parametrize(
@@ -375,7 +376,7 @@ def test_a_batch_that_starts_before_the_position_is_cut() -> None:
 
 
 def test_compaction_leaves_a_gap_and_the_position_passes_it() -> None:
-    """F17: the position after a batch is its end, whatever was removed from it."""
+    """The position after a batch is the batch's end, whatever compaction removed from it."""
     subscription, buffer = reading(A0), FetchBuffer()
     add(buffer, subscription, A0, 0, encode_batch([NewRecord(value=b"x")], base_offset=0, last_offset_delta=9))
     assert take(buffer, subscription) == [0]
@@ -445,8 +446,9 @@ def test_aborted_and_control_records_move_the_position_only() -> None:
 
 
 def test_a_marker_of_a_newer_epoch_belongs_to_the_position_behind_it() -> None:
-    """KIP-320: else the leader is asked where the older epoch ends, which is before the position, and means the loss
-    of nothing but the marker."""
+    """KIP-320: otherwise the leader would be asked where the older epoch ends. That is before the position, and would
+    mean the loss of nothing but the marker.
+    """
     subscription, buffer = reading(A0), FetchBuffer()
     marker = encode_control_batch(
         ControlType.COMMIT, producer_id=5, producer_epoch=0, base_offset=3, timestamp=0, leader_epoch=2
@@ -479,23 +481,23 @@ def test_crcs_of_aborted_batches_are_checked_unless_told_not_to() -> None:
 
 
 def test_a_leader_whose_address_is_not_known_is_none_yet() -> None:
-    picture = cluster({A0: 1, A1: 2})
-    picture = replace(picture, brokers={1: picture.brokers[1]})
-    planned = plan(picture, reading(A0, A1))
+    snapshot = cluster({A0: 1, A1: 2})
+    snapshot = replace(snapshot, brokers={1: snapshot.brokers[1]})
+    planned = plan(snapshot, reading(A0, A1))
     assert asked(planned) == {1: [(A0, 0)]}
     assert planned.without_leader == [A1]
 
 
 def test_a_partition_that_goes_on_is_asked_for_after_those_that_wait() -> None:
-    """A broker without sessions serves in the order of the request: who was served comes last."""
+    """A broker without sessions serves in the order of the request: what was served last goes to its end."""
     subscription, buffer = reading(A0, A1), FetchBuffer()
     planner = FetchPlanner(subscription, buffer, ClientConfig())
-    picture = cluster({A0: 1, A1: 1})
-    while planner.look(picture, 0.0, 10).more:
+    snapshot = cluster({A0: 1, A1: 1})
+    while planner.look(snapshot, 0.0, 10).more:
         pass
     assert list(planner._nodes[1].unbuffered) == [A0, A1]
     subscription.seek(A0, 5)
-    while planner.look(picture, 0.0, 10).more:
+    while planner.look(snapshot, 0.0, 10).more:
         pass
     assert [(tp, target.offset) for tp, target in planner._nodes[1].unbuffered.items()] == [(A1, 0), (A0, 5)]
 
@@ -503,14 +505,14 @@ def test_a_partition_that_goes_on_is_asked_for_after_those_that_wait() -> None:
 def test_a_partition_that_waits_for_its_validation_is_asked_for_no_more() -> None:
     """KIP-320: its broker has said that the logs diverge. Asked again, it would say so at once, and so without end."""
     planner = FetchPlanner(subscription := reading(A0, A1), FetchBuffer(), ClientConfig())
-    picture = cluster({A0: 1, A1: 1})
-    planner.look(picture, 0.0, 10)
+    snapshot = cluster({A0: 1, A1: 1})
+    planner.look(snapshot, 0.0, 10)
     assert [target.tp for target in planner.wanted(1)] == [A0, A1]
     subscription.await_validation(A0)
-    planner.look(picture, 0.0, 10)
+    planner.look(snapshot, 0.0, 10)
     assert [target.tp for target in planner.wanted(1)] == [A1]
     subscription.validated(A0, 3)
-    planner.look(picture, 0.0, 10)
+    planner.look(snapshot, 0.0, 10)
     assert [target.tp for target in planner.wanted(1)] == [A1, A0]
 
 
@@ -518,8 +520,8 @@ def test_a_partition_was_heard_of_when_one_of_the_brokers_asked_for_it_last_answ
     planner = FetchPlanner(reading(A0), FetchBuffer(), ClientConfig())
     assert planner.heard_at(A0) is None
     first = cluster({A0: 1})
-    for picture in (first, replace(cluster({A0: 2}), version=2)):  # the leader moves
-        planner.look(picture, 0.0, 10)
+    for snapshot in (first, replace(cluster({A0: 2}), version=2)):  # the leader moves
+        planner.look(snapshot, 0.0, 10)
         planner.plan({}, 0.0)
     former, present = planner.session(1), planner.session(2)
     assert planner.heard_at(A0) is None, "neither has answered"

@@ -1,4 +1,6 @@
-"""Frames are counted as long as one batch of them is unread, and given up for copies when little is."""
+"""A frame counts as a whole while one of its batches is unread; if little is left unread, that is copied, and the frame
+freed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def reading(*partitions: TopicPartition) -> Subscription:
     return subscription
 
 
-def test_a_frame_counts_as_a_whole_until_its_last_batch_is_released() -> None:
+def test_a_frame_counts_as_a_whole_until_its_last_batch_is_freed() -> None:
     memory, frame = FrameMemory(), b"".join(batch(n, 1000) for n in range(2))
     first, second = unread_of(frame)
     memory.hold(first)
@@ -51,7 +53,7 @@ def held(memory: FrameMemory, data: bytes | bytearray) -> list[Unread]:
 
 
 def test_what_is_left_of_a_frame_is_copied_when_it_is_little_and_stands_still() -> None:
-    """A partition that nobody reads must not keep what came for all the others."""
+    """A partition that is never read must not keep the memory of what came for all the others."""
     memory, frame, newer = FrameMemory(), b"".join(batch(n, 1000) for n in range(10)), batch(0, 10)
     batches = held(memory, frame)
     owner, rest = batches[-1].view.obj, batches[8:]

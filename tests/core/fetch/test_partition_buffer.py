@@ -1,4 +1,4 @@
-"""One partition's buffer, read as records and as columns by turns: nothing is lost, repeated or moved, and no error."""
+"""One partition's buffer, read as records and columns alternately: no record or error is lost, repeated or moved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS: Final = ("offset", "key", "headers", "timestamp_type")
 
 
 def log(kinds: list[str]) -> tuple[bytes, list[int], list[tuple[int, int]], int]:
-    """A log of such batches: its bytes, the offsets of records that a user sees, aborted transactions, its end."""
+    """A log of such batches: its bytes, the offsets of records that are handed out, aborted transactions, its end."""
     data, seen, aborted, offset = b"", list[int](), list[tuple[int, int]](), 0
     for kind in kinds:
         if kind == "marker":
@@ -80,7 +80,7 @@ steps: Final = st.lists(
 
 @settings(deadline=None)
 @given(kinds, st.booleans(), steps)
-def test_records_and_columns_by_turns(batches: list[str], ends_corrupt: bool, some: list[tuple[str, int]]) -> None:
+def test_records_and_columns_alternate(batches: list[str], ends_corrupt: bool, some: list[tuple[str, int]]) -> None:
     data, seen, aborted, end = log([*batches, "corrupt"] if ends_corrupt else batches)
     memory = FrameMemory()
     buffer = PartitionBuffer(TP, 1, 0, Limits(check_crcs=False), memory)
@@ -146,14 +146,14 @@ def test_no_row_behind_the_end_of_a_range(batches: list[str], until: int, count:
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(["plain", "compacted", "hollow"]), min_size=2, max_size=9), st.data())
 def test_a_batch_of_a_run_that_is_not_what_was_sent(batches: list[str], data: st.DataObject) -> None:
-    """What is before it comes first; the error is that of its own offset, however it is read."""
+    """What is before it comes first; the error names its own offset, however it is read."""
     log_bytes, seen, _, _ = log(batches)
     whole = bytearray(log_bytes)
     starts = [0]
     for _ in batches[1:]:
         starts.append(starts[-1] + 12 + int.from_bytes(whole[starts[-1] + 8 : starts[-1] + 12], "big"))
     number = data.draw(st.integers(0, len(batches) - 1))
-    whole[starts[number] + 40] ^= 1  # of its greatest timestamp: only the CRC tells
+    whole[starts[number] + 40] ^= 1  # of its greatest timestamp: only the CRC detects it
     errors = []
     for as_columns in (False, True):
         memory = FrameMemory()
@@ -187,7 +187,7 @@ def test_a_batch_of_a_run_that_is_not_what_was_sent(batches: list[str], data: st
 def test_an_error_names_the_broker_that_has_sent_its_batch() -> None:
     """Not the one that sent last: the leader may have moved while the batch lay here."""
     good, bad, more = (bytearray(log(["plain"] * 3)[0][at : at + size]) for at, size in three_batches())
-    bad[40] ^= 1  # of its greatest timestamp: only the CRC tells
+    bad[40] ^= 1  # of its greatest timestamp: only the CRC detects it
     buffer = PartitionBuffer(TP, 1, 0, Limits())
     for offset, broker, batch in ((0, 1, good), (7, 2, bad), (14, 3, more)):
         buffer.add(FetchedPartition(TP, 1, offset, memoryview(bytes(batch)), broker=broker))
@@ -201,7 +201,7 @@ def test_an_error_names_the_broker_that_has_sent_its_batch() -> None:
 
 @pytest.mark.parametrize("sent", ["the beginning of a batch", "a batch before the position"])
 def test_bytes_that_bring_the_reader_no_further_are_an_error(sent: str) -> None:
-    """Without it the same bytes would be fetched again, and again: the partition would stand still in silence."""
+    """Otherwise the same bytes would be fetched again and again: the partition would stand still without an error."""
     batch, _, _, end = log(["plain"])
     buffer = PartitionBuffer(TP, 1, end, Limits())
     data = batch[: len(batch) // 2] if sent == "the beginning of a batch" else batch
@@ -247,7 +247,7 @@ def test_brokers_of_what_was_taken_are_forgotten() -> None:
 
 
 def three_batches() -> list[tuple[int, int]]:
-    """Where each of ``log(["plain"] * 3)`` begins, and its size."""
+    """Where each batch of ``log(["plain"] * 3)`` begins, and its size."""
     batches, at, found = log(["plain"] * 3)[0], 0, list[tuple[int, int]]()
     while at < len(batches):
         size = 12 + int.from_bytes(batches[at + 8 : at + 12], "big")
@@ -257,7 +257,7 @@ def three_batches() -> list[tuple[int, int]]:
 
 
 def test_a_step_makes_a_megabyte_of_records_or_one() -> None:
-    """Else two thousand records of 60 kB would be copied in one step, and hold the event loop for as long."""
+    """Otherwise two thousand records of 60 kB would be copied in one step, and hold the event loop for as long."""
     buffer = PartitionBuffer(TP, 1, 0, Limits())
     values = [b"%04d" % number * 25_000 for number in range(40)]
     data = encode_batch([NewRecord(value) for value in values])

@@ -1,4 +1,6 @@
-"""Fetch sessions (KIP-227): what is told to a broker, what comes of its answers; with the test broker as its model."""
+"""Fetch sessions (KIP-227): what each request tells the broker, and what a response changes; the model is the test
+broker.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def said(request: SessionRequest) -> tuple[list[TopicPartition], list[TopicParti
     return [one.tp for one in request.asked], [one.tp for one in request.forgotten]
 
 
-def test_the_first_request_is_full_and_the_next_tells_changes_only() -> None:
+def test_the_first_request_is_full_and_the_next_has_changes_only() -> None:
     session = FetchSession()
     first = session.request(wanted(target(A0), target(B0)))
     assert (first.session_id, first.epoch, said(first)) == (0, 0, ([A0, B0], []))
@@ -110,7 +112,7 @@ def test_a_session_that_is_no_good_is_closed_and_another_one_opened(code: int, s
     assert session.is_refused, "twice in a row is to be waited for"
 
 
-def test_no_answer_means_that_all_is_told_anew() -> None:
+def test_after_a_missing_answer_the_next_request_is_full() -> None:
     session = opened(target(A0), target(B0))
     session.changed([B0])
     session.request(wanted(target(A0)))
@@ -127,7 +129,7 @@ def test_a_broker_without_sessions_gets_full_requests_for_ever() -> None:
         assert session.answered(answer((A0, ID_A), (B0, ID_B), session_id=0)) is not None
 
 
-def test_where_no_session_is_wished_for_the_broker_opens_none() -> None:
+def test_where_no_session_is_asked_for_the_broker_opens_none() -> None:
     session = FetchSession(wished=False)
     for offset in range(3):
         parts = [TopicPartition("a", number) for number in range(600)]
@@ -154,7 +156,7 @@ def test_a_session_that_the_broker_ends_with_its_answer_keeps_the_answer() -> No
     ],
     ids=["another partition", "another topic id", "another session"],
 )
-def test_an_answer_to_something_else_counts_for_nothing(wrong: FetchResponse) -> None:
+def test_an_answer_to_another_request_is_ignored(wrong: FetchResponse) -> None:
     session = opened(target(A0))
     session.request(wanted(target(A0)))
     assert session.answered(wrong) is None
@@ -168,7 +170,7 @@ def test_a_full_answer_must_be_complete() -> None:
     assert session.is_refused
 
 
-def test_a_topic_that_was_made_again_is_forgotten_by_its_old_id() -> None:
+def test_a_recreated_topic_is_forgotten_by_its_old_id() -> None:
     session = opened(target(A0), target(B0))
     session.changed([A0])
     request = session.request(wanted(target(A0, topic_id=ID_A2), target(B0)))
@@ -236,7 +238,7 @@ def test_many_partitions_join_a_session_250_at_a_time() -> None:
 
 
 def test_what_changed_and_does_not_fit_is_forgotten_until_it_does() -> None:
-    """Else the broker would go on sending from where it was asked last, which is buffered by now."""
+    """Otherwise the broker would go on sending from the offset asked for last, which is buffered by now."""
     many = [target(TopicPartition("a", number)) for number in range(300)]
     session = FetchSession()
     for _ in range(2):
@@ -252,9 +254,10 @@ def test_what_changed_and_does_not_fit_is_forgotten_until_it_does() -> None:
     assert session.known == wanted(*moved)
 
 
-def test_a_broker_that_would_have_to_forget_thousands_is_told_all_anew() -> None:
-    """The room for what is read ahead runs out, and only one partition is waited for: to name the others would hold the
-    loop for as long as to ask for them has been spared before."""
+def test_rather_than_name_thousands_to_forget_a_session_is_opened_anew() -> None:
+    """The room for reading ahead runs out, and a call waits for only one partition. To name all others as forgotten
+    would hold the loop as long as it would to ask for them all.
+    """
     many = [target(TopicPartition("a", number)) for number in range(1_500)]
     session = FetchSession()
     for _ in range(6):
@@ -384,7 +387,7 @@ def test_the_epoch_begins_again_at_one() -> None:
     assert session.request(wanted(target(A0))).epoch == 1
 
 
-def test_what_was_given_up_before_its_turn_to_be_asked_for_is_never_asked_for() -> None:
+def test_a_partition_that_is_given_up_before_it_was_asked_for_is_never_asked_for() -> None:
     """Of many partitions a session asks for some at a time: the others wait for the next requests."""
     many = [target(TopicPartition("a", number)) for number in range(600)]
     session = FetchSession()

@@ -1,10 +1,10 @@
-"""Look for bytes of a broker that the parsers of SASL can't stand: the second half of `make fuzz`.
+"""Look for input from a broker that the SASL parsers mishandle: the second half of `make fuzz`.
 
 python -m tests.core.sasl.fuzz [INPUTS [SEED]]
 
-Each input is a sound message of one parser, changed in a few places. A parser either refuses it in the way that it
-promises, or has read it right, which a check says that shares no code with the parser. What is found is printed, with
-the input.
+Each input is a sound message of one parser, changed in a few places. A parser either refuses it with the error that it
+documents, or has read it right; a check that shares no code with the parser decides that. What is found is printed,
+with the input.
 """
 
 from __future__ import annotations

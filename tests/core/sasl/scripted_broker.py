@@ -27,9 +27,9 @@ BROKER = "broker 1 (kafka:9092)"
 class ScriptedBroker:
     """Answers SaslHandshake with ``refusal``, and the client's messages by ``answers``, one after the other.
 
-    An answer is what the mechanism's server says (bytes), a function that makes it of the client's message, or a whole
-    response. With ``bodies`` these bytes are the responses to all requests, in their order. ``asked`` has the client's
-    messages, ``steps`` what it did: the name of an API with its version, or work.
+    An answer is the message of the mechanism's server (bytes), a function that makes it of the client's message, or a
+    whole response. With ``bodies`` these bytes are the responses to all requests, in their order. ``asked`` has the
+    client's messages, ``steps`` what it did: the name of an API with its version, or work.
     """
 
     answers: Sequence[bytes | Callable[[bytes], bytes] | SaslAuthenticateResponse] = (b"",)
@@ -59,7 +59,7 @@ class ScriptedBroker:
         return work.function()
 
     def answer(self, question: Question) -> bytes:
-        """The body of the response."""
+        """Return the body of the response."""
         request, version = question
         if self.bodies:
             self.steps.append(type(request).__name__)
@@ -85,7 +85,7 @@ def refused(text: str | None = "Authentication failed", code: int = 58) -> SaslA
 
 
 def talk(conversation: Conversation, *answers: bytes) -> list[bytes]:
-    """Return what the client says to a server that answers so; nothing but the mechanism takes part."""
+    """Return the client's messages to a server that gives these answers; only the mechanism takes part."""
     return list(_said(conversation, iter(answers)))
 
 

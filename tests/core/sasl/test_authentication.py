@@ -1,4 +1,4 @@
-"""The dialogue: which requests are sent, in which versions, and what the user reads when it fails."""
+"""The SASL dialogue: which requests are sent, in which versions, and what the error says when it fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def alice(password: str = "wonderland") -> Plain:
 
 
 class Endless:
-    """A mechanism that never has enough."""
+    """A mechanism whose conversation never ends."""
 
     name = "ENDLESS"
     identity = "nobody"
@@ -152,7 +152,7 @@ def test_the_mechanisms_that_are_enabled_are_named_and_none_of_them_is_tried() -
 
 def test_a_listener_without_sasl() -> None:
     error = refusal_of(ScriptedBroker(refusal=34, mechanisms=[]))
-    assert "has no SASL on this listener: security_protocol 'SSL' or 'PLAINTEXT'" in str(error)
+    assert "has no SASL on this listener, or takes no login just now; security_protocol 'SSL' or" in str(error)
     assert error.code == 34
     error = refusal_of(ScriptedBroker(versions={3: VersionRange(0, 12)}))
     assert "has no SASL on this listener" in str(error)
@@ -264,7 +264,7 @@ def test_a_dialogue_that_is_dropped_ends_the_conversation(after: int) -> None:
                 ended.append(True)
 
     ended: list[bool] = []
-    kept: list[Conversation] = []  # something else may keep it alive, a traceback say
+    kept: list[Conversation] = []  # something else may keep it alive, for example a traceback
     broker = ScriptedBroker([b""] * 9)
     dialogue = authenticate(Watched(), broker=BROKER, versions=broker.versions, clock=lambda: 0.0)
     step: Any = next(dialogue)

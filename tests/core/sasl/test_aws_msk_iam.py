@@ -42,7 +42,7 @@ def by_botocore(credentials: AwsCredentials, region: str, now: float) -> str:
 
 
 def parts(url: str) -> tuple[str, str, dict[str, list[str]]]:
-    """The order of the parameters means nothing."""
+    """Split the URL; the order of the parameters means nothing."""
     split = urlsplit(url)
     return split.netloc, split.path, parse_qs(split.query, strict_parsing=True)
 
@@ -88,7 +88,7 @@ def test_it_goes_to_the_broker_by_oauthbearer() -> None:
     "region", ["", "eu", "eu-central-1/", "eu-central-1.evil.example", "EU-central-1", "eu-1\n", "-"]
 )
 def test_what_is_no_region(region: str) -> None:
-    """It becomes a part of a host's name, which is signed."""
+    """The region becomes a part of a host's name, which is signed."""
     with pytest.raises(AuthenticationFailed, match="is no region of AWS"):
         msk_token(EXAMPLE, region, now=NOW)
 

@@ -1,4 +1,4 @@
-"""What is shown of a broker's text: no secret, no control character, not much."""
+"""How a broker's text is shown: without secrets, without control characters, and shortened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzzer of the SASL parsers finds nothing here, and finds parsers that are broken."""
+"""The fuzzer of the SASL parsers finds nothing in ours, and finds parsers that are broken on purpose."""
 
 from __future__ import annotations
 

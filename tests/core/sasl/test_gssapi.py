@@ -1,4 +1,4 @@
-"""GSSAPI with a scripted context, and what is asked of the package gssapi."""
+"""GSSAPI with a scripted context, and the calls to the package gssapi."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_the_package_does_the_steps(package: SimpleNamespace) -> None:
     }
 
 
-def test_a_broker_that_has_not_proven_who_it_is(package: SimpleNamespace) -> None:
+def test_a_broker_that_has_not_proven_its_identity(package: SimpleNamespace) -> None:
     context = kerberos("kafka", "h")()
     context.step(None)
     package.made[0].actual_flags = 32
@@ -211,7 +211,7 @@ def test_credentials_of_a_keytab_have_a_cache_of_their_own(package: SimpleNamesp
     assert all(name.startswith("MEMORY:") for name in caches)
 
 
-def test_a_principal_of_the_users_cache(package: SimpleNamespace) -> None:
+def test_a_principal_of_the_default_cache(package: SimpleNamespace) -> None:
     kerberos("kafka", "h", principal="bob@REALM")()
     assert package.made[0].given["creds"] == {
         "name": ("bob@REALM", "principal"),

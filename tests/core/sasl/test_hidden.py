@@ -82,7 +82,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def shown(error: BaseException) -> str:
-    """Everything that is kept of an error, with the local variables of all frames of aiokc.core.sasl."""
+    """Return all that is kept of an error, with the local variables of all frames of aiokc.core.sasl."""
     everything = []
     for one in chain(error):
         everything += [str(one), repr(one), repr(vars(one)), repr(one.args)]

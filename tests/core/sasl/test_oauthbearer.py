@@ -1,4 +1,4 @@
-"""OAUTHBEARER: the message, the refusal that looks like an answer, and what the token says of itself."""
+"""OAUTHBEARER: the message, the refusal that looks like an answer, and the claims in a token."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_the_clock_is_asked_when_the_token_is_used() -> None:
         ScriptedBroker().accept(mechanism)
 
 
-# What a token says
+# The claims in a token
 
 
 def test_the_example_of_rfc_7519() -> None:

@@ -242,7 +242,7 @@ def test_no_success_without_the_servers_signature(final: Callable[[bytes], bytes
 
 
 def test_a_server_that_does_not_know_the_password_is_no_broker() -> None:
-    """It accepts everybody, to learn what they ask. It may even know the salt."""
+    """It accepts every client, to learn what they send. It may even know the salt."""
     server, impostor = server_of(), server_of(users={"user": "a guess"})
 
     def first(message: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a change of a position takes along from the one before: nothing that was meant for that one."""
+"""A change of a position drops what belonged to the position before: its retry times and its epoch."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def seek_and_validate(subscription: Subscription) -> None:
     [(reset, PositionState.AWAIT_RESET), (seek_and_validate, PositionState.AWAIT_VALIDATION)],
     ids=["a reset", "a seek"],
 )
-def test_what_the_user_asks_for_does_not_wait_for_the_retry_of_what_failed_before(
+def test_a_seek_does_not_wait_for_the_retry_of_a_lookup_before_it(
     change: Callable[[Subscription], None], state: PositionState
 ) -> None:
-    """A lookup has failed and is left alone for a while; then the user wants another position."""
+    """A lookup has failed and is put off for a while; then the application seeks."""
     subscription = assigned()
     subscription.retry_later([A0], LATER)
     assert subscription.in_state(PositionState.INITIALIZING, 0.0) == {}
@@ -57,7 +57,9 @@ def test_a_position_that_was_validated_does_not_wait_when_the_next_leader_is_to_
 
 @pytest.mark.parametrize("epoch", [1, None])
 def test_a_commit_of_a_part_makes_its_epoch_the_one_that_auto_commit_stores(epoch: int | None) -> None:
-    """The records before it are of that epoch: with the one of an earlier position a truncation would go unseen."""
+    """The records before it are of that epoch. With the epoch of an earlier position, a truncation would not be
+    noticed.
+    """
     subscription = assigned()
     subscription.seek(A0, 0, 0)
     subscription.hand_out(A0, 10, 2)

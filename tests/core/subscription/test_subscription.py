@@ -1,4 +1,4 @@
-"""The subscription, the assignment, and what of it may be committed."""
+"""Subscription: what is subscribed to, the assignment, positions, and which of them may be committed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_kept_partitions_keep_position_token_and_pause() -> None:
     assert not subscription.replace([B0, A0]), "the same set is no change"
 
 
-def test_a_partition_that_comes_back_is_another_claim() -> None:
+def test_a_partition_that_comes_back_has_another_token() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 7)
     old = subscription[A0].token
@@ -91,7 +91,7 @@ def test_every_seek_and_reset_makes_answers_stale() -> None:
     assert subscription.get(A0, third) is subscription[A0]
 
 
-def test_what_the_user_holds_is_never_committable() -> None:
+def test_what_is_held_is_never_committable() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 10)
     subscription.hand_out(A0, 15, 3)
@@ -103,7 +103,7 @@ def test_what_the_user_holds_is_never_committable() -> None:
     assert not subscription.holds_records()
 
 
-def test_a_commit_releases_what_lies_below_it() -> None:
+def test_a_commit_marks_what_lies_below_it_as_processed() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 10)
     subscription.hand_out(A0, 15, None)
@@ -114,7 +114,7 @@ def test_a_commit_releases_what_lies_below_it() -> None:
     assert not subscription.holds_records()
 
 
-def test_a_commit_of_offsets_never_handed_out_releases_nothing() -> None:
+def test_a_commit_of_offsets_never_handed_out_marks_nothing_as_processed() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 10)
     subscription.hand_out(A0, 15, None)
@@ -122,8 +122,8 @@ def test_a_commit_of_offsets_never_handed_out_releases_nothing() -> None:
     assert subscription.committable() == {A0: OffsetAndMetadata(10)}
 
 
-def test_a_seek_commits_nothing_of_what_the_user_holds() -> None:
-    """He may fail with it in his hands: then it has to be delivered again, wherever he wanted to go on."""
+def test_a_seek_commits_nothing_that_is_held() -> None:
+    """The application may fail while it holds a record: then that has to be delivered again, wherever it seeks to."""
     for target in (3, 12, 99):
         subscription = assigned(A0)
         subscription.seek(A0, 10)
@@ -136,7 +136,7 @@ def test_a_seek_commits_nothing_of_what_the_user_holds() -> None:
         assert not subscription.holds_records()
 
 
-def test_a_reset_commits_nothing_of_what_the_user_holds() -> None:
+def test_a_reset_commits_nothing_that_is_held() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 10)
     subscription.hand_out(A0, 15, None)
@@ -148,7 +148,7 @@ def test_a_reset_commits_nothing_of_what_the_user_holds() -> None:
     assert subscription.committable() == {A0: OffsetAndMetadata(12)}
 
 
-def test_what_the_user_leaves_by_himself_stays_committable_until_it_is_stored() -> None:
+def test_what_the_application_gives_up_stays_committable_until_it_is_stored() -> None:
     subscription = Subscription()
     subscription.assign([A0, A1])
     for tp in (A0, A1):
@@ -180,7 +180,7 @@ def test_giving_up_many_partitions_does_not_hold_the_loop() -> None:
     assert time.thread_time() - begin < 1.0
 
 
-def test_what_is_given_up_while_the_user_holds_it_is_remembered_until_he_comes_back() -> None:
+def test_what_is_given_up_while_it_is_held_is_remembered_until_the_next_poll() -> None:
     subscription = assigned(A0, A1)
     for tp in (A0, A1):
         subscription.seek(tp, 10)
@@ -290,7 +290,7 @@ def test_what_unsubscribe_gave_up_can_be_committed_until_the_group_has_it() -> N
     assert subscription.taken_from_user == {A0}, "what he holds of it will be read again"
 
 
-def test_what_was_committed_after_unsubscribe_is_not_taken_from_the_user() -> None:
+def test_what_was_committed_after_unsubscribe_is_not_in_taken_from_user() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 5)
     subscription.hand_out(A0, 9, None)
@@ -300,7 +300,7 @@ def test_what_was_committed_after_unsubscribe_is_not_taken_from_the_user() -> No
     assert subscription.taken_from_user == frozenset()
 
 
-def test_another_wish_takes_what_unsubscribe_gave_up() -> None:
+def test_another_subscription_takes_what_unsubscribe_gave_up() -> None:
     subscription = assigned(A0)
     subscription.seek(A0, 5)
     subscription.hand_out(A0, 9, None)
@@ -355,11 +355,11 @@ def test_the_same_pattern_and_the_same_matches_are_no_change() -> None:
     assert subscription.topics == frozenset()
 
 
-# The work of a step
+# The work of one step
 
 
-def test_who_is_left_alone_is_not_looked_at_again_to_find_others() -> None:
-    """Ten thousand positions are asked for by portions: to find the next one takes no longer than the first."""
+def test_partitions_that_wait_for_a_retry_are_not_looked_at_to_find_others() -> None:
+    """Ten thousand positions are asked for in portions: to find the next one takes no longer than the first."""
     partitions = [TopicPartition("a", number) for number in range(3_000)]
     subscription = assigned(*partitions)
     for tp in partitions:
@@ -418,7 +418,7 @@ def test_at_the_end_nothing_is_held_or_kept_to_be_committed() -> None:
 OLD_ID, NEW_ID = UUID(int=1), UUID(int=2)
 
 
-def test_what_is_released_and_held_of_a_former_topic_is_of_that_one_until_the_user_comes_back() -> None:
+def test_processed_and_held_positions_of_a_former_topic_keep_its_id_until_the_next_poll() -> None:
     subscription = Subscription()
     subscription.assign([A0])
     subscription.seek(A0, 10, topic_id=OLD_ID)
@@ -433,7 +433,7 @@ def test_what_is_released_and_held_of_a_former_topic_is_of_that_one_until_the_us
     assert (subscription.topic_id(A0), subscription.committable()[A0].topic_id) == (NEW_ID, NEW_ID)
 
 
-def test_a_topic_that_is_created_again_takes_from_the_user_what_he_holds_of_the_old_one() -> None:
+def test_held_records_of_a_topic_do_not_count_once_it_is_recreated() -> None:
     subscription = Subscription()
     subscription.assign([A0])
     subscription.seek(A0, 10, topic_id=OLD_ID)

@@ -14,7 +14,7 @@ from aiokc.net.addresses import address_text, resolved
 
 
 def dns(monkeypatch: pytest.MonkeyPatch, answer: list[str] | OSError) -> None:
-    """Let the loop's resolver give this answer."""
+    """Make the loop's resolver give this answer."""
 
     async def getaddrinfo(host: str, port: int, **_: Any) -> list[Any]:
         if isinstance(answer, OSError):
@@ -30,7 +30,7 @@ def test_an_ipv6_host_stands_in_brackets() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_a_numeric_host_asks_nobody(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_numeric_host_needs_no_resolver(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dns(monkeypatch, OSError("asked"))
     assert await resolved(host, 9092, None) == [(host, 9092)]
 
@@ -58,7 +58,7 @@ async def test_a_host_that_no_resolver_takes(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "kafka"])
 @pytest.mark.parametrize("port", [-1, 0, 65_536])
 async def test_a_port_that_is_none(host: str, port: int) -> None:
-    """Brokers advertise 32 bits of it; a socket raises OverflowError for what is no port."""
+    """Brokers advertise a port in 32 bits; a socket raises OverflowError for a number that is no port."""
     with pytest.raises(ConnectionFailed, match=rf"{host}:{port}: {port} is no port"):
         await resolved(host, port, None)
 
@@ -94,7 +94,7 @@ async def test_a_configured_function_that_raises_is_named_as_the_cause() -> None
 @pytest.mark.parametrize(
     "raised", [asyncio.CancelledError(), GeneratorExit(), StopIteration(), StopAsyncIteration()], ids=repr
 )
-async def test_what_ends_others_in_silence_is_an_error_of_a_configured_function(raised: BaseException) -> None:
+async def test_what_would_end_a_task_in_silence_is_an_error_of_a_configured_function(raised: BaseException) -> None:
     async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
         raise raised
 
@@ -102,7 +102,7 @@ async def test_what_ends_others_in_silence_is_an_error_of_a_configured_function(
         await resolved("kafka", 9092, resolve)
 
 
-async def test_who_is_cancelled_while_a_configured_function_runs_stays_cancelled() -> None:
+async def test_a_task_cancelled_while_a_configured_function_runs_stays_cancelled() -> None:
     begun = asyncio.Event()
 
     async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
@@ -136,7 +136,7 @@ async def test_who_is_cancelled_while_a_configured_function_runs_stays_cancelled
     ],
     ids=repr,
 )
-async def test_a_configured_function_that_returns_no_addresses_is_told_what_is_expected(answer: Any) -> None:
+async def test_the_error_for_a_configured_function_that_returns_no_addresses_says_what_is_expected(answer: Any) -> None:
     async def resolve(host: str, port: int) -> Any:
         return answer
 
@@ -147,7 +147,7 @@ async def test_a_configured_function_that_returns_no_addresses_is_told_what_is_e
     assert "[(host, port), ...]" in text
 
 
-async def test_a_configured_function_that_is_not_async_is_told_so() -> None:
+async def test_a_configured_function_that_is_not_async_is_an_error_that_says_so() -> None:
     with pytest.raises(ConfigError, match=r"kafka:9092: resolve must be an async function: it returned \[\]"):
         await resolved("kafka", 9092, lambda host, port: [])  # type: ignore[arg-type, return-value]
 

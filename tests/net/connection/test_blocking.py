@@ -1,4 +1,4 @@
-"""A connection over a blocking socket: a thread asks, the scripted server answers in the test's loop."""
+"""BlockingConnection: a thread sends requests over a blocking socket, and a scripted server answers on the loop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ..scripted import (
 
 
 def ask(route: Route, *, count: int = 1, timeout: float = 10.0) -> list[str | None]:
-    """Connect, ask so often, close."""
+    """Connect, send ``count`` requests, close."""
     with closing(BlockingConnection.open(route, options(client_id="me"), timeout=timeout)) as connection:
         return [
             connection.request(MetadataRequest, lambda version: about("t"), timeout=timeout).cluster_id
@@ -77,7 +77,7 @@ async def test_an_answer_may_come_in_pieces() -> None:
         assert await asyncio.to_thread(ask, route_to(server.port)) == ["cluster"]
 
 
-async def test_nobody_listens() -> None:
+async def test_no_server_listens() -> None:
     with pytest.raises(ConnectionFailed, match=r"broker 1: cannot connect \(Connection refused\)"):
         await asyncio.to_thread(ask, route_to(dead_port()))
 
@@ -101,7 +101,7 @@ async def test_a_broker_that_trickles_gets_no_more_time() -> None:
         await peer.greet()
         asked = await peer.request()
         frame = frame_of(asked, metadata())
-        while True:  # a byte in time each time, and never all of them
+        while True:  # each byte comes in time, but there are never enough of them
             peer.send(frame[:1] if len(frame) > 5 else b"")
             frame = frame[1:] if len(frame) > 5 else frame
             await asyncio.sleep(0.05)
@@ -169,7 +169,7 @@ async def test_an_api_that_the_broker_does_not_have() -> None:
 
 
 async def test_over_tls_and_with_sasl(tmp_path: Path) -> None:
-    """The same generators that the event loop drives: here they are driven by a thread."""
+    """The same generators that the event loop drives: here a thread drives them."""
     sent: list[bytes] = []
     (tmp_path / "server.pem").write_text(_KEY_AND_CERTIFICATE)
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -217,7 +217,7 @@ async def test_it_goes_the_way_that_the_pool_went() -> None:
         assert pool.route(2) is None
 
 
-# Of nobody: CN=localhost, signed by itself, for these tests.
+# For CN=localhost, self-signed, for these tests only.
 _KEY_AND_CERTIFICATE = """\
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgwxvTrDsGsnu6uZ8W

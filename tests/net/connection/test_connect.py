@@ -1,4 +1,4 @@
-"""Connecting: every address of a name, every kind of stranger behind a port, and always an end."""
+"""Connecting: every address of a name is tried, servers that are no brokers are told apart, and it always ends."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_an_address_that_hangs_leaves_time_for_the_next_one() -> None:
             await hanging.all_closed()
 
 
-async def test_all_failures_are_told() -> None:
+async def test_the_error_names_all_failures() -> None:
     first, second = dead_port(), dead_port()
     resolve = to(("127.0.0.1", first), ("127.0.0.1", second))
     with pytest.raises(ConnectionFailed) as got:
@@ -176,7 +176,7 @@ async def test_garbage_in_the_handshake() -> None:
 
 @pytest.mark.parametrize("rounds", range(12))
 async def test_connecting_may_be_cancelled_at_any_moment(rounds: int) -> None:
-    """No socket stays behind; a connection that was made before the cancellation is the caller's."""
+    """No socket stays open; a connection that was made before the cancellation is the caller's."""
     async with serving(never_answer) as server:
         assert await cancelled(reach(server.port), rounds)
         await server.all_closed()

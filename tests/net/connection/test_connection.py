@@ -1,4 +1,4 @@
-"""One connection against a scripted server: what it asks, what it answers, what it survives."""
+"""One connection to a scripted server in good order: requests, versions, throttling, cancellation and closing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_request_may_be_written_while_the_deadline_of_another_one_is_due
         assert await ask_over(connection, "t") == "t"
 
 
-async def test_whoever_goes_on_at_once_has_asked_again_when_the_frame_is_received() -> None:
+async def test_a_task_that_goes_on_at_once_has_sent_again_when_the_frame_is_received() -> None:
     async with serving(serve_plainly) as server, connected(server) as connection:
         version, deadline = connection.usable_version(MetadataRequest), asyncio.get_running_loop().time() + 60
         receive = connection._transport._on_frame
@@ -84,7 +84,7 @@ async def test_whoever_goes_on_at_once_has_asked_again_when_the_frame_is_receive
         assert in_flight == [1, 1, 1, 1, 0]
 
 
-async def test_the_handshake_tells_the_software() -> None:
+async def test_the_handshake_names_the_software() -> None:
     seen = []
 
     async def script(peer: Peer) -> None:
@@ -130,7 +130,7 @@ async def test_half_frames_one_byte_per_write() -> None:
 
 
 async def replied(connection: Connection) -> None:
-    """Return in the round in which the last reply has come, which is not decoded yet then."""
+    """Return in the round of the loop in which the last response has arrived; it is not decoded yet then."""
     while connection.in_flight:  # noqa: ASYNC110 -- an event would come some rounds later
         await asyncio.sleep(0)
 
@@ -151,7 +151,7 @@ async def test_a_large_response_is_decoded_without_holding_the_loop() -> None:
         request = asyncio.ensure_future(connection.request(MetadataRequest(topics=None), timeout=30))
         await ticks(1)
         await replied(connection)
-        counter = asyncio.ensure_future(count_rounds())  # from the reply on, there is only the decoding left
+        counter = asyncio.ensure_future(count_rounds())  # from the response on, only the decoding is left
         response = await request
         counter.cancel()
         assert response == many_topics(20_000)

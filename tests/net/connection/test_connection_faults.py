@@ -68,7 +68,7 @@ async def test_a_wrong_correlation_id_poisons_the_connection_for_all() -> None:
         await server.all_closed()
 
 
-async def test_a_frame_that_nobody_asked_for_ends_the_connection() -> None:
+async def test_a_frame_without_a_request_ends_the_connection() -> None:
     async def script(peer: Peer) -> None:
         await peer.greet()
         asked = await peer.request()
@@ -167,7 +167,7 @@ async def test_an_abandoned_request_that_is_never_answered_ends_the_connection_t
 
 
 async def test_the_deadline_of_an_answered_request_is_not_that_of_the_next_one() -> None:
-    """One timer serves them all: it is set for the first one, and fires while the second waits."""
+    """One timer serves all requests: it is set for the first one, and fires while the second waits."""
 
     async def script(peer: Peer) -> None:
         await peer.greet()
@@ -193,13 +193,13 @@ async def test_no_time_left_sends_nothing() -> None:
 
 
 async def test_a_reply_that_waits_in_the_socket_while_the_loop_is_held_is_no_timeout() -> None:
-    """A reply of several reads: when the loop is free again, its first piece and the timer are due in one round."""
+    """A response of several reads: when the loop is free again, its first piece and the timer are due in one round."""
     large = many_topics(5_000)
 
     async def script(peer: Peer) -> None:
         await peer.greet()
         peer.reply(await peer.request(), large)
-        time.sleep(0.3)  # noqa: ASYNC251 -- stands for a handler of the user that holds the loop
+        time.sleep(0.3)  # noqa: ASYNC251 -- stands for a handler of the application that holds the loop
         await peer.until_closed()
 
     async with serving(script) as server, connected(server) as connection:
@@ -210,7 +210,7 @@ async def test_a_loop_that_is_held_does_not_let_a_silent_broker_off() -> None:
     async def script(peer: Peer) -> None:
         await peer.greet()
         await peer.request()
-        time.sleep(0.3)  # noqa: ASYNC251 -- stands for a handler of the user that holds the loop
+        time.sleep(0.3)  # noqa: ASYNC251 -- stands for a handler of the application that holds the loop
         await peer.until_closed()
 
     async with serving(script) as server, connected(server) as connection:

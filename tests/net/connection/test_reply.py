@@ -1,4 +1,4 @@
-"""Replies: who waits for one goes on in the step that brings it, wherever that is possible, and in order."""
+"""Replies: the waiting task goes on in the very step that brings the reply, wherever that is possible, and in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BODY = memoryview(b"body")
 
 
 async def waiting(reply: Reply, steps: list[str]) -> asyncio.Task[None]:
-    """A task that waits for the reply."""
+    """Return a task that waits for the reply."""
 
     async def wait() -> None:
         try:
@@ -29,7 +29,7 @@ async def waiting(reply: Reply, steps: list[str]) -> asyncio.Task[None]:
 
 
 async def in_a_callback(reply: Reply, steps: list[str]) -> None:
-    """Hand the reply over as a transport does, and note when that has returned."""
+    """Hand over the reply as a transport does, and note when that call has returned."""
 
     done = asyncio.Event()
 
@@ -59,14 +59,14 @@ async def test_within_a_task_the_other_one_goes_on_later() -> None:
     assert steps == ["went on"]
 
 
-async def test_nobody_waits_yet() -> None:
+async def test_the_reply_may_come_before_it_is_awaited() -> None:
     reply, steps = Reply(), list[str]()
     await in_a_callback(reply, steps)
     await (await waiting(reply, steps))
     assert steps == ["handed over", "went on"]
 
 
-async def test_a_failure_wakes_as_ever() -> None:
+async def test_a_failure_wakes_the_task_in_a_later_round() -> None:
     reply, steps = Reply(), list[str]()
     task = await waiting(reply, steps)
     reply.set_exception(ConnectionError())

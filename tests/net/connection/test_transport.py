@@ -1,4 +1,4 @@
-"""The transport alone: fed by hand, so that every border of the bytes is exactly where the test says."""
+"""The transport alone: the test feeds it by hand, so every border between reads is exactly where the test puts it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Recorder(asyncio.Transport):
 
 
 class Fed:
-    """A transport and what came out of it."""
+    """A transport, and the frames and errors that it handed over."""
 
     def __init__(self, max_frame_bytes: int = 1 << 20) -> None:
         self.frames: list[bytes] = []
@@ -49,7 +49,7 @@ class Fed:
         self.frames.append(bytes(frame))
 
     def feed(self, data: bytes) -> None:
-        """As an event loop does it: ask where to read to, read, say how much."""
+        """Feed as an event loop does: ask for the buffer, write to it, say how many bytes came."""
         while data and not self.ends:
             buffer = self.protocol.get_buffer(-1)
             count = min(len(buffer), len(data))
@@ -148,7 +148,7 @@ async def test_writers_wait_while_the_peer_does_not_read() -> None:
     await waiting
 
 
-async def test_writers_are_released_when_the_connection_ends() -> None:
+async def test_waiting_writers_go_on_when_the_connection_ends() -> None:
     fed = Fed()
     fed.protocol.pause_writing()
     waiting = [asyncio.ensure_future(wait()) for wait in (fed.protocol.writable, fed.protocol.wait_closed)]

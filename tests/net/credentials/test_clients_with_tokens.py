@@ -1,4 +1,4 @@
-"""Whole consumers with token providers that work, fail, hang and refuse."""
+"""Whole consumers with token providers that work, fail, hang or refuse."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def with_tokens(story: Callable[[Cluster], Any]) -> None:
 
 
 async def failure(starting: Consumer[bytes, bytes]) -> tuple[KafkaError, float]:
-    """What start() raises, and after how many seconds."""
+    """Return what start() raises, and after how many seconds."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     with pytest.raises(KafkaError) as raised:

@@ -1,4 +1,4 @@
-"""GSSAPI: the service of each broker, and whose tickets."""
+"""GSSAPI: the service name of each broker, and the principal whose tickets are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aiokc.net.credentials.credentials import Credentials
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What contexts were asked for."""
+    """Note the arguments of each context."""
     asked: list[Any] = []
 
     def noted(service: str, host: str, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Users and passwords: from the options, or from a provider, which is called for each authentication."""
+"""User names and passwords: from the options, or from a provider, which is called for each authentication."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_plain_function_runs_in_a_thread() -> None:
 @pytest.mark.parametrize(
     "returned", [None, "canary", ("canary",), ("alice", b"canary"), {"canary": 1}, ("a", "canary", 1), (1, "canary")]
 )
-async def test_what_is_no_user_with_a_password_is_told_without_a_value(returned: Any) -> None:
+async def test_what_is_no_user_with_a_password_is_an_error_that_shows_no_value(returned: Any) -> None:
     async def provider() -> Any:
         return returned
 
@@ -174,9 +174,7 @@ async def test_a_cancelled_login_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("by", ["time", "cancellation"])
-async def test_a_provider_that_does_not_let_itself_be_cancelled_holds_nobody_up(
-    by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_provider_that_ignores_cancellation_holds_up_no_login(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "CALL_SECONDS", 0.05 if by == "time" else 30.0)
     begun, may_end, refused_to_end = asyncio.Event(), asyncio.Event(), asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Token providers that were written for other clients fit unchanged."""
+"""Token providers that were written for aiokafka and kafka-python work here unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aiokc.net.credentials.credentials import Credentials
 from .tokens.loopback_idp import jwt
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its resources in an old way
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its resources in a deprecated way
     from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaPythonProvider
 
 EXPIRES_AT = float(int(time.time() + 3600))

@@ -1,4 +1,4 @@
-"""Tokens of the application's provider: whoever wrote it, shared by clients, checked, and shown nowhere."""
+"""Token providers of the application, async or plain: shared by clients, their tokens checked, and shown nowhere."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Counting:
 
 
 class Plain:
-    """A provider whose functions are plain, and block."""
+    """A provider with plain functions, which block."""
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
@@ -132,7 +132,7 @@ async def test_the_earlier_one_of_both_ends_counts() -> None:
         (jwt(sub="canary", exp=1_000_000_000), "returned a token that expired"),
     ],
 )
-async def test_what_is_no_token_is_told_without_it(result: Any, text: str) -> None:
+async def test_what_is_no_token_is_an_error_that_does_not_show_it(result: Any, text: str) -> None:
     with pytest.raises(AuthenticationFailed) as raised:
         await credentials(Counting(lambda: result)).login()
     assert str(raised.value).startswith("the token provider Counting")

@@ -32,7 +32,7 @@ HOUR_MS = 3_600_000
 
 @dataclass
 class Verdict:
-    """What the broker says to one login: to its SaslHandshake, then to its SaslAuthenticate; None: nothing at all."""
+    """The broker's answers to one login: to its SaslHandshake, then to its SaslAuthenticate; None: no answer at all."""
 
     handshake: int | None = 0
     authenticate: int | None = 0
@@ -42,9 +42,10 @@ class Verdict:
 class SessionBroker:
     """The script of a broker that demands a login, and lets connections log in again.
 
-    ``verdicts`` are used one after the other; after the last one all is well. ``seen`` has what each connection asked,
-    by number: "login" and "done" for the two steps of SASL, else the topic. Requests for the topic "parked" are
-    answered, as are those behind them, once ``release`` is set. Anything between the two steps is an error.
+    ``verdicts`` are used one after the other; after the last one, every login succeeds. ``seen`` has the requests of
+    each connection, by its number: "login" and "done" for the two steps of SASL, else the topic. Requests for the topic
+    "parked", and those behind them, are answered once ``release`` is set. Any request between the two steps is an
+    error.
     """
 
     def __init__(self, *verdicts: Verdict, answer: Callable[[RequestHeader], Response] = plain_answer) -> None:
@@ -89,7 +90,7 @@ class SessionBroker:
                 peer.reply(asked, self._answer(asked))
 
     async def has_seen(self, count: int, connection: int = 0) -> list[str]:
-        """Return what a connection has asked, once it has asked so often."""
+        """Return the requests of a connection, once there are ``count`` of them."""
         async with self.arrived:
             await self.arrived.wait_for(lambda: len(self.seen) > connection and len(self.seen[connection]) >= count)
         return self.seen[connection]
@@ -114,7 +115,7 @@ class SessionBroker:
 
 
 class Token:
-    """A mechanism of one message, with an end."""
+    """A mechanism with one message, and with an end of its credentials."""
 
     name = "OAUTHBEARER"
     secrets = ()
@@ -139,7 +140,7 @@ def bob() -> Mechanism:
 
 
 class Logins:
-    """Stands for Credentials: ``make`` returns the next mechanism, or raises; ``may_go`` holds ``login`` up."""
+    """Stands for Credentials: ``make`` returns the next mechanism, or raises; ``may_go`` holds up ``login``."""
 
     def __init__(self, make: Callable[[], Mechanism] = alice) -> None:
         self.make = make
@@ -197,7 +198,7 @@ async def logged_in(server: Server, logins: Logins, *, timeout: float = 10.0) ->
 
 
 def make_due(connection: Connection, *, over: bool = False) -> None:
-    """Let the session be one that has to be renewed by now, or (``over``) one that has ended."""
+    """Make the session due for renewal, or (``over``) make it end."""
     session, now = connection._session, asyncio.get_running_loop().time()
     assert session is not None
     connection.admits_until = session._was_due_at = now

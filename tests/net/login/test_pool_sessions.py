@@ -1,4 +1,4 @@
-"""Sessions that end, seen from the pool: a new connection only where it has to be, and never a failure."""
+"""SASL sessions that end, seen from the pool: it makes a new connection only where it must, and no request fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALICE: dict[str, Any] = {
 
 
 def provided(provider: Callable[[], Any]) -> dict[str, Any]:
-    """The options with a credentials provider in place of a password."""
+    """Return the options with a credentials provider in place of a password."""
     options = {name: value for name, value in ALICE.items() if not name.startswith("sasl_plain")}
     return {**options, "sasl_credentials_provider": provider}
 
@@ -215,7 +215,7 @@ async def test_credentials_that_cannot_be_had_are_waited_for_until_the_deadline_
         assert server.accepted == 0
 
 
-async def test_a_client_that_knows_no_sasl_is_told_that_the_listener_wants_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_without_sasl_is_told_that_the_listener_wants_it(caplog: pytest.LogCaptureFixture) -> None:
     async def script(peer: Peer) -> None:
         await peer.greet(*WITH_SASL)
         await peer.request()

@@ -1,4 +1,6 @@
-"""KIP-368 on one connection: the gate, the order of requests, cancellation, and brokers that do it wrongly."""
+"""KIP-368 on one connection: requests wait behind a renewal, keep their order, may be cancelled, and survive brokers
+that do it wrongly.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ async def test_the_handshake_goes_out_behind_what_is_in_flight_and_nothing_betwe
         await ticks(5)
         behind = [asyncio.ensure_future(ask_over(connection, f"behind{number}")) for number in range(3)]
         await ticks(5)
-        assert connection.in_flight == 3 + len(behind)  # parked, trigger, SaslHandshake, and those at the gate
+        assert connection.in_flight == 3 + len(behind)  # parked, trigger, SaslHandshake, and those behind
         broker.release.set()
         assert await asyncio.gather(parked, trigger, *behind) == ["parked", "trigger", "behind0", "behind1", "behind2"]
     assert broker.seen == [["login", "done", "parked", "trigger", "login", "done", "behind0", "behind1", "behind2"]]
@@ -302,13 +304,13 @@ async def test_a_close_before_the_due_time_is_a_failure() -> None:
 # Hostile
 
 
-async def test_answers_out_of_turn_are_not_believed() -> None:
+async def test_answers_out_of_order_are_not_believed() -> None:
     async def script(peer: Peer) -> None:
         await peer.greet(*WITH_SASL)
         await peer.log_in(session_ms=HOUR_MS)
         first = await peer.request()
         later = await peer.request()
-        peer.reply(later, metadata())  # the handshake is answered before what was asked before it
+        peer.reply(later, metadata())  # the handshake is answered before the request before it
         peer.reply(first, metadata())
         await peer.until_closed()
 
@@ -346,7 +348,7 @@ async def test_a_frame_of_two_gigabytes_is_refused_by_its_length(when: str) -> N
 
 
 async def test_a_cancelled_request_never_leaves_the_gate_closed() -> None:
-    """Cancelled at each step, the request that happened to begin the renewal takes nothing along."""
+    """The request that happened to begin the renewal is cancelled at each step: no other request suffers."""
     broker = SessionBroker()
     async with serving(broker) as server, logged_in(server, Logins()) as connection:
         in_time = 0
@@ -381,7 +383,7 @@ async def test_an_owner_that_ends_at_any_step_leaves_no_request_waiting() -> Non
 
 
 async def _renewed_by_hand(connection: Connection) -> asyncio.Task[Any]:
-    """Let a task of the test renew the session, which has ended."""
+    """Have a task of the test renew the session, which has ended."""
     session = connection._session
     assert session is not None
     begun: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -475,7 +477,7 @@ async def test_passwords_have_no_age() -> None:
 # Without a session
 
 
-async def test_a_connection_without_a_session_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_without_a_session_checks_no_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(*given: Any) -> None:
         raise AssertionError("the slow way")
 

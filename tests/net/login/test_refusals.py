@@ -1,4 +1,4 @@
-"""Refused credentials: who is told, who tries again, and how seldom; and certificates that are refused."""
+"""Refused credentials: which calls raise, which connections try again, and how seldom; and refused certificates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSED = Verdict(authenticate=58)
 
 
 def may_try_again(pool: Pool) -> None:
-    """Let the pause after a refusal be over."""
+    """End the pause after a refusal."""
     pool.logins.retry_at = asyncio.get_running_loop().time()
 
 
@@ -38,7 +38,7 @@ async def test_the_first_refusal_is_raised_at_once_and_no_other_server_is_tried(
         assert one.accepted + two.accepted == 1
 
 
-async def test_after_a_refusal_no_purpose_and_no_broker_is_tried_and_what_is_connected_goes_on() -> None:
+async def test_after_a_refusal_no_connection_is_tried_and_existing_ones_go_on() -> None:
     told = []
     async with (
         serving(SessionBroker(Verdict(), REFUSED)) as one,

@@ -1,4 +1,4 @@
-"""Connections over TLS, on both loops and on the blocking socket: what goes wrong, and what the user reads."""
+"""Connections over TLS, on both loops and on the blocking socket: what goes wrong, and what the error says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aiokc.config import ClientConfig
-from aiokc.errors import CertificateRefused, ConnectionFailed, KafkaError
+from aiokc.errors import CertificateRefused, ConnectionFailed, KafkaError, NoBrokersAvailable
 from aiokc.net.blocking import BlockingConnection
 from aiokc.net.connect import connect
 from aiokc.net.options import Route
@@ -28,6 +28,7 @@ from ..scripted import (
     about,
     ask,
     ask_over,
+    dead_port,
     frame_of,
     many_topics,
     metadata,
@@ -53,7 +54,7 @@ def trusting(certificates: Certificates, **given: Any) -> TlsContexts:
 
 
 async def by_loop(contexts: TlsContexts, port: int, host: str = "localhost") -> str | None:
-    """Connect, ask once, close: as the event loop does it. Return the answer."""
+    """Connect, send one request and close, on an event loop. Return the answer."""
 
     async def resolve(host: str, port: int) -> list[tuple[str, int]]:
         return [("127.0.0.1", port)]
@@ -67,7 +68,7 @@ async def by_loop(contexts: TlsContexts, port: int, host: str = "localhost") -> 
 
 
 async def by_thread(contexts: TlsContexts, port: int, host: str = "localhost") -> str | None:
-    """Do as ``by_loop``, as the watchdog's thread does it."""
+    """Do the same on a blocking socket, as the watchdog thread does it."""
 
     def ask_blocking() -> str | None:
         route = Route("broker 1", ("127.0.0.1", port), host)
@@ -123,7 +124,7 @@ async def test_a_broker_that_wants_a_certificate_of_ours(
 
 @contextmanager
 def telling_by_alert(context: ssl.SSLContext) -> Iterator[int]:
-    """A listener that takes one connection and sends the alert of the handshake, which a server of asyncio keeps."""
+    """A listener that takes one connection and sends the handshake's alert, which asyncio's server does not send."""
 
     def serve() -> None:
         accepted, _ = listening.accept()
@@ -170,7 +171,7 @@ async def test_plaintext_to_a_tls_listener(certificates: Certificates) -> None:
 
 @pytest.mark.parametrize("host", ["", "a..b", "x" * 64, "y" * 300])
 async def test_names_that_no_certificate_is_for(host: str, certificates: Certificates) -> None:
-    """With an empty name, ssl would skip the check of the name in silence."""
+    """With an empty name, ssl would skip the check of the name without an error."""
     async with serving(serve_plainly, tls=certificates.server_context()) as server:
         with pytest.raises(ConnectionFailed, match="can have no certificate"):
             await by_loop(trusting(certificates), server.port, host)
@@ -206,7 +207,7 @@ async def test_the_setup_timeout_covers_all_of_it(certificates: Certificates) ->
 
 
 async def test_frames_of_every_size(certificates: Certificates) -> None:
-    """Records of one byte each, and answers of many records."""
+    """TLS records of one byte each, and responses of many TLS records."""
 
     async def script(peer: Peer) -> None:
         await peer.greet()
@@ -270,10 +271,26 @@ def secure(certificates: Certificates) -> dict[str, Any]:
     return {"ssl_truststore_certificates": certificates.ca_pem, "security_protocol": "SSL"}
 
 
+async def test_what_speaks_no_kafka_is_no_question_of_time() -> None:
+    async def alert(peer: Peer) -> None:
+        await peer.read(4)
+        peer.send(b"\x15\x03\x03\x00\x02\x02\x46")
+        await peer.until_closed()
+
+    async with serving(alert) as one, serving(alert) as two, running_pool(one, two) as pool:
+        with pytest.raises(NoBrokersAvailable, match=r"no broker answered Metadata: .*security_protocol") as raised:
+            await ask(pool, None, timeout=60)
+        assert not raised.value.retriable
+    async with serving(alert) as one, running_pool(one, f"127.0.0.1:{dead_port()}") as pool:
+        with pytest.raises(NoBrokersAvailable) as raised:
+            await ask(pool, None, timeout=0.3)
+        assert raised.value.retriable, "the other server may come back"
+
+
 async def test_other_bootstrap_servers_are_tried_after_a_certificate_that_is_refused(
     certificates: Certificates, secure: dict[str, Any]
 ) -> None:
-    """One broker may be in the middle of a renewal."""
+    """One broker may be in the middle of a renewal of its certificate."""
     for _ in range(3):
         async with (
             serving(serve_plainly, tls=Certificates().server_context()) as strange,

@@ -1,4 +1,4 @@
-"""Pauses between attempts at one broker, on a clock that is a number."""
+"""Pauses between attempts to connect to one broker; the clock is a number."""
 
 from __future__ import annotations
 

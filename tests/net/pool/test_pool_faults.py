@@ -1,4 +1,4 @@
-"""The pool when brokers are gone, hang, answer nonsense or come back somewhere else."""
+"""The pool when brokers are gone, hang, send malformed responses, or come back at another address."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NoJitter(Random):
 
 
 async def closes_at_once(peer: Peer) -> None:
-    """The script of a port behind which nothing works."""
+    """The script of a port that accepts connections and closes them."""
     await peer.request()
 
 
@@ -64,7 +64,7 @@ async def test_an_addressed_request_fails_with_the_one_attempt() -> None:
         outcomes = await asyncio.gather(*(ask(pool, 1) for _ in range(3)), return_exceptions=True)
         assert [type(error) for error in outcomes] == [ConnectionFailed] * 3
         assert server.accepted == 1
-        assert len({id(error) for error in outcomes}) == 3  # nobody's traceback grows by the others'
+        assert len({id(error) for error in outcomes}) == 3  # no caller's raise grows another one's traceback
         assert str(outcomes[0]).startswith(f"broker 1 (127.0.0.1:{server.port}) closed the connection")
 
 
@@ -84,7 +84,7 @@ async def test_attempts_keep_the_growing_pause() -> None:
             with pytest.raises(ConnectionFailed):
                 await ask(pool, 1)
     gaps = [later - earlier for earlier, later in pairwise(attempts)]
-    clock = 0.002  # uvloop's counts whole milliseconds
+    clock = 0.002  # uvloop counts whole milliseconds
     assert [gap > pause - clock for gap, pause in zip(gaps, (0.01, 0.02, 0.04, 0.04), strict=True)] == [True] * 4
 
 
@@ -195,7 +195,7 @@ async def test_no_server_answers_lists_every_address_with_its_last_error() -> No
     assert server.accepted > 1  # again and again until the deadline
 
 
-async def test_a_stranger_at_every_address_is_told_at_once() -> None:
+async def test_foreign_servers_at_every_address_are_an_error_at_once() -> None:
     async def script(peer: Peer) -> None:
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await peer.until_closed()
@@ -206,7 +206,7 @@ async def test_a_stranger_at_every_address_is_told_at_once() -> None:
             await ask(pool, None, timeout=600)
 
 
-async def test_a_stranger_among_the_bootstrap_servers_does_no_harm() -> None:
+async def test_a_foreign_server_among_the_bootstrap_servers_does_no_harm() -> None:
     async def script(peer: Peer) -> None:
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await peer.until_closed()
@@ -313,7 +313,7 @@ async def test_while_one_broker_answers_the_bootstrap_servers_are_left_alone() -
 
 
 async def test_kip_1102_no_answer_for_too_long_leads_back_too() -> None:
-    """A broker whose connections are fine and that answers no such request: only the clock tells."""
+    """A broker with working connections that never answers such a request: only the clock shows it."""
     async with (
         serving(accepts_and_hangs) as broker,
         serving(named("bootstrap")) as bootstrap,

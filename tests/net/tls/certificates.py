@@ -1,4 +1,4 @@
-"""Certificates for tests: by trustme, and by cryptography where they are to have a flaw."""
+"""Certificates for tests: made by trustme, or by cryptography where they are to have a flaw."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def now() -> datetime:
 
 @cache
 def authority() -> trustme.CA:
-    """The one that most tests trust."""
+    """The authority that most tests trust."""
     return trustme.CA()
 
 
 @cache
 def stranger() -> trustme.CA:
-    """One that a test does not trust."""
+    """An authority that a test does not trust."""
     return trustme.CA(organization_name="stranger")
 
 
@@ -65,7 +65,7 @@ def not_yet_valid(*names: str) -> trustme.LeafCert:
 
 
 def chain_of(length: int) -> tuple[trustme.CA, trustme.LeafCert]:
-    """An authority, and a certificate for localhost with ``length`` others between both."""
+    """Return an authority, and a certificate for localhost with ``length`` others between both."""
     root = lower = trustme.CA(path_length=length + 1)
     for _ in range(length):
         lower = lower.create_child_ca()
@@ -73,7 +73,7 @@ def chain_of(length: int) -> tuple[trustme.CA, trustme.LeafCert]:
 
 
 def lax_authority() -> trustme.CA:
-    """One as `openssl req -x509` made them for decades: without a key usage."""
+    """An authority as `openssl req -x509` made them for decades: without a key usage."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "lax")])
     made = (
@@ -100,7 +100,7 @@ def encrypted_key_pem(leaf: trustme.LeafCert, password: str = PASSWORD) -> bytes
 
 
 def old_encrypted_key_pem(leaf: trustme.LeafCert, password: str = PASSWORD) -> bytes:
-    """As OpenSSL wrote it before PKCS8, with headers (RFC 1421)."""
+    """Return the key as OpenSSL wrote it before PKCS8, with headers (RFC 1421)."""
     key = load_pem_private_key(key_pem(leaf), None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, BestAvailableEncryption(password.encode()))
 
@@ -114,7 +114,7 @@ def identity_pem(leaf: trustme.LeafCert) -> bytes:
 
 
 def written(path: Path, data: bytes) -> Path:
-    """Replace a file as a careful program does: in one step."""
+    """Replace a file in one step, as a careful program does."""
     new = path.with_name(path.name + ".new")
     new.write_bytes(data)
     os.replace(new, path)
@@ -122,7 +122,7 @@ def written(path: Path, data: bytes) -> Path:
 
 
 def of_server(leaf: trustme.LeafCert, *, chain: Sequence[bytes] | None = None) -> ssl.SSLContext:
-    """A server's context; ``chain`` in place of all certificates that belong to ``leaf``."""
+    """Return a server's context. It sends ``chain`` instead of all certificates that belong to ``leaf``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     pems = [one.bytes() for one in leaf.cert_chain_pems] if chain is None else chain
     with trustme.Blob(key_pem(leaf) + b"".join(pems)).tempfile() as path:
@@ -131,7 +131,7 @@ def of_server(leaf: trustme.LeafCert, *, chain: Sequence[bytes] | None = None) -
 
 
 def with_underscore(name: str) -> ssl.SSLContext:
-    """The context of a server with a name that trustme does not put into certificates."""
+    """Return the context of a server with a name that trustme does not put into certificates."""
     issuer_key = load_pem_private_key(authority().private_key_pem.bytes(), None)
     issuer = x509.load_pem_x509_certificate(authority().cert_pem.bytes())
     key = ec.generate_private_key(ec.SECP256R1())
@@ -151,7 +151,7 @@ def with_underscore(name: str) -> ssl.SSLContext:
 
 
 def wanting_clients(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Let a server ask for a certificate of ``authority``."""
+    """Make a server ask for a certificate of ``authority``."""
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=authority().cert_pem.bytes().decode())
     return context

@@ -34,7 +34,7 @@ def reach(request: pytest.FixtureRequest) -> Reach:
 
 @pytest.fixture
 def contexts(tmp_path: Path) -> Callable[..., TlsContexts]:
-    """Contexts that trust ``authority``, with these options; from files."""
+    """Make contexts that trust ``authority``, with these options; from files."""
     from . import certificates as made  # not where they can't be made, and no test is collected that needs them
 
     def make(**options: Any) -> TlsContexts:

@@ -1,4 +1,6 @@
-"""The contexts themselves: what is verified, which versions, how private keys get in, and that nothing asks anybody."""
+"""Building a TLS context: what it verifies, which versions it allows, how private keys are loaded, and that OpenSSL
+never asks for a password.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,7 @@ def test_a_key_is_in_memory_only_and_gone_afterwards() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_key_on_disk_belongs_to_the_user_alone_and_is_gone_afterwards(
+def test_a_key_on_disk_is_readable_by_its_owner_alone_and_is_gone_afterwards(
     fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(key_files, "_in_memory", lambda: None)
@@ -187,12 +189,12 @@ def test_validity_of_garbage() -> None:
                 validity(garbage)
             except ValueError:
                 continue
-            assert garbage is changed  # of a part that is not looked at
+            assert garbage is changed  # in a part that is not read
 
 
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize(("path", "why"), [("missing/log", "No such file or directory"), ("", "Is a directory")])
-def test_a_key_log_that_cannot_be_written_is_told(
+def test_a_key_log_that_cannot_be_written_is_an_error(
     path: str, why: str, own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trust = {"ssl_truststore_certificates": made.trust_pem(made.authority()).decode()} if own else {}

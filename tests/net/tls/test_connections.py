@@ -66,7 +66,7 @@ def on_a_socket(options: ConnectionOptions, peer: Listener, host: str, seconds: 
 
 
 def options(tls: TlsContexts | None, host: str = "127.0.0.1") -> ConnectionOptions:
-    """With a ``resolve`` that leads every name to ``host``, as through a tunnel."""
+    """Return options with a ``resolve`` that maps every name to ``host``, as a tunnel does."""
 
     async def tunnel(name: str, port: int) -> Sequence[tuple[str, int]]:
         return [(host, port)]
@@ -75,7 +75,7 @@ def options(tls: TlsContexts | None, host: str = "127.0.0.1") -> ConnectionOptio
 
 
 def broker(context: ssl.SSLContext) -> Script:
-    """Greet clients that speak TLS."""
+    """Answer the handshake of clients that speak TLS."""
 
     def script(peer: socket.socket) -> None:
         secure = context.wrap_socket(peer, server_side=True, do_handshake_on_connect=False)
@@ -125,7 +125,7 @@ def test_ipv6(connected: Open, contexts: Make) -> None:
 
 @pytest.mark.parametrize("host", ["", "a..b", "a" * 64, "a b", ".", "*"])
 def test_no_connection_is_made_to_a_host_without_a_name(connected: Open, contexts: Make, host: str) -> None:
-    """With an empty name ssl does not check the name at all; with the others it raises what is no OSError."""
+    """With an empty name ssl does not check the name at all; with the others it raises errors that are no OSError."""
     accepted: list[socket.socket] = []
     with listening(accepted.append) as peer, pytest.raises(ConnectionFailed, match="can have no certificate"):
         connected(options(contexts()), peer, host, SECONDS)

@@ -1,4 +1,4 @@
-"""A client's contexts: built in a thread, once, and anew when files change; bad files leave the old one in place."""
+"""A client's TLS context: built once, in a thread, and anew when files change; bad files leave the old one in place."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECONDS = 10.0
 
 
 class Clock:
-    """A clock that stands until it is moved on."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -39,7 +39,7 @@ class Clock:
 
 
 class Builds:
-    """Notes in which threads contexts are built; ``hold`` lets them wait."""
+    """Notes in which threads contexts are built; ``hold`` makes them wait."""
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
@@ -69,7 +69,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def make(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., TlsContexts]]:
-    """Contexts out of tmp_path's ca.pem, client.pem (key and certificate), with a clock that stands."""
+    """Make contexts from tmp_path's ca.pem, client.pem (key and certificate), with a clock that stands still."""
     made.written(tmp_path / "ca.pem", made.trust_pem(made.authority()))
     made.written(tmp_path / "client.pem", made.identity_pem(made.client()))
     all_of_them: list[TlsContexts] = []
@@ -162,7 +162,7 @@ async def test_the_context_of_the_application_is_used_as_it_is(builds: Builds, c
 
 @pytest.fixture(params=["loop", "thread"])
 def newest(request: pytest.FixtureRequest) -> Callable[[TlsContexts], Any]:
-    """The two ways to a context: ``get`` on the loop, ``current`` in a thread without one."""
+    """Return the newest context in both ways: ``get`` on the loop, ``current`` in a thread without one."""
     if request.param == "loop":
         return lambda contexts: contexts.get()
     return lambda contexts: asyncio.to_thread(contexts.current)
@@ -221,7 +221,7 @@ async def test_bad_files_leave_the_old_context_in_place(
     for _ in range(5):
         clock.now += 2
         assert await newest(contexts) is first
-    (record,) = caplog.records  # said once, not each second
+    (record,) = caplog.records  # logged once, not each second
     assert record.levelname == "WARNING"
     assert f"ssl_keystore_location='{file}'" in record.getMessage()
     assert record.getMessage().endswith("new connections go on with what was read before")
@@ -249,7 +249,7 @@ async def test_a_pair_of_files_is_replaced_one_after_the_other(
 
 
 async def test_a_folder_and_links_into_another_one(make: Make, newest: Newest, clock: Clock, tmp_path: Path) -> None:
-    """Kubernetes replaces the link ..data, by which all others lead to the files."""
+    """Kubernetes replaces the link ..data, which all others go through."""
     mounted = tmp_path / "mounted"
     for name, data in (("..1", made.trust_pem(made.authority())), ("..2", made.trust_pem(made.stranger()))):
         (mounted / name).mkdir(parents=True)
@@ -292,14 +292,14 @@ async def test_a_path_that_can_no_more_be_followed_leaves_the_old_context_in_pla
         assert (await found if asyncio.iscoroutine(found) else found) is before
 
 
-def test_a_path_that_cannot_be_followed_is_told(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_followed_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 300)
     assert fingerprint([folder]) == ((str(folder), (errno.ENAMETOOLONG,)),)
     with pytest.raises(ConfigError, match=r"ssl_truststore_location=.*: File name too long"):
         build(SecurityConfig(security_protocol="SSL", ssl_truststore_location=folder))
 
 
-def test_a_file_of_the_same_length_and_time_is_told_by_its_inode(tmp_path: Path) -> None:
+def test_a_new_file_of_the_same_length_and_time_is_noticed_by_its_inode(tmp_path: Path) -> None:
     file = made.written(tmp_path / "a", b"old")
     before, about = fingerprint([file]), os.stat(file)
     made.written(file, b"new")
@@ -336,7 +336,7 @@ async def test_a_file_that_changes_while_it_is_read_is_seen_the_next_time(
     assert len(builds.threads) == 2
 
 
-async def test_files_that_do_not_answer_hold_up_nobody_who_has_a_context(
+async def test_files_that_do_not_answer_hold_up_no_caller_once_there_is_a_context(
     make: Make,
     clock: Clock,
     tmp_path: Path,
@@ -344,7 +344,7 @@ async def test_files_that_do_not_answer_hold_up_nobody_who_has_a_context(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A network's file system can hang for hours."""
+    """A network file system can hang for hours."""
     monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.01)
     contexts = make()
     first = await contexts.get()
@@ -391,7 +391,7 @@ async def test_a_cancelled_caller_leaves_the_context_to_the_next_one(make: Make,
 
 
 async def test_living_connections_stay_when_files_change(make: Make, clock: Clock, tmp_path: Path) -> None:
-    """Java's clients and librdkafka do not read their files again at all; a changed context could break what lives."""
+    """Java's clients and librdkafka never read their files again; a changed context could break living connections."""
     contexts = make()
     server = made.wanting_clients(made.of_server(made.server("localhost")))
     with listening(tls(server)) as peer:
@@ -419,7 +419,7 @@ def test_new_connections_show_the_new_certificate(make: Make, clock: Clock, tmp_
         assert reach(contexts, peer.host, peer.port, "localhost", SECONDS) == b"hello"
 
 
-# What else it is asked
+# Other questions to it
 
 
 def test_names_are_checked(make: Make) -> None:
@@ -430,7 +430,7 @@ def test_names_are_checked(make: Make) -> None:
 
 
 async def test_failures(make: Make) -> None:
-    """What has nothing to do with TLS is left to the caller."""
+    """Errors that have nothing to do with TLS are left to the caller."""
     contexts = make()
     closed = ConnectionResetError()
     assert contexts.failure(closed, "broker 1", "localhost") is None  # without a context no handshake was tried

@@ -1,4 +1,4 @@
-"""Real handshakes on loopback, in three ways: whom a client trusts, and what it says when it does not."""
+"""Real TLS handshakes on loopback, in three ways: which brokers a client trusts, and what its errors say otherwise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HANDSHAKE_FAILURE, INTERNAL_ERROR = b"\x28", b"\x50"
 
 
 def refused(reach: Reach, contexts: TlsContexts, script: Script, host: str = "localhost") -> str:
-    """What is said of a certificate that one side has refused."""
+    """Return the message about a certificate that one side has refused."""
     with listening(script) as peer, pytest.raises(CertificateRefused) as caught:
         reach(contexts, peer.host, peer.port, host, SECONDS)
     assert isinstance(caught.value.__cause__, ssl.SSLError)
@@ -36,7 +36,7 @@ def refused(reach: Reach, contexts: TlsContexts, script: Script, host: str = "lo
 def failed(
     reach: Reach, contexts: TlsContexts, script: Script, host: str = "localhost", within: float = SECONDS
 ) -> str:
-    """What is said of a connection that was not made, for other reasons."""
+    """Return the message about a connection that failed for other reasons."""
     with listening(script) as peer, pytest.raises(ConnectionFailed) as caught:
         reach(contexts, peer.host, peer.port, host, within)
     assert caught.value.__cause__ is not None
@@ -103,7 +103,7 @@ def test_without_the_check_of_names_another_name_is_accepted_and_another_authori
     assert "issuer" in refused(reach, lax, tls(made.of_server(made.stranger().issue_cert("localhost"))))
 
 
-# Whom to trust
+# Trust
 
 
 def test_another_authority_is_not_trusted(reach: Reach, contexts: Make, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_broker_that_sends_no_intermediate_certificate(reach: Reach, contexts:
 
 
 def test_a_chain_of_a_hundred_certificates(reach: Reach, contexts: Make) -> None:
-    """It is bounded by OpenSSL: by a depth of 100, and by 100 KiB."""
+    """OpenSSL bounds it: by a depth of 100, and by 100 KiB."""
     root, leaf = made.chain_of(100)
     trusting = contexts(ssl_truststore_location=None, ssl_truststore_certificates=made.trust_pem(root).decode())
     script = tls(made.of_server(leaf))
@@ -202,7 +202,7 @@ def test_a_context_of_truststore(reach: Reach, monkeypatch: pytest.MonkeyPatch, 
     assert "not in the ssl_context" in told
 
 
-# Our own certificate
+# The client's certificate
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -258,7 +258,7 @@ class TestOwnCertificate:
         assert "wants" in told
 
 
-# No TLS, or another one
+# No TLS, or another version
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("TLSv1.3", ssl.TLSVersion.TLSv1_2), ("TLSv1.2", ssl.TLSVersion.TLSv1_3)])

@@ -1,4 +1,4 @@
-"""Stores of Java's keytool, read without Java; what is wrong with them is said with the option and the path."""
+"""Stores of Java's keytool, read without Java; errors name the option and the path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .peers.keytool import KEY_PASSWORD, STORE_PASSWORD, UNICODE_PASSWORD, key_s
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All stores that the tests read; keytool takes half a second for each."""
+    """Return the folder of all stores that the tests read; keytool takes half a second for each."""
     folder = tmp_path_factory.mktemp("stores")
     authorities = made.authority(), made.stranger()
     trust_store(folder / "trust.jks", "JKS", *authorities)
@@ -70,7 +70,7 @@ def test_a_password_beyond_ascii(folder: Path) -> None:
 
 
 def test_what_java_trusts_by_a_key_store(folder: Path) -> None:
-    """The leaf of each key."""
+    """It trusts the leaf certificate of each key."""
     (leaf,) = der(made.client().cert_chain_pems[0].bytes())
     assert trusted(folder / "client.jks", ssl_truststore_password=STORE_PASSWORD) == {leaf}
     assert trusted(folder / "client.p12", ssl_truststore_password=STORE_PASSWORD) == {leaf}
@@ -156,7 +156,7 @@ def test_pkcs12_without_the_package_cryptography(
 
 
 def test_several_keys(folder: Path, tmp_path: Path) -> None:
-    """Java takes one by what the broker asks for; here the application decides."""
+    """Java chooses one by what the broker asks for; here the application decides."""
     data = (folder / "client.jks").read_bytes()
     twice = data[:8] + b"\0\0\0\2" + data[12:-20] * 2 + bytes(20)
     file = made.written(tmp_path / "two.jks", twice)

@@ -1,4 +1,4 @@
-"""PEM in every shape that files and options have it in; what is cut off or damaged is refused, and never quoted."""
+"""PEM in every shape that files and options have it in. Truncated or damaged PEM is refused, and never quoted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_encrypted_keys_are_known(encrypted: Callable[..., bytes]) -> None:
 
 
 def test_a_file_that_is_being_written_is_refused_or_ends_with_a_whole_block() -> None:
-    """Also where another program overwrites it in place: then it is cut off anywhere."""
+    """Also where another program overwrites it in place: then it is truncated anywhere."""
     data = text() + made.chain_pem(made.server("localhost"))
     whole = {0, *(match.end() for match in re.finditer(rb"-----END [A-Z ]+-----", data))}
     for end in range(len(data)):

@@ -1,4 +1,4 @@
-"""What the options may name: files, folders and texts in PEM; each mistake is told with the option and the path."""
+"""The files, folders and texts in PEM that options may name; each error names the option and the path."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_text(tmp_path: Path) -> None:
 
 
 def test_a_folder_as_openssl_rehash_and_kubernetes_lay_them_out(tmp_path: Path) -> None:
-    """Of a folder count files that are named as certificates are; links lead to a folder of another name."""
+    """In a folder, only files that are named as certificates count; links lead to a folder of another name."""
     data = tmp_path / "..2026_11_22"
     data.mkdir()
     made.written(data / "ca.crt", A)
@@ -125,7 +125,7 @@ def test_folders_that_can_not_be_used(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To open a pipe would take until another program writes to it."""
+    """Opening a pipe would block until another program writes to it."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ConfigError, match="is no regular file"):
         trusted(ssl_truststore_location=tmp_path / "pipe")

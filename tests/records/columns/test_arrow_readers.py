@@ -1,4 +1,4 @@
-"""What others make of columns: polars and DuckDB see the rows that pyarrow sees, where they were built."""
+"""Columns in other Arrow readers: polars and DuckDB see the rows that pyarrow sees, without a copy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def columns(records: list[NewRecord]) -> RecordColumns:
 
 
 def same(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """DuckDB tells times in the zone of the machine."""
+    """DuckDB shows times in the time zone of the machine."""
     return [{**row, "timestamp": row["timestamp"].timestamp()} for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Columns: both builders make the same of the same batches, and what others take over of them is theirs."""
+"""Columns: the builders in C and Python make equal columns of equal batches, and exported columns stay valid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _native = pytest.importorskip(
 EVERYTHING: Final = (*columns.COLUMNS, "leader_epoch")
 END: Final = (1 << 63) - 1
 MB: Final = 1 << 20
-#: So many are kept by the extension, for the next ones.
+#: The extension keeps this many buffers for later batches.
 SPARE_BATCHES: Final = 4
 
 #: from_offset, until, rows, size
@@ -61,7 +61,7 @@ def assert_same(
 
 
 def built(records: list[NewRecord], names: Sequence[str] = EVERYTHING, unit: str = "ms", **options: int) -> Any:
-    """The columns of these records, as C makes them."""
+    """Return the columns of these records, as C makes them."""
     header, payload = batch(records, **options)
     builder = _native.ColumnBuilder(names, unit)
     reader = _native.RecordReader(header, payload, topic="events", partition=3)
@@ -129,11 +129,11 @@ def test_many_rows() -> None:
         assert_same(header, payload, [(0, END, rows, MB), *WHOLE])
 
 
-# records that are objects already
+# Records that are objects already
 
 
 def described(builder: Any, records: list[RawRecord], until: int, size: int) -> list[object]:
-    """What a builder makes of these records, call after call."""
+    """Return what a builder makes of these records, call after call."""
     found: list[object] = []
     for _ in range(3):
         try:
@@ -198,12 +198,12 @@ def test_what_is_no_record_is_refused() -> None:
     assert table.column("headers").to_pylist() == [[{"key": "h", "value": b"1"}, {"key": "i", "value": None}]] * 9
 
 
-# what a column can't hold
+# What a column cannot hold
 
 
 @pytest.mark.parametrize("name", ["key", "value", "headers"])
-def test_more_bytes_than_offsets_can_tell(name: str) -> None:
-    """Never an overflow: the batch is full before, and a record that is too large by itself is refused."""
+def test_more_bytes_than_32_bit_offsets_can_address(name: str) -> None:
+    """It never overflows: the batch is full before, and a record that is too large by itself is refused."""
 
     def record(size: int) -> NewRecord:
         content = bytes(size)
@@ -246,7 +246,7 @@ def test_topics_count_too() -> None:
     assert builder.append(reader, 0, END, ALL, MB) == 0
 
 
-# header keys
+# Header keys
 
 
 def test_keys_that_are_not_utf_8_are_replaced() -> None:
@@ -263,7 +263,7 @@ def test_keys_that_are_not_utf_8_are_replaced() -> None:
     assert "\ufffd" in rows[0][0]["key"]
 
 
-# handing over
+# Export
 
 
 def test_the_schema() -> None:
@@ -288,7 +288,7 @@ def test_the_schema() -> None:
     assert pa.record_batch(empty).schema.equals(expected, check_metadata=True)
 
 
-def test_it_is_handed_over_as_often_as_anybody_likes_and_without_a_copy() -> None:
+def test_it_can_be_exported_many_times_and_without_a_copy() -> None:
     arrow = built(RECORDS)
     tables = [pa.record_batch(arrow), pa.record_batch(arrow), pa.table(arrow).to_batches()[0]]
     assert tables[0] == tables[1] == tables[2]
@@ -307,7 +307,7 @@ def test_a_capsule_is_taken_over_once() -> None:
 
 
 def test_requested_schemas() -> None:
-    """Other types of the columns get those that there are; other columns are an error."""
+    """Columns of other types are given as those that exist; other columns are an error."""
     arrow = built(RECORDS, ["key", "value"])
     schema, array = arrow.__arrow_c_array__(
         pa.schema([("key", pa.large_binary()), ("value", pa.binary())]).__arrow_c_schema__()
@@ -323,7 +323,7 @@ def test_requested_schemas() -> None:
 
 
 def test_a_child_outlives_its_parent() -> None:
-    """A consumer may keep one column and let the rest go."""
+    """A consumer may keep one column and release the others."""
     column = pa.record_batch(built(RECORDS)).column("headers").values.field(1)
     gc.collect()
     assert column.to_pylist()[:3] == [b"1", None, b"1"]
@@ -341,7 +341,7 @@ def test_the_next_batch_begins_empty() -> None:
     assert len(builder.finish()) == 0
 
 
-def test_a_batch_is_nobody_else_s_as_long_as_anybody_holds_it() -> None:
+def test_the_buffers_of_a_batch_are_not_used_again_while_it_has_a_holder() -> None:
     """Buffers are used again, of the same columns or others, once the last holder is gone; not before."""
     held: list[tuple[int, Any]] = []
     for number in range(60):
@@ -388,7 +388,7 @@ def test_what_is_no_builder() -> None:
         _native.ArrowBatch()
 
 
-# nothing is left behind
+# Nothing is leaked
 
 
 def consumed(arrow: Any) -> None:
@@ -397,7 +397,7 @@ def consumed(arrow: Any) -> None:
 
 
 def exported(arrow: Any) -> None:
-    """Capsules that nobody takes over, one of them kept longer than the batch."""
+    """Capsules that no reader takes over, one of them kept longer than the batch."""
     kept = arrow.__arrow_c_schema__(), arrow.__arrow_c_array__(), arrow.__arrow_c_stream__()
     del arrow, kept
 
@@ -433,7 +433,7 @@ def test_memory_is_freed_with_its_last_holder(use: Callable[[Any], None]) -> Non
         holding = tracemalloc.get_traced_memory()[0] - stages[-1]
     finally:
         tracemalloc.stop()
-    assert holding > 2 * held[0].nbytes > 100_000  # what is not freed would be seen
+    assert holding > 2 * held[0].nbytes > 100_000  # a leak would be seen
     assert min(after - before for before, after in pairwise(stages)) < 200 * 50  # less than any part of an export
 
 
@@ -450,7 +450,7 @@ def test_no_object_is_left_behind() -> None:
     assert rounds(100) - rounds(20) < 100
 
 
-# without pyarrow
+# Without pyarrow
 
 
 def test_without_c_and_pyarrow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Runs of plain batches: C makes the same rows and records of them as Python makes of each batch."""
+"""Runs of plain batches: C makes the same rows and records of a run as Python makes batch by batch."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_truncated_at_every_byte() -> None:
 
 
 def test_where_a_run_ends() -> None:
-    """Before whatever has to be looked at by itself; a batch alone is none. In Python there are none at all."""
+    """It ends before any batch that must be read by itself; a single batch is no run. Python has no runs at all."""
     plain = encode_batch([NewRecord(b"v")] * 3, leader_epoch=4)
     assert measure_run(memoryview(plain), 0, transactional=True) is None
     next_one = encode_batch([NewRecord(b"v")] * 3, base_offset=3, leader_epoch=5)
@@ -111,7 +111,7 @@ def test_where_a_run_ends() -> None:
 
 
 def test_a_call_reads_so_much_and_no_more() -> None:
-    """However few columns are wanted: it holds the event loop meanwhile."""
+    """However few columns are wanted: the call holds the event loop meanwhile."""
     run = b"".join(encode_batch([NewRecord(bytes(60_000))], base_offset=offset) for offset in range(60))
     found = assert_same_run(run, 0, [Call(check_crcs=False)] * 5, ["offset"])
     rows = [result[0] for result in found[:-1:2]]  # type: ignore[index]
@@ -141,12 +141,12 @@ def test_no_place_in_the_run() -> None:
 
 
 def test_records_of_a_run_from_within_a_batch() -> None:
-    """The CRC of a batch is looked at once, and its records once."""
+    """The CRC of a batch is checked once, and its records are read once."""
     run = bytearray(b"".join(encode_batch([NewRecord(b"v")] * 3, base_offset=offset) for offset in (0, 3)))
     view, where = memoryview(run), ("events", 3)
     some, at, inside, after, epoch = _native.take_run(view, 0, NOT_BEGUN, *where, 0, 2, True)
     assert ([record.offset for record in some], at, after, epoch) == ([0, 1], 0, 2, -1)
-    run[17] ^= 1  # the CRC of the first
+    run[17] ^= 1  # the CRC of the first batch
     some, at, inside, after, _ = _native.take_run(view, at, inside, *where, after, 9, True)
     assert ([record.offset for record in some], at, inside, after) == ([2, 3, 4, 5], len(run), NOT_BEGUN, 6)
     assert _native.take_run(view, 0, NOT_BEGUN, *where, 0, 9, True)[:2] == ([], 0)
@@ -154,7 +154,7 @@ def test_records_of_a_run_from_within_a_batch() -> None:
 
 
 def test_no_place_in_a_batch() -> None:
-    """What nobody has returned is refused, or nothing is there; nothing outside of the batch is read."""
+    """A place that no call returned is refused, or holds nothing; nothing outside of the batch is read."""
     run = memoryview(b"".join(encode_batch([NewRecord(b"v")] * 3, base_offset=offset) for offset in (0, 3)))
     for at, inside in ((-1, NOT_BEGUN), (len(run) + 1, NOT_BEGUN), (0, (-1, -1, 3)), (0, (0, -2, 3))):
         with pytest.raises(ValueError, match="no record begins there"):
@@ -166,7 +166,7 @@ def test_no_place_in_a_batch() -> None:
 
 
 def test_a_run_is_what_its_batches_are() -> None:
-    """The view is kept by nobody."""
+    """No object keeps the view."""
     data = bytearray(b"".join(encode_batch([NewRecord(b"v")], base_offset=offset) for offset in range(5)))
     view = memoryview(data)
     builder = _native.ColumnBuilder(["offset"])

@@ -1,4 +1,4 @@
-"""The codecs, against other people's implementations, against hostile input and without their packages."""
+"""The codecs, against other implementations, against hostile input, and without their packages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _unxerial(data: bytes) -> bytes:
 
 
 def _zstd_stream(data: bytes) -> bytes:
-    """As Java's streams write it: without the size of the content."""
+    """Compress as Java's streams do: without the size of the content."""
     stream = zstandard.ZstdCompressor(write_content_size=False).compressobj()
     return stream.compress(data) + stream.flush()
 
@@ -79,14 +79,14 @@ READERS: dict[Codec, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("writer", THEIRS)
-def test_what_others_compress(writer: str, content: bytes) -> None:
+def test_what_other_implementations_compress(writer: str, content: bytes) -> None:
     codec, compress_theirs = THEIRS[writer]
     assert decompress(codec, memoryview(compress_theirs(content)), 1 << 20) == content
 
 
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("codec", Codec)
-def test_others_read_what_is_compressed_here(codec: Codec, content: bytes) -> None:
+def test_other_implementations_read_what_is_compressed_here(codec: Codec, content: bytes) -> None:
     data = compress(codec, content)
     assert READERS[codec](data) == content
     assert decompress(codec, memoryview(data), 1 << 20) == content
@@ -186,7 +186,9 @@ def test_no_stream_at_all(codec: Codec, data: bytes) -> None:
 
 @pytest.mark.parametrize("writer", THEIRS)
 def test_flipped_bytes(writer: str) -> None:
-    """Without a checksum the content may differ; anything else than CorruptRecord or too much of it may not happen."""
+    """Without a checksum the content may differ. Another error than CorruptRecord, or too much content, must not
+    happen.
+    """
     codec, compress_theirs = THEIRS[writer]
     chance = random.Random(writer)
     whole = compress_theirs(NOISE[:300] + TEXT[:3_000])

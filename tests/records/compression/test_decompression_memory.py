@@ -1,6 +1,6 @@
-"""What the process needs at most while it opens a batch: the limit, and not twice that, whatever the codec.
+"""The most memory that the process takes to decompress a batch: the limit, and not twice that, whatever the codec.
 
-Measured from outside: tracemalloc sees nothing of what a codec's own library allocates.
+Measured from outside: tracemalloc does not see what a codec's own library allocates.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(
 MIB: Final = 1 << 20
 #: More than 32 MiB, below which glibc may move a growing block by copying it: then the heap's layout decides.
 LIMIT: Final = 64
-#: What is not the batch, in MiB: one record, a block or window of the codec, and what malloc keeps for later.
+#: Memory besides the batch, in MiB: one record, a block or window of the codec, and what malloc keeps for later.
 BESIDE: Final = 14
 #: Just under the limit, and far over it.
 FITS, BOMB = 63, 160
@@ -84,7 +84,7 @@ def _snappy_in_one_block(data: bytes) -> bytes:
 
 @cache
 def _records(mib: int) -> bytes:
-    """The records of a batch: a little less than 1 MiB of zeros each."""
+    """Return the records of a batch: each a little less than 1 MiB of zeros."""
     ((_, view),) = split_batches(memoryview(encode_batch([NewRecord(bytes(MIB - 64))] * mib)))
     return bytes(view[HEADER.size :])
 
@@ -108,7 +108,9 @@ def _message_sets(codec: Codec) -> list[bytes]:
 
 
 def _peaks(tmp_path: Path, logs: list[bytes]) -> list[tuple[str, int]]:
-    """For each log whether it was opened or refused, and the MiB that it took at most, or one before it."""
+    """Return, for each log, whether it was decompressed or refused, and the MiB that it, or one before it, took at
+    most.
+    """
     names = [tmp_path / str(number) for number in range(len(logs))]
     for name, log in zip(names, logs, strict=True):
         name.write_bytes(log)
@@ -143,7 +145,7 @@ def test_so_does_a_compressed_message_set(codec: Codec, tmp_path: Path) -> None:
 
 
 def test_a_zstd_window_is_filled_no_further_than_the_limit(tmp_path: Path) -> None:
-    """zstd keeps a window of its own of what it has put out, as large as the frame says, up to 128 MiB."""
+    """zstd keeps a window of its own output, as large as the frame says, up to 128 MiB."""
     peaks = _peaks(tmp_path, _batches(Codec.ZSTD, _zstd_with_a_window_of_128_mib))
     assert [word for word, _ in peaks] == ["opened", "refused"]
     assert all(mib <= 2 * LIMIT + BESIDE for _, mib in peaks), peaks

@@ -1,4 +1,4 @@
-"""Take anew what a real Apache Kafka stores in the formats before record batches.
+"""Capture anew what a real Apache Kafka stores in the formats before record batches.
 
 python -m tests.records.old_formats.capture_message_sets
 

@@ -18,7 +18,7 @@ APPEND_TIME: Final = 0x08
 
 
 class Message(NamedTuple):
-    """What a record was before it had headers. ``timestamp`` counts with magic 1 only."""
+    """A record as it was before headers existed. ``timestamp`` is used with magic 1 only."""
 
     value: bytes | None = None
     key: bytes | None = None
@@ -29,7 +29,7 @@ class Message(NamedTuple):
 def message(
     new: Message, magic: int, *, offset: int | None = None, attributes: int = 0, size: int | None = None
 ) -> bytes:
-    """One message, its CRC right. ``size`` is a lie about it."""
+    """Return one message with a correct CRC. ``size`` replaces its size by a wrong one."""
     body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", new.timestamp) if magic == 1 else b"")
     for part in (new.key, new.value):
         body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
@@ -42,7 +42,7 @@ def message(
 def message_set(
     messages: Sequence[Message], magic: int, codec: Codec = Codec.NONE, *, append_time: int | None = None
 ) -> bytes:
-    """A log of these messages, inside of one wrapper where a codec is given. ``append_time`` (ms) is that of all."""
+    """Return a log of these messages, in one wrapper if a codec is given. ``append_time`` (ms) is the time of all."""
     attributes = 0 if append_time is None else APPEND_TIME
     if codec == Codec.NONE:
         stamped = [new if append_time is None else new._replace(timestamp=append_time) for new in messages]
@@ -63,7 +63,7 @@ def wrapper(
     append_time: int | None = None,
     key: bytes | None = None,
 ) -> bytes:
-    """A compressed message with ``inside`` for its messages."""
+    """Return a compressed message that holds the messages ``inside``."""
     compressed = compress(codec, inside)
     if magic == 0 and codec == Codec.LZ4:
         compressed = with_wrong_checksum(compressed)
@@ -73,7 +73,7 @@ def wrapper(
 
 
 def with_wrong_checksum(frame: bytes) -> bytes:
-    """An lz4 frame as it was before KIP-57: the magic is in its header's checksum. Of aiokc's frames only."""
+    """Return an lz4 frame as it was before KIP-57: the header's checksum covers the magic. For aiokc's frames only."""
     assert frame[4:7] == bytes.fromhex("604082")
     return frame[:6] + b"\x1a" + frame[7:]
 

@@ -1,4 +1,4 @@
-"""Message sets that lie: every one ends in a RecordError, and none in anything else."""
+"""Message sets that are corrupt on purpose: every one ends in a RecordError, and none in another error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def flipped(data: bytes, at: int, bits: int = 1) -> bytes:
 
 
 def test_a_message_that_is_not_what_was_written() -> None:
-    """Those before it come first, and no call gets past it."""
+    """The messages before it come first, and no call gets past it."""
     parts = [message(new, 1) for new in MESSAGES]
     parts[3] = flipped(parts[3], len(parts[3]) - 1)
     reader = open_only(b"".join(parts))
@@ -137,7 +137,7 @@ def test_a_size_that_no_message_of_magic_1_has() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", MAGICS)
 def test_truncation_at_every_byte(magic: int, codec: Codec) -> None:
-    """A message whose size tells of fewer bytes than it had; cut bytes are a partial message, and no error."""
+    """A message whose size is lower than its real length. A truncated message is a partial one, and no error."""
     whole = message_set(MESSAGES, magic, codec)
     wanted = [new.value for new in MESSAGES]
     last = whole if codec else message(MESSAGES[-1], magic)
@@ -153,7 +153,7 @@ def test_truncation_at_every_byte(magic: int, codec: Codec) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", MAGICS)
 def test_a_flipped_bit_under_the_crc(magic: int, codec: Codec) -> None:
-    """Offset and size are the broker's word; all else is refused, or the message is none any more."""
+    """The CRC leaves out offset and size; every other change is refused, or makes the message incomplete."""
     whole = message_set(MESSAGES, magic, codec)
     wanted = [(new.key, new.value) for new in MESSAGES]
     starts = [0]
@@ -208,7 +208,7 @@ def test_random_bytes_inside(magic: int, codec: Codec) -> None:
 
 
 def test_a_wrapper_of_many_messages_stays_small_until_it_is_read() -> None:
-    """20,000 messages of 26 bytes: what is kept is their bytes, and not 20,000 objects."""
+    """20,000 messages of 26 bytes: the reader keeps their bytes, and not 20,000 objects."""
     inside = b"".join(message(Message(), 0, offset=at) for at in range(20_000))
     data = wrapper(inside, 0, Codec.GZIP, offset=19_999)
     tracemalloc.start()

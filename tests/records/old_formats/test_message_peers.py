@@ -1,4 +1,4 @@
-"""The same message sets in the hands of aiokafka and kafka-python, both ways, and those of a real broker."""
+"""Message sets exchanged with aiokafka and kafka-python, in both directions, and those of a real broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..batches import read_all
 from .capture_message_sets import GOLDEN, MESSAGES
 from .message_sets import APPEND_TIME, CODECS, MAGICS, Message, compacted_messages, message_set
 
-with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of its way to read its own resources
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # because of how it reads its own resources
     kafka_python_records = importlib.import_module("kafka.record.legacy_records")
     kafka_python_memory = importlib.import_module("kafka.record.memory_records")
 
@@ -39,7 +39,7 @@ READERS: dict[str, Reader] = {
     "aiokafka in Python": aiokafka_memory._MemoryRecordsPy,
     "kafka-python": kafka_python_memory.MemoryRecords,
 }
-# aiokafka does not write lz4 for magic 0, and kafka-python wants one more package for it: a real broker's is below.
+# aiokafka does not write lz4 for magic 0, and kafka-python needs one more package for it: a real broker's is below.
 BOTH_CAN = [(magic, codec) for magic in MAGICS for codec in CODECS if (magic, codec) != (0, Codec.LZ4)]
 # aiokafka's C code takes -1 for a timestamp that is not there yet.
 plain_messages = compacted_messages().map(
@@ -48,7 +48,7 @@ plain_messages = compacted_messages().map(
 
 
 def build(builder: Builder, messages: list[Message], magic: int, codec: Codec) -> bytes:
-    """What they make of it, and then a broker, which says where in the log it lies."""
+    """Build with the peer's builder, and set offsets as a broker does."""
     writer = builder(magic=magic, compression_type=codec, batch_size=1 << 20)
     first = messages[0].offset if magic == 1 and codec != Codec.NONE else 0
     for new in messages:
@@ -89,7 +89,7 @@ def test_what_their_readers_read(
         found += [(r.offset, r.timestamp, r.timestamp_type, r.key, r.value) for r in batch]
     ours: list[tuple[object, ...]] = []
     for r in read_all(data):
-        age = (r.timestamp, r.timestamp_type) if magic else (None, None)  # what they have for nothing
+        age = (r.timestamp, r.timestamp_type) if magic else (None, None)  # what they return where there is nothing
         ours.append((r.offset, *age, r.key, r.value))
     assert found == ours
 

@@ -75,7 +75,7 @@ def test_formats_of_all_ages_in_one_response(parts: list[tuple[int, Codec, int, 
         wanted += offsets
         ends.append((len(data), offset))
     assert [(r.offset, r.value) for r in read_all(data)] == [(at, b"%d" % at) for at in wanted]
-    # Brokers cut at a byte limit, which is no error.
+    # Brokers truncate at a byte limit, which is no error.
     rest = read_all(data[: max(0, len(data) - cut)])
     assert [r.offset for r in rest] == wanted[: len(rest)]
     complete = max((end for size, end in ends if size <= len(data) - cut), default=0)
@@ -91,7 +91,7 @@ def test_messages_side_by_side_are_one_batch() -> None:
 
 
 @pytest.mark.parametrize("magic", MAGICS)
-def test_of_a_compressed_one_the_last_offset_is_known(magic: int) -> None:
+def test_the_last_offset_of_a_compressed_message_set_is_known(magic: int) -> None:
     ((header, _),) = split_batches(memoryview(message_set(MESSAGES, magic, Codec.GZIP)))
     assert (header.last_offset, header.next_offset, header.codec) == (57, 58, Codec.GZIP)
 
@@ -139,7 +139,7 @@ def test_offsets_inside_are_relative_with_magic_1_only() -> None:
     inside = b"".join(message(new, 1, offset=at) for at, new in zip((0, 4, 9), MESSAGES, strict=False))
     records = read_all(wrapper(inside, 1, Codec.GZIP, offset=1_000))
     assert [record.offset for record in records] == [991, 995, 1_000]
-    # Some producers left absolute ones there, and the wrapper's agrees with them.
+    # Some producers left absolute offsets there, and the wrapper's offset agrees with them.
     inside = b"".join(message(new, 1) for new in MESSAGES)
     assert [r.offset for r in read_all(wrapper(inside, 1, Codec.GZIP, offset=57))] == list(range(50, 58))
     inside = b"".join(message(new, 0) for new in MESSAGES)
@@ -171,7 +171,7 @@ def test_read_committed_lets_them_pass() -> None:
 
 
 def test_lz4_of_magic_0_has_another_checksum() -> None:
-    """KIP-57: it is not looked at there, and has to be right with magic 1."""
+    """KIP-57: the header's checksum is not checked with magic 0, and must be right with magic 1."""
     inside = b"".join(message(new, 0) for new in MESSAGES)
     assert len(read_all(wrapper(inside, 0, Codec.LZ4, offset=57))) == 8
     data = wrapper(b"".join(message(new, 1) for new in MESSAGES), 1, Codec.LZ4, offset=57)

@@ -6,9 +6,8 @@ import os
 import ssl
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus, urlencode
 
 from ....config import SecurityConfig
@@ -36,8 +35,7 @@ _RESERVE_SECONDS: Final = 5.0
 _NAMES_OF_SECRETS: Final = ("access_token", "refresh_token", "id_token")
 
 
-@dataclass(frozen=True, slots=True)
-class OidcOptions:
+class OidcOptions(NamedTuple):
     """Where to ask for tokens, and as whom. Clients with equal options share their tokens.
 
     With a ``client_secret``: the client_credentials grant (KIP-768). With an ``assertion_file`` and a ``client_id``:

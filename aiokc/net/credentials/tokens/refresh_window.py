@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....config import SecurityConfig
 from ....core.backoff import Chance
@@ -12,8 +11,7 @@ from ....core.backoff import Chance
 _LEAST_PAUSE: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshWindow:
+class RefreshWindow(NamedTuple):
     """The share of a token's life after which it is replaced, and the least distances to both of its ends in seconds.
 
     The defaults are Java's (``sasl.login.refresh.*``).

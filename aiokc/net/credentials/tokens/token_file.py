@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from ....config import SecurityConfig
 from ....core.sasl.mechanism import HiddenBytes
@@ -49,13 +50,20 @@ def token_file_path(config: SecurityConfig) -> str | None:
     url = config.sasl_oauthbearer_token_endpoint_url
     if url is None or not url.lower().startswith("file:"):
         return None
-    from urllib.request import url2pathname  # imports http.client, which takes long
-
     parts = urlsplit(url)
-    path = url2pathname(parts.path)
+    path = _path(parts.path)
     if parts.netloc not in ("", "localhost") or not path or parts.query or parts.fragment:
         raise ConfigError(f"sasl_oauthbearer_token_endpoint_url={url!r} must be 'file:///' and an absolute path")
     return path
+
+
+def _path(path: str) -> str:
+    """Return the path of the file system for the one in a URL."""
+    if os.name != "nt":
+        return unquote(path, errors="surrogateescape")
+    from urllib.request import url2pathname  # imports http.client, which takes long
+
+    return url2pathname(path)
 
 
 def read_token(path: str, name: str) -> Secret:

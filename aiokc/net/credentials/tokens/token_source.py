@@ -153,7 +153,7 @@ class TokenSource:
             return None
         if self._failure is not None:
             if self.current() is None and not self._failure.retriable:
-                return None  # until somebody needs a token
+                return None  # until a login needs a token
             return self._retry_at - self._loop.time()
         return None if self._due_at is None else min(self._due_at - self._clock(), _LONGEST_SLEEP)
 

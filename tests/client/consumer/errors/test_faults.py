@@ -1,4 +1,4 @@
-"""Wrong addresses, strangers on the port, brokers that go away: a clear error or a recovery, and never a hang."""
+"""Wrong addresses, foreign servers on the port, brokers that go away: a clear error or a recovery, and never a hang."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.any_loop, pytest.mark.every_kafka, pytest.mark.timeout
 
 @asynccontextmanager
 async def listener(answer: bytes | None) -> AsyncIterator[str]:
-    """A server that is no broker: it answers with these bytes, or (None) reads and says nothing."""
+    """A server that is not a broker. It answers with these bytes; with None it reads and answers nothing."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -45,7 +45,7 @@ async def listener(answer: bytes | None) -> AsyncIterator[str]:
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        await ticks(5)  # what was accepted last has not begun to be served, and is not closed if it never does
+        await ticks(5)  # the connection accepted last has not begun to be served, and is not closed if it never does
         server.close()
 
 
@@ -57,9 +57,9 @@ async def start_fails(bootstrap: str, timeout_ms: int) -> tuple[KafkaError, floa
     return raised.value, time.monotonic() - begin
 
 
-async def test_nobody_listens() -> None:
+async def test_no_server_listens() -> None:
     async with listener(None) as free:
-        pass  # closed again: nobody listens there any more
+        pass  # closed again: nothing listens there any more
     error, elapsed = await start_fails(free, 1000)
     assert isinstance(error, NoBrokersAvailable)
     assert free in str(error)
@@ -82,7 +82,7 @@ async def test_an_http_server_listens() -> None:
     assert elapsed < 8
 
 
-async def test_somebody_listens_and_never_answers() -> None:
+async def test_a_server_that_never_answers() -> None:
     async with listener(None) as bootstrap:
         error, elapsed = await start_fails(bootstrap, 1000)
     assert isinstance(error, NoBrokersAvailable)
@@ -190,7 +190,7 @@ async def test_random_cancellations_lose_and_repeat_nothing(kafka: LocalKafka, t
 
 @pytest.fixture(scope="module")
 def one_node() -> Iterator[LocalKafka]:
-    """A broker that may be paused and killed. A new incarnation is let in when the session of the dead one is over."""
+    """A broker that a test may pause and kill. Its next incarnation is admitted when the dead one's session is over."""
     with LocalKafka(config={"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}) as running:
         yield running
 
@@ -215,7 +215,7 @@ async def test_stop_ends_in_time_with_a_dead_broker(own: LocalKafka, topic_name:
 
 @pytest.mark.any_loop(uvloop="long")
 async def test_a_broker_that_comes_back(own: LocalKafka, topic_name: str) -> None:
-    """The only broker is killed while records flow: reading goes on where it stood, with nothing lost or repeated."""
+    """The only broker is killed while records flow: reading goes on where it stopped, with nothing lost or repeated."""
     own.create_topic(topic_name)
     produce(own.bootstrap, topic_name, [b"%d" % n for n in range(100)])
     async with Consumer(

@@ -1,4 +1,4 @@
-"""Answers that are no answers: one is tried again, several in a row are the user's to know of."""
+"""Malformed answers: after one the consumer tries again, after several in a row the application gets an error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_broker_that_only_garbles_is_a_clear_error_and_the_consumer_surv
 
 
 async def test_each_garbled_fetch_that_is_tried_again_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever looks after the broker has to hear of it, even where the user never does."""
+    """The operators of the broker have to learn of it, even where the application never does."""
     async with Cluster(topics={"events": 1}) as cluster:
         cluster.append("events", b"0")
         cluster.intercept(FetchRequest, garble(), times=1)

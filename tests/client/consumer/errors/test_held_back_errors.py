@@ -1,4 +1,4 @@
-"""Errors that come while there are records to return: those first, then the error, however many records follow."""
+"""Errors found while there are records to return: those records first, then the error, even if more records follow."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_what_is_paused_keeps_its_error() -> None:
         cluster.append("t", b"x", partition=1)
         cluster.intercept(FetchRequest, refuse_the_second)
         async with reading(cluster, T0, T1) as consumer:
-            for number in range(2):  # by the second one it is the turn of T1
+            for number in range(2):  # by the second call it is T1's turn
                 assert await some(consumer) == [*range(10 * number, 10 * number + 10)]
             consumer.pause(T1)
             assert await some(consumer) == [*range(20, 30)]
@@ -90,7 +90,7 @@ async def test_what_is_paused_keeps_its_error() -> None:
             assert await some(consumer) == [*range(30, 40)]
 
 
-async def test_a_missing_offset_is_told_of_beside_records() -> None:
+async def test_a_missing_offset_is_raised_between_records() -> None:
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", *(b"%d" % number for number in range(MANY)))
         async with reading(cluster, T0, auto_offset_reset="none", group_id="g") as consumer:
@@ -108,7 +108,7 @@ async def test_a_missing_offset_is_told_of_beside_records() -> None:
             assert await some(consumer) == [*range(20, 30)]
 
 
-async def test_a_topic_that_may_not_be_read_is_told_of_once_for_each_picture_of_the_cluster() -> None:
+async def test_a_topic_that_may_not_be_read_is_raised_once_for_each_snapshot_of_the_cluster() -> None:
     async def forbid(exchange: Exchange) -> Any:
         response: Any = await exchange.handle()
         for topic in response.topics:
@@ -136,7 +136,7 @@ async def test_a_topic_that_may_not_be_read_is_told_of_once_for_each_picture_of_
 
 @pytest.mark.parametrize("as_columns", [False, True], ids=["records", "columns"])
 async def test_an_error_of_the_listener_comes_before_records_that_were_decoded_meanwhile(as_columns: bool) -> None:
-    """The callback that fails, to seek perhaps, is called while a batch is opened in a thread."""
+    """The callback fails (it tried to seek, perhaps) while a batch is being decoded in a thread."""
 
     async def fail(partitions: frozenset[TopicPartition]) -> None:
         if T1 in partitions:
@@ -184,7 +184,7 @@ async def test_an_error_of_the_listener_comes_before_records_that_were_decoded_m
             assert await consumer.position(T0) == 1
 
 
-async def test_an_error_of_a_partition_that_is_given_up_since_is_nobodys() -> None:
+async def test_an_error_of_a_partition_that_was_given_up_is_dropped() -> None:
     async with Cluster(topics={"t": 2}) as cluster:
         cluster.append("t", *(b"%d" % number for number in range(MANY)))
         cluster.append("t", b"x", partition=1)

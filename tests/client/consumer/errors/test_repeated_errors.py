@@ -1,4 +1,4 @@
-"""An error that stays: every call raises it, equal each time, and holds nothing of the calls before."""
+"""An error that persists: every call raises an equal one, and it keeps nothing of earlier calls alive."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ TIMES = 2_000
 
 
 class Local:
-    """What a caller has in its hands while it calls."""
+    """A local variable that a caller has while it calls."""
 
 
 async def raised_by(call: Call) -> tuple[Exception, ref[Local]]:
-    """Return what a call raises, and what becomes of a local variable of its caller."""
+    """Return what a call raises, and a weak reference to a local variable of its caller."""
     local = Local()
     try:
         result = call()
@@ -46,7 +46,7 @@ async def raised_by(call: Call) -> tuple[Exception, ref[Local]]:
 
 
 async def same_each_time(call: Call, *, times: int = TIMES) -> Exception:
-    """Have ``call`` raise many times; return what it raised at first."""
+    """Make ``call`` raise many times; return what it raised at first."""
     first, _ = await raised_by(call)
     deepest, alive = depth(first), []
     for _ in range(times):
@@ -143,7 +143,7 @@ async def test_a_connection_that_is_poisoned() -> None:
 
 
 async def test_commits_that_share_a_request_have_an_error_each() -> None:
-    """A callback may raise what it is told, and so may all of them."""
+    """Each callback may raise the error that it is given, and so may all of them."""
     errors: list[KafkaError] = []
 
     def told(offsets: object, error: KafkaError | None) -> None:
@@ -168,7 +168,7 @@ def _raise(error: Exception | None) -> None:
     try:
         raise error
     finally:
-        del error  # or this frame and the exception would hold each other
+        del error  # or this frame and the exception would keep each other alive
 
 
 def _frames(error: Exception) -> list[object]:

@@ -1,4 +1,4 @@
-"""UNKNOWN_SERVER_ERROR says nothing of its cause, so whatever was asked is asked again: one rule for all requests."""
+"""UNKNOWN_SERVER_ERROR does not name a cause, so the client asks again: one rule for all requests."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def member_of(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
 
 @pytest.mark.parametrize("asked", EVERYTHING, ids=lambda asked: asked.__name__)
 def test_what_fails_some_times_is_asked_again_until_it_succeeds(asked: type[Request[Any]]) -> None:
-    """Nobody hears of it: neither a call that waits for the answer, nor the membership of the group."""
+    """Nothing else notices: neither a call that waits for the answer, nor the membership in the group."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"a", b"b", partition=0)

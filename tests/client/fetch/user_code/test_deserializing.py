@@ -1,4 +1,4 @@
-"""Deserializers: what they are given, errors in their place, and what becomes of a call that they keep waiting."""
+"""Deserializers: what they are given, errors at their record's place, and calls that wait for a slow deserializer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def values(batch: dict[TopicPartition, list[Any]]) -> dict[TopicPartition, list[
 
 
 class Noted:
-    """A deserializer as Kafka's own are; it notes what it is told."""
+    """A deserializer object, shaped like Kafka's own. It notes its arguments."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, Headers, bytes]] = []
@@ -57,7 +57,7 @@ class NotedLater(Noted):
 
 
 class Gate:
-    """An async deserializer that waits until it is opened. ``waiting`` is how many wait."""
+    """An async deserializer that waits until it is opened. ``waiting`` is the number of calls that wait."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -109,7 +109,7 @@ def test_an_object_is_told_topic_and_headers(kind: type[Noted], wrap: Callable[[
 
 
 @pytest.mark.parametrize("kind", [Noted, NotedLater])
-def test_null_stays_none_and_is_shown_to_nobody(kind: type[Noted]) -> None:
+def test_null_stays_none_and_is_given_to_no_deserializer(kind: type[Noted]) -> None:
     """A tombstone has no value, so that json.loads needs no wrapper for it; empty bytes are a value."""
 
     async def story(cluster: Cluster) -> None:
@@ -149,7 +149,9 @@ def test_what_is_no_deserializer() -> None:
 
 
 def test_an_error_is_held_at_its_record() -> None:
-    """The ones before it first, then the error from each call, until a seek past it; a commit goes along with both."""
+    """The records before it come first, then each call raises the error until a seek past it; commits go along with
+    both.
+    """
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"1", b"2", NewRecord(b"secret", key=b"k", headers=(("h", b"1"),), timestamp=5), b"4")
@@ -205,7 +207,7 @@ def test_the_iterator_raises_it_and_goes_on_behind_it() -> None:
 
 
 def test_a_failure_of_the_moment_needs_no_seek() -> None:
-    """Each call tries the record again: it may be the schema registry that was away."""
+    """Each call tries the record again: perhaps the schema registry was away for a moment."""
 
     async def story(cluster: Cluster) -> None:
         away = True
@@ -227,8 +229,8 @@ def test_a_failure_of_the_moment_needs_no_seek() -> None:
     play(story)
 
 
-def test_other_partitions_have_their_turn_between_two_times() -> None:
-    """Neither is the error put off for as long as others have records, nor do they wait for its repair."""
+def test_other_partitions_are_read_between_two_attempts() -> None:
+    """The error is not put off for as long as others have records, nor do they wait until it is repaired."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"0", b"poison", b"2")
@@ -273,7 +275,7 @@ def test_the_call_after_the_records_before_it_raises_it() -> None:
     play(story)
 
 
-def test_a_cancellation_that_nobody_asked_for_is_an_error_of_the_deserializer() -> None:
+def test_a_cancelled_error_without_a_cancellation_is_an_error_of_the_deserializer() -> None:
     async def story(cluster: Cluster) -> None:
         async def cancelled(data: bytes) -> None:
             future = asyncio.get_running_loop().create_future()
@@ -373,8 +375,8 @@ def test_past_its_time_a_call_returns_what_is_done() -> None:
     play(story)
 
 
-def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a deserializer that takes longer than a slice, then the loop turns between any two records."""
+def test_other_tasks_run_between_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a deserializer that takes longer than a time slice, then other tasks run between any two records."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1.0)
 
     async def story(cluster: Cluster) -> None:
@@ -402,8 +404,8 @@ def test_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_partitions_share_one_time_slice() -> None:
-    """Given a deserializer that takes a quarter of a slice, when one call has a record of each of many partitions, then
-    the loop turns after every few partitions.
+    """Given a deserializer that takes a quarter of a time slice, when one call has a record of each of many partitions,
+    then other tasks run after every few partitions.
     """
 
     async def story(cluster: Cluster) -> None:
@@ -434,8 +436,8 @@ def test_partitions_share_one_time_slice() -> None:
 
 
 def test_past_its_time_a_call_returns_what_is_done_of_many_partitions() -> None:
-    """Given a record of each of twenty partitions, and a deserializer that takes a quarter of a slice, then a call
-    without time returns after one slice.
+    """Given a record of each of twenty partitions, and a deserializer that takes a quarter of a time slice, then a call
+    without time returns after one time slice.
     """
 
     async def story(cluster: Cluster) -> None:
@@ -484,7 +486,7 @@ def test_a_cancelled_call_loses_and_repeats_nothing() -> None:
             assert cluster.committed("g") == {T0: 0}
             assert values(await reader.getmany()) == {T0: [*range(10)]}
         assert sorted(set(calls)) == [*NUMBERS]
-        assert len(calls) <= 19  # who was cancelled is asked again, and nobody else
+        assert len(calls) <= 19  # the deserializer of the cancelled call is asked again, and no other
 
     play(story)
 
@@ -505,7 +507,7 @@ def test_a_seek_meanwhile_drops_the_results() -> None:
     play(story)
 
 
-def test_an_error_of_a_record_that_was_sought_away_from_is_nobodys() -> None:
+def test_an_error_of_a_record_is_dropped_after_a_seek_away_from_it() -> None:
     async def story(cluster: Cluster) -> None:
         gate = Gate()
         cluster.append("t", b"poison", b"1")
@@ -608,7 +610,7 @@ def test_a_partition_that_is_revoked_meanwhile_is_its_new_owners() -> None:
             polling = asyncio.ensure_future(first.getmany())
             await gate.entered.wait()
             async with consumer(cluster, "t", value_deserializer=int, **options) as second:
-                theirs = await second.getmany()  # the first one's wait does not hold the group up
+                theirs = await second.getmany()  # the first member's wait does not hold up the group
                 gate.open.set()
                 mine = await polling
             assert len(theirs) == len(mine) == 1
@@ -617,8 +619,8 @@ def test_a_partition_that_is_revoked_meanwhile_is_its_new_owners() -> None:
     play(story)
 
 
-def test_columns_by_turns_with_records() -> None:
-    """Columns have bytes, and what was deserialized ahead is in them, too; a record that can't be is one of them."""
+def test_columns_alternate_with_records() -> None:
+    """Columns hold bytes, and so records that were deserialized ahead are in them, too, and one that cannot be."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"0", b"1", b"poison", b"3", b"4")

@@ -1,4 +1,4 @@
-"""Deserializers and interceptors on a real Apache Kafka, fed by somebody else's producer."""
+"""Deserializers and interceptors on a real Apache Kafka, with records from the producer of another library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.any_loop, pytest.mark.every_kafka, pytest.mark.timeout
 
 
 class Registry:
-    """What the clients of a schema registry do: a magic byte, the id of a schema, and a look-up for each new id."""
+    """Decodes as clients of a schema registry do: a magic byte, the id of a schema, and a look-up for each new id."""
 
     SCHEMAS: Mapping[int, Callable[[bytes], Any]] = {1: json.loads, 2: bytes.decode}
 
@@ -64,7 +64,9 @@ def framed(schema: int, content: bytes) -> bytes:
 
 
 async def test_a_schema_registry_and_a_poison_record(kafka: LocalKafka, topic_name: str) -> None:
-    """Everything but what has no schema is read, in order; that is passed over, and a commit is behind it."""
+    """Everything but the record without a schema is read, in order. The application seeks past that, and commits behind
+    it.
+    """
     kafka.create_topic(topic_name)
     produce(
         kafka.bootstrap,
@@ -112,7 +114,7 @@ async def test_a_schema_registry_and_a_poison_record(kafka: LocalKafka, topic_na
 
 
 async def test_the_same_as_other_clients_make_of_the_bytes(kafka: LocalKafka, topic_name: str) -> None:
-    """20,000 records of three partitions, in batches that are compressed: all come, in order, and none twice."""
+    """20,000 records of three partitions, in compressed batches: all come, in order, and none twice."""
     kafka.create_topic(topic_name, partitions=3)
     sent = [{"number": number, "text": "x" * (number % 50)} for number in range(20_000)]
     stored = produce(kafka.bootstrap, topic_name, [json.dumps(one).encode() for one in sent], codec="lz4")

@@ -1,4 +1,4 @@
-"""Interceptors: what they see and change, and that nothing they do changes positions, commits or anybody's calls."""
+"""Interceptors: what they see and change, and that nothing they do changes positions, commits or anyone's calls."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Noted(ConsumerInterceptor):
 
 
 class Keeping(ConsumerInterceptor):
-    """Leaves out records that a condition does not hold for."""
+    """Leaves out records for which a condition does not hold."""
 
     def __init__(self, condition: Callable[[ConsumerRecord[Any, Any]], bool]) -> None:
         self.condition = condition
@@ -73,7 +73,7 @@ class Keeping(ConsumerInterceptor):
 
 
 class Marking(ConsumerInterceptor):
-    """Puts others in the place of records."""
+    """Replaces records by others."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark
@@ -87,7 +87,7 @@ class Marking(ConsumerInterceptor):
 
 
 class Failing(ConsumerInterceptor):
-    """Spoils what it is given, and then fails, in one way or another."""
+    """Spoils the batch that it is given, and then fails, in one way or another."""
 
     def __init__(self, how: Callable[[ConsumerRecords[Any, Any]], Any]) -> None:
         self.how = how
@@ -129,7 +129,7 @@ def closed(records: object) -> None:
 
 
 def test_each_sees_what_those_before_it_left() -> None:
-    """After the deserializers, in the order of the option, and before anything is returned."""
+    """They run after the deserializers, in the order of the option, and before anything is returned."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *NUMBERS[:4])
@@ -159,7 +159,7 @@ def test_each_sees_what_those_before_it_left() -> None:
 def test_one_that_fails_is_logged_and_passed_over(
     how: Callable[[Any], Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next one gets the last good value, whatever the failed one had done to what it was given."""
+    """The next one gets the last good batch, whatever the failed one had done to its own."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", b"0", b"1")
@@ -212,8 +212,8 @@ def test_what_is_left_out_counts_as_read() -> None:
 
 
 def test_a_commit_of_a_batch_does_not_depend_on_them() -> None:
-    """Given one partition of which they leave nothing, then its records are committed with the batch all the same; but
-    not if the user has deleted a partition from it himself.
+    """Given a partition of which the interceptors leave nothing, then its records are committed with the batch all the
+    same; but not if the application has deleted a partition from the batch itself.
     """
 
     async def story(cluster: Cluster) -> None:
@@ -236,7 +236,9 @@ def test_a_commit_of_a_batch_does_not_depend_on_them() -> None:
 
 
 def test_a_call_of_which_nothing_is_left_goes_on() -> None:
-    """For getmany, getone and the iterator alike; a commit of what comes in the end covers what was passed over."""
+    """This holds for getmany, getone and the iterator. A commit of what is returned in the end covers what was left
+    out.
+    """
 
     async def story(cluster: Cluster) -> None:
         for number in range(9):
@@ -315,8 +317,8 @@ def test_passed_over_partitions_that_were_given_up_are_no_part_of_the_batch_that
     play(story)
 
 
-def test_a_rebalance_does_not_wait_for_records_that_nobody_got() -> None:
-    """Given a member that waits in getmany(), having passed over all it has read, then it hands over at once."""
+def test_a_rebalance_does_not_wait_for_records_that_were_left_out() -> None:
+    """Given a member that waits in getmany(), whose interceptors left out all it has read, then it revokes at once."""
 
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *NUMBERS)
@@ -350,7 +352,7 @@ def test_a_rebalance_does_not_wait_for_records_that_nobody_got() -> None:
 # on_commit
 
 
-def test_every_commit_that_succeeds_is_told() -> None:
+def test_interceptors_hear_of_every_commit_that_succeeds() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *NUMBERS)
         noted, other = Noted(), Noted()
@@ -374,7 +376,7 @@ def test_every_commit_that_succeeds_is_told() -> None:
     play(story)
 
 
-def test_auto_commits_are_told_and_the_last_one_before_close() -> None:
+def test_interceptors_hear_of_auto_commits_and_of_the_last_one_before_close() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.append("t", *NUMBERS)
         noted = Noted()
@@ -409,7 +411,7 @@ def test_auto_commits_are_told_and_the_last_one_before_close() -> None:
 # close
 
 
-def test_close_is_told_once_however_it_ends() -> None:
+def test_interceptors_are_closed_once_however_it_ends() -> None:
     async def story(cluster: Cluster) -> None:
         never_started, no_broker = Noted(), Noted()
         reader = consumer(cluster, never_started)

@@ -1,4 +1,4 @@
-"""An identity provider on loopback, whose answers the test writes byte by byte, and tokens that it may give."""
+"""An identity provider on loopback: the test writes its responses byte by byte, and the tokens that it grants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
-#: Bytes to answer with, or what writes them itself.
+#: The bytes of a response, or a function that writes them itself.
 Answer: TypeAlias = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -30,7 +30,7 @@ class LoopbackIdp:
         return f"{self.scheme}://localhost:{self.port}/token"
 
     def form(self, number: int = -1) -> dict[str, str]:
-        """The fields of a request."""
+        """Return the form fields of a request."""
         return {name: values[0] for name, values in parse_qs(self.asked[number][2], strict_parsing=True).items()}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -79,18 +79,18 @@ async def idp(*answers: Answer, context: ssl.SSLContext | None = None) -> AsyncI
 
 
 def http(status: int, body: bytes | str, *headers: str) -> bytes:
-    """A whole response."""
+    """Return a whole response."""
     data = body.encode() if isinstance(body, str) else body
     lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(data)}", *headers, "", ""]
     return "\r\n".join(lines).encode() + data
 
 
 def granted(token: str = "opaque-token", **fields: Any) -> bytes:
-    """The response that brings a token."""
+    """Return the response that grants a token."""
     return http(200, json.dumps({"access_token": token, "token_type": "Bearer", **fields}))
 
 
 def jwt(**claims: Any) -> str:
-    """An unsigned token with these claims."""
+    """Return an unsigned token with these claims."""
     parts = (json.dumps({"alg": "none"}), json.dumps(claims))
     return ".".join(urlsafe_b64encode(part.encode()).decode().rstrip("=") for part in parts) + "."

@@ -1,4 +1,4 @@
-"""A source of tokens that a test drives: what each call returns, and when; and a clock beside the virtual loop's."""
+"""A token source that a test drives: what each call returns, and when; and a wall clock beside the virtual loop's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EPOCH = 1_800_000_000.0
 
 
 def run_virtually(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Let ``story`` happen in virtual time; fail for whatever went wrong behind its back, too."""
+    """Run ``story`` in virtual time. Fail also for errors that only the loop's exception handler saw."""
     loop = VirtualLoop(Random(1))
     try:
         loop.run_until_complete(story())
@@ -28,14 +28,14 @@ def run_virtually(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def wall_clock() -> float:
-    """A wall clock that goes on with the running loop's clock."""
+    """Return a wall clock that goes on with the running loop's clock."""
     return EPOCH + asyncio.get_running_loop().time()
 
 
 class ScriptedAsker:
     """Answers calls by a script: an error to raise, a token's life in seconds, or None for a token without an end.
 
-    ``seconds`` is what each call takes. After the script's end, each call returns tokens of the last kind.
+    Each call takes ``seconds``. After the script's end, each call returns tokens of the last kind.
     """
 
     name = "the token provider Scripted"
@@ -73,7 +73,7 @@ def failure(text: str = "the token provider Scripted is down", *, retriable: boo
 
 
 def source_of(asker: ScriptedAsker, **options: Any) -> TokenSource:
-    """A source with Java's defaults, no jitter, and the virtual wall clock."""
+    """Return a source with Java's defaults, no jitter, and the virtual wall clock."""
     window = RefreshWindow(jitter=0.0)
     return TokenSource(asker, **{"window": window, "random": Random(3), "clock": wall_clock, **options})
 

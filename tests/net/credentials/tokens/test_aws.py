@@ -1,4 +1,4 @@
-"""Tokens for Amazon MSK: whose credentials sign them, with and without botocore."""
+"""Tokens for Amazon MSK: which credentials sign them, with and without botocore."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASSUMED = """<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No credentials of this computer, and no way to those of a machine at Amazon."""
+    """Remove this computer's credentials, and the way to those that a machine at Amazon has."""
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "REGION", "DEFAULT_REGION", "PROFILE"):
         monkeypatch.delenv(f"AWS_{name}", raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -61,7 +61,7 @@ async def login(**options: Any) -> Mechanism:
 
 
 def signed(mechanism: Mechanism) -> tuple[str, dict[str, str]]:
-    """The host and the query of the URL in the token."""
+    """Return the host and the query of the URL in the token."""
     text = mechanism.secrets[0].reveal()
     url = urlsplit(urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode())
     return url.netloc, {name: values[0] for name, values in parse_qs(url.query).items()}

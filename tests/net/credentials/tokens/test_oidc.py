@@ -1,4 +1,4 @@
-"""Tokens from an OpenID provider on loopback: what is sent, what is read, and which failures may pass."""
+"""Tokens from an OpenID provider on loopback: requests, responses, and which failures may pass."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def ask(provider: LoopbackIdp, **more: Any) -> OAuthToken:
 
 
 async def failure(provider: LoopbackIdp, **more: Any) -> AuthenticationFailed:
-    """The error of a call, which shows no secret: not in its causes either."""
+    """Return the error of a call, after checking that neither it nor its causes show a secret."""
     with pytest.raises(AuthenticationFailed) as raised:
         await ask(provider, **more)
     error: BaseException | None = raised.value
@@ -171,7 +171,7 @@ async def test_the_earlier_end_counts(fields: dict[str, Any], end: int) -> None:
     ("status", "retriable"),
     [(400, False), (401, False), (403, False), (404, False), (408, True), (429, True), (500, True), (503, True)],
 )
-async def test_refusals_are_told_by_the_error_alone(status: int, retriable: bool) -> None:
+async def test_refusals_show_only_the_error_and_a_masked_description(status: int, retriable: bool) -> None:
     said = {
         "error": "invalid_client",
         "error_description": f"no such app: {SECRET}\r\n{'x' * 500}",

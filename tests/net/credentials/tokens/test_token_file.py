@@ -86,7 +86,7 @@ async def test_a_file_without_a_token(tmp_path: Path, content: bytes | None, tex
     assert "canary" not in f"{raised.value!r} {raised.value.__cause__!r} {raised.value.__context__!r}"
 
 
-async def test_a_file_that_blocks_holds_nobody_up_but_its_own_callers(tmp_path: Path) -> None:
+async def test_a_file_that_blocks_holds_up_its_own_callers_only(tmp_path: Path) -> None:
     pipe = tmp_path / "token"
     os.mkfifo(pipe)
     client = credentials(pipe.as_uri())

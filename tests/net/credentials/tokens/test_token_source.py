@@ -1,4 +1,6 @@
-"""One token for many: single flight, ahead of its end, failures, and never a token whose time is over."""
+"""TokenSource: many clients share one token and one call, which is made ahead of the token's end; failures are tried
+again, and an expired token is never used.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def test_a_token_is_asked_for_when_it_is_needed_and_serves_all() -> None:
     run_virtually(story)
 
 
-def test_a_cancelled_caller_cancels_nobody() -> None:
+def test_a_cancelled_caller_cancels_no_other_one() -> None:
     async def story() -> None:
         asker = ScriptedAsker(HOUR, seconds=1.0)
         source = source_of(asker)
@@ -64,7 +66,9 @@ def test_the_only_caller_is_cancelled_and_the_next_one_gets_the_token() -> None:
     [(HOUR, 0.8 * HOUR), (1000.0, 700.0), (400.0, 100.0), (380.0, 80.0), (300.0, 240.0), (10.0, 8.0)],
 )
 def test_the_next_token_is_asked_for_ahead(life: float, after: float) -> None:
-    """At 80 % of the life, 300 s before its end at the latest; and at 80 % whatever comes, if the life is too short."""
+    """At 80 % of its life, or 300 s before its end if that is earlier; and at 80 % in any case, if the life is too
+    short.
+    """
 
     async def story() -> None:
         asker = ScriptedAsker(life)
@@ -80,7 +84,7 @@ def test_the_next_token_is_asked_for_ahead(life: float, after: float) -> None:
     run_virtually(story)
 
 
-def test_nothing_is_asked_for_before_anybody_needs_a_token() -> None:
+def test_nothing_is_asked_for_before_a_caller_needs_a_token() -> None:
     async def story() -> None:
         asker = ScriptedAsker(HOUR)
         driver = asyncio.create_task(source_of(asker).keep_fresh())
@@ -167,7 +171,7 @@ def test_a_refusal_is_raised_again_at_once_and_does_not_hammer() -> None:
             await asyncio.sleep(0.1)
         assert 15 <= len(asker.calls) <= 40
         errors = await asyncio.gather(source.token(), source.token(), return_exceptions=True)
-        assert errors[0] is not errors[1]  # a kept one would collect the frames of all callers
+        assert errors[0] is not errors[1]  # a kept exception would collect the frames of all callers
         calls = len(asker.calls)
         await asyncio.sleep(600)
         assert len(asker.calls) == calls
@@ -267,7 +271,7 @@ def test_a_clock_that_jumps_past_the_end_makes_a_new_call_before_any_use() -> No
         assert source.current() is None
         assert value(await source.token()) == "token-2"
         await asyncio.sleep(1)  # the driver sleeps again
-        asker.script, slept = [9 * HOUR], 4.5 * HOUR  # without anybody who asks, the driver notices within a minute
+        asker.script, slept = [9 * HOUR], 4.5 * HOUR  # without a caller, the driver notices within a minute
         await asyncio.sleep(61)
         assert value(source.current()) == "token-3"
         assert asyncio.get_running_loop().time() - start < 100

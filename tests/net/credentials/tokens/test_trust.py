@@ -89,7 +89,7 @@ async def test_a_context_of_the_application_is_for_brokers_only(ca: trustme.CA) 
         assert provider.asked == []
 
 
-async def test_plain_text_instead_of_tls_is_told() -> None:
+async def test_plain_text_instead_of_tls_is_an_error_that_says_so() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(http(400, "this is plain HTTP"))
         writer.close()
@@ -101,7 +101,7 @@ async def test_plain_text_instead_of_tls_is_told() -> None:
         assert isinstance(raised.value.__cause__, OSError)
 
 
-async def test_a_truststore_that_can_not_be_read_is_told(tmp_path: Path) -> None:
+async def test_a_truststore_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AuthenticationFailed, match="ssl_truststore_location"):
         await token("https://localhost:1/", ssl_truststore_location=tmp_path / "missing.pem")
 
@@ -112,7 +112,7 @@ def test_the_truststore_adds_to_the_authorities_of_the_system(ca: trustme.CA) ->
     known = len(alone.get_ca_certs())
     assert len(both.get_ca_certs()) == known + 1
     assert both.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
-    assert not both.verify_flags & ssl.VERIFY_X509_STRICT  # Python 3.13 sets it, which many own authorities fail
+    assert not both.verify_flags & ssl.VERIFY_X509_STRICT  # Python 3.13 sets it, and many private authorities fail it
     for context in (alone, both):
         assert context.verify_mode is ssl.CERT_REQUIRED
         assert context.check_hostname

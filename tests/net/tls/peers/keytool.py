@@ -47,7 +47,7 @@ def trust_store(file: Path, kind: str, *authorities: trustme.CA, password: str =
 
 
 def pkcs12_of(leaf: trustme.LeafCert, file: Path, password: str = STORE_PASSWORD) -> Path:
-    """What `openssl pkcs12 -export` makes."""
+    """Return what `openssl pkcs12 -export` makes."""
     key = load_pem_private_key(made.key_pem(leaf), None)
     first, *others = [x509.load_pem_x509_certificate(one.bytes()) for one in leaf.cert_chain_pems]
     how = BestAvailableEncryption(password.encode())
@@ -56,7 +56,7 @@ def pkcs12_of(leaf: trustme.LeafCert, file: Path, password: str = STORE_PASSWORD
 
 
 def key_store(source: Path, file: Path, kind: str, *, key_password: bool = False) -> Path:
-    """Turn a PKCS12 file into another key store."""
+    """Convert a PKCS12 file into another key store."""
     protected = ("-srcalias", "client", "-destkeypass:env", "KEY") if key_password else ()
     keytool(
         *("-importkeystore", "-noprompt", "-srckeystore", str(source), "-srcstoretype", "PKCS12"),

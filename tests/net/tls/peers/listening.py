@@ -1,4 +1,4 @@
-"""A listener on loopback whose peers are served by a thread, each by the same script; blocking, as the broker's end."""
+"""A blocking listener on loopback that stands for a broker: a thread serves each connection by the same script."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Listener:
 
 @contextmanager
 def listening(script: Script, host: str = "127.0.0.1") -> Iterator[Listener]:
-    """Run ``script`` for each connection, each in a thread. An error of a script is the end of its connection."""
+    """Run ``script`` for each connection, each in a thread. An error of a script ends its connection."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         threads: list[threading.Thread] = []
@@ -57,7 +57,7 @@ def _serve(peer: socket.socket, script: Script) -> None:
 
 
 def tls(context: ssl.SSLContext, names: list[str | None] | None = None) -> Script:
-    """Speak TLS, then send back whatever comes. ``names``: gets the SNI of each client."""
+    """Speak TLS, then send back whatever comes. ``names`` gets the SNI of each client."""
     if names is not None:
         context.sni_callback = lambda connection, name, _: names.append(name)
 
@@ -77,7 +77,9 @@ def tls(context: ssl.SSLContext, names: list[str | None] | None = None) -> Scrip
 
 
 def tls_in_single_bytes(context: ssl.SSLContext, *, cut_after: int | None = None) -> Script:
-    """Answer like ``tls``, with a TLS record for each byte; with ``cut_after``, end TLS in good order after so many."""
+    """Answer like ``tls``, with a TLS record for each byte. With ``cut_after``, end TLS in good order after so many
+    bytes.
+    """
 
     def script(peer: socket.socket) -> None:
         with context.wrap_socket(peer, server_side=True) as secure:
@@ -112,6 +114,6 @@ def resets(peer: socket.socket) -> None:
 
 
 def stays_silent(peer: socket.socket) -> None:
-    """Read, and say nothing."""
+    """Read, and send nothing."""
     while peer.recv(65_536):
         pass

@@ -1,4 +1,4 @@
-"""The three ways in which a client speaks TLS: asyncio, uvloop, and a blocking socket, as in the watchdog's thread."""
+"""The three ways in which a client speaks TLS: asyncio, uvloop, and a blocking socket, as in the watchdog thread."""
 
 from __future__ import annotations
 

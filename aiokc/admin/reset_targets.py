@@ -1,0 +1,138 @@
+"""Where a group is to read from: the targets of Client.plan_reset()."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ..errors import ConfigError, shown
+from ..types import TopicPartition
+
+_MOST: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """The first offset that the log has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """The end of the log: the group reads only what comes from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """The first record with this timestamp (ms since the epoch) or a later one; the end where there is none."""
+
+    timestamp: int
+
+    def __post_init__(self) -> None:
+        _check("timestamp", self.timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """The same offset in each partition; where the log does not reach it, its nearest end."""
+
+    offset: int
+
+    def __post_init__(self) -> None:
+        _check("offset", self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ToCommitted:
+    """What is committed already, moved into the log where it lies outside; the end where nothing is committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The committed offset plus ``offsets``, which may be negative, within the log."""
+
+    offsets: int
+
+    def __post_init__(self) -> None:
+        _check("offsets", self.offsets, least=-_MOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """The first record that is at most this many milliseconds old, by the clock of this machine."""
+
+    duration_ms: int
+
+    def __post_init__(self) -> None:
+        _check("duration_ms", self.duration_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class LikeGroup:
+    """What another group has committed for the same partitions, within the log."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffsets:
+    """An offset for each partition, within the log: from a mapping, or from a file.
+
+    The file is CSV with the columns topic, partition and offset, and no header: what kafka-consumer-groups exports and
+    ResetPlan.save() writes.
+    """
+
+    offsets: Mapping[TopicPartition, int]
+
+    def __post_init__(self) -> None:
+        for tp, offset in self.offsets.items():
+            _check(f"offset of {tp}", offset)
+
+    @classmethod
+    def from_csv(cls, text: str) -> ToOffsets:
+        """Read the text of such a file. Raises ConfigError, which names the line, where it is none."""
+        offsets: dict[TopicPartition, int] = {}
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        try:
+            for row in reader:
+                if not row:
+                    continue
+                tp, offset = _row(row, reader.line_num)
+                if tp in offsets:
+                    raise ConfigError(f"line {reader.line_num}: {tp} has an offset already, {offsets[tp]}")
+                offsets[tp] = offset
+        except csv.Error as error:
+            raise ConfigError(f"line {reader.line_num} is no CSV: {error}") from error
+        return cls(offsets)
+
+    @classmethod
+    def load(cls, path: str | Path) -> ToOffsets:
+        """Read such a file. Raises ConfigError, which names the file, and OSError where it cannot be read."""
+        try:
+            return cls.from_csv(Path(path).read_text("utf-8-sig"))
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: {error}") from error
+
+
+ResetTarget: TypeAlias = ToEarliest | ToLatest | ToTime | ToOffset | ToCommitted | Shift | Back | LikeGroup | ToOffsets
+
+
+def _check(name: str, given: object, least: int = 0) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= _MOST:
+        raise ConfigError(f"{name}={shown(given)} must be a whole number of at least {least}, in 64 bits")
+
+
+def _row(row: list[str], line: int) -> tuple[TopicPartition, int]:
+    what = f"line {line} ({shown(','.join(row)[:100])})"
+    if len(row) != 3:
+        raise ConfigError(f"{what} has {len(row)} columns; wanted are three: topic, partition, offset")
+    topic, *numbers = (text.strip() for text in row)
+    if not topic or not all(text.isascii() and text.isdecimal() and len(text) <= 19 for text in numbers):
+        raise ConfigError(f"{what}: wanted are a topic, and two whole numbers that are not negative")
+    partition, offset = map(int, numbers)
+    if partition > (1 << 31) - 1 or offset > _MOST:
+        raise ConfigError(f"{what}: a partition has 32 bits, an offset 64")
+    return TopicPartition(topic, partition), offset

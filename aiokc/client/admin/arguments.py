@@ -1,0 +1,47 @@
+"""Checks of the administrative calls' arguments: names in lists, ids of brokers, targets of a reset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, get_args
+
+from ...config import IsolationLevel
+from ...errors import ConfigError, shown
+from ..arguments import checked_count, checked_group, is_text
+
+_MOST_32 = (1 << 31) - 1
+
+
+def checked_names(given: Iterable[Any], check: Callable[[Iterable[Any]], list[str]]) -> list[str]:
+    """Return the names that ``check`` lets pass, each once. One name alone may be given as it is."""
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"{shown(given)} are no names: give strings, in a list")
+    return list(dict.fromkeys(check([given] if isinstance(given, str) else given)))
+
+
+def checked_groups(given: Iterable[Any]) -> list[str]:
+    return [checked_group(one) for one in given]
+
+
+def checked_texts(given: Iterable[Any]) -> list[str]:
+    wanted = list(given)
+    for one in wanted:
+        if not is_text(one):
+            raise ConfigError(f"{shown(one)} must be a str of 32 KiB at most")
+    return wanted
+
+
+def checked_nodes(given: Iterable[Any] | None) -> list[int] | None:
+    """Return ids that brokers may have; None for all brokers."""
+    if given is None:
+        return None
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"{shown(given)} are no ids of brokers: give whole numbers, in a list")
+    return [checked_count("the id of a broker", one, least=0, most=_MOST_32) for one in given]
+
+
+def checked_isolation(given: Any) -> IsolationLevel:
+    if given not in get_args(IsolationLevel):
+        raise ConfigError(f"isolation_level={shown(given)} must be one of {', '.join(get_args(IsolationLevel))}")
+    level: IsolationLevel = given
+    return level

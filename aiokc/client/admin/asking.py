@@ -1,0 +1,215 @@
+"""``Asking``: one administrative call, with its deadline, the pauses between its attempts, and the brokers to ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Final, TypeVar
+
+import anyio
+
+from ...core.backoff import retry_backoff
+from ...core.cluster.snapshot import Cluster
+from ...core.versions import api_name
+from ...error_codes import ErrorCode
+from ...errors import (
+    AuthenticationFailed,
+    BrokerError,
+    ConnectionFailed,
+    KafkaError,
+    MalformedResponse,
+    RequestTimedOut,
+    fresh,
+)
+from ...wire import Request, Response
+from ..cluster.cluster_client import ClusterClient
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+#: After these errors the same question has another answer later: the coordinator has moved, or is not ready yet.
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+def passes(error: object) -> bool:
+    """Whether another attempt may succeed. Authorization, an unknown group or version, and the like do not pass."""
+    if isinstance(error, BrokerError):
+        return error.code in _PASSING
+    return isinstance(error, ConnectionFailed | RequestTimedOut | AuthenticationFailed) and error.retriable
+
+
+#: So many items of an answer are read without giving the event loop a turn.
+_AT_ONCE: Final = 200
+
+
+class Asking:
+    """The requests of one call, until its deadline."""
+
+    def __init__(self, cluster_client: ClusterClient, timeout: float) -> None:
+        self.cluster_client = cluster_client
+        self.timeout = timeout
+        self._config = cluster_client.config
+        self._pool = cluster_client.pool
+        self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + timeout
+        self._backoff = retry_backoff(self._config, cluster_client.random)
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left; 0 after the deadline."""
+        return max(0.0, self._deadline - self._loop.time())
+
+    def has_ended(self) -> bool:
+        return self._loop.time() >= self._deadline
+
+    @property
+    def patience(self) -> float:
+        """The seconds for one request: one broker that hangs must not use up all the time."""
+        return min(self.left, self._config.request_timeout_ms / 1e3)
+
+    def part(self) -> Asking:
+        """Return the asking for a step that others follow: it has half of the time, and leaves them the rest.
+
+        One coordinator that hangs is then no reason for not asking the leaders of everything else.
+        """
+        return Asking(self.cluster_client, self.left / 2)
+
+    async def may_try_again(self) -> bool:
+        """Wait before the next attempt, with newer metadata on their way; return False at the deadline.
+
+        Each pause is longer than the one before. An attempt without any time would only hide why the last one failed.
+        """
+        self.cluster_client.metadata.request_update()
+        await asyncio.sleep(min(self._backoff.next(), self.left))
+        return not self.has_ended()
+
+    def too_late(self, what: str, cause: KafkaError | None) -> RequestTimedOut:
+        """Return the error of what was not done before the deadline; ``cause`` is the error of the last attempt."""
+        error = RequestTimedOut(f"{what}: not done within {self.timeout:.3g} s" + (f": {cause}" if cause else ""))
+        error.__cause__ = cause
+        return error
+
+    async def version(self, node_id: int, request_type: type[Request[R]], max_version: int | None = None) -> int:
+        """Return the version in which a broker will be asked. Raises what ``broker`` raises."""
+        connection = await self._pool.connection(node_id, timeout=self.patience)
+        return connection.usable_version(request_type, max_version)
+
+    async def broker(
+        self,
+        node_id: int,
+        request_type: type[Request[R]],
+        make: Callable[[int], Request[R]],
+        max_version: int | None = None,
+    ) -> R:
+        """Send one broker the request that ``make(version)`` returns, once. Raises KafkaError."""
+        return await self._pool.request_made(
+            node_id, request_type, make, timeout=self.patience, max_version=max_version
+        )
+
+    async def read(self, function: Callable[[], T], items: int) -> T:
+        """Return what a pure function reads from an answer of so many items: members, partitions or settings.
+
+        Where these are many, it runs in a thread: thousands of them would hold the event loop for long.
+        """
+        return await asyncio.to_thread(function) if items > _AT_ONCE else function()
+
+    async def any_broker(self, request_type: type[Request[R]], make: Callable[[int], Request[R]]) -> tuple[int, R]:
+        """Ask one broker after the other until one answers; return its id and its answer.
+
+        Raises RequestTimedOut after the deadline, with the last error; and at once what does not pass.
+        """
+        random, cause = self.cluster_client.random, None
+        while True:
+            brokers = sorted(self.cluster_client.metadata.cluster.brokers)
+            for node_id in random.sample(brokers, len(brokers)):
+                try:
+                    return node_id, await self.broker(node_id, request_type, make)
+                except (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed) as error:
+                    if isinstance(error, AuthenticationFailed) and not error.retriable:
+                        raise
+                    cause = error
+                if self.has_ended():
+                    break
+            if not await self.may_try_again():
+                raise self.too_late(api_name(request_type), cause)
+
+    async def snapshot(self, topics: Iterable[str] | None) -> Cluster:
+        """Ask for these topics (None: all), and make their leaders known to the pool."""
+        names = None if topics is None else frozenset(topics)
+        cluster = await self.cluster_client.metadata.fetch(names, timeout=self.left)
+        for broker in cluster.brokers.values():
+            self._pool.introduce(broker)
+        return cluster
+
+    async def each_broker(
+        self, nodes: Collection[int] | None, ask: Callable[[int], Awaitable[T]]
+    ) -> dict[int, T | KafkaError]:
+        """Ask these brokers (None: all of the cluster) at once; return the answer or the error of each, by id.
+
+        What passes is tried again until the deadline, as long as the metadata name the broker. If the metadata lose a
+        broker meanwhile that was not asked for by its id, all others are asked again: what it had may be theirs now.
+        """
+        found: dict[int, T | KafkaError] = {}
+        brokers = (await self.snapshot(())).brokers
+        while True:
+            wanted = set(brokers) if nodes is None else set(nodes)
+            await self._ask_each(sorted(one for one in wanted if passes(found.get(one, _NOT_ASKED))), ask, found)
+            if not any(passes(found[one]) for one in wanted if one in found) or not await self.may_try_again():
+                break
+            try:
+                brokers = (await self.snapshot(())).brokers
+            except KafkaError:
+                if not self.has_ended():
+                    raise
+                break
+            if nodes is None:
+                gone = found.keys() - brokers.keys()
+                found = {} if gone else found
+            elif all(one not in brokers for one in wanted if passes(found[one])):
+                break
+        return dict(sorted(found.items()))
+
+    async def _ask_each(
+        self, nodes: Iterable[int], ask: Callable[[int], Awaitable[T]], found: dict[int, T | KafkaError]
+    ) -> None:
+        async def ask_one(node_id: int) -> None:
+            try:
+                found[node_id] = await ask(node_id)
+            except KafkaError as error:
+                found[node_id] = error
+
+        async with anyio.create_task_group() as tasks:
+            for node_id in nodes:
+                tasks.start_soon(ask_one, node_id)
+
+
+_NOT_ASKED: Final = RequestTimedOut("not asked yet")
+
+
+def always(request: Request[R]) -> Callable[[int], Request[R]]:
+    """Return a function for ``broker`` that makes this request, whatever the version is."""
+    return lambda version: request
+
+
+def raised(found: T | KafkaError) -> T:
+    """Return what was found, or raise it, where it is an error."""
+    if isinstance(found, KafkaError):
+        raise fresh(found)
+    return found
+
+
+def checked_answers(found: Mapping[str, T | KafkaError], wanted: Iterable[str], api: str) -> dict[str, T | KafkaError]:
+    """Return the answers for what was asked; MalformedResponse where one is missing."""
+    return {
+        one: found[one] if one in found else MalformedResponse(f"the answer to {api} says nothing about {one!r}")
+        for one in wanted
+    }

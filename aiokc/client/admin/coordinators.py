@@ -1,0 +1,156 @@
+"""Asks the coordinators of many groups at once: looks them up, sends each its part, and tries again what has moved."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+import anyio
+
+from ...error_codes import ErrorCode
+from ...errors import ConnectionFailed, KafkaError, RequestTimedOut, broker_error
+from ...types import Broker
+from ...wire.messages.discovery import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from .asking import Asking, checked_answers, passes
+
+_GROUP: Final = 0  # key_type of FindCoordinator
+_MANY_KEYS: Final = 4  # the version of FindCoordinator that asks for several keys (KIP-699)
+_KEYS_AT_ONCE: Final = 1000
+
+#: The most groups of one request: their answers are large, and neither side is to be held up by one.
+GROUPS_AT_ONCE: Final = 100
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+#: Sends one coordinator the request for these groups, and returns what it answers for each.
+AskForGroups: TypeAlias = Callable[[int, Sequence[str]], Awaitable[Mapping[str, T | KafkaError]]]
+
+
+async def ask_coordinators(
+    asking: Asking,
+    group_ids: Iterable[str],
+    ask: AskForGroups[T],
+    *,
+    at_once: int = GROUPS_AT_ONCE,
+    unsure: set[str] | None = None,
+) -> dict[str, T | KafkaError]:
+    """Return what the coordinators answer for these groups, in their order, or an error for each that has none.
+
+    What passes is tried again until the deadline, then the error is RequestTimedOut. ``unsure`` takes the groups of
+    which a request was sent that got no answer, so it may have been carried out.
+    """
+    wanted = list(dict.fromkeys(group_ids))
+    found: dict[str, T | KafkaError] = {}
+    left = wanted
+    while left:
+        by_node, answers = await _find(asking, left)
+        found.update(answers)
+        await _ask_all(asking, by_node, ask, at_once, found, unsure)
+        left = [group_id for group_id in left if passes(found[group_id])]
+        if left and not await asking.may_try_again():
+            for group_id in left:
+                cause = found[group_id]
+                assert isinstance(cause, KafkaError)  # it passes
+                found[group_id] = asking.too_late(f"group {group_id!r}", cause)
+            break
+    return {group_id: found[group_id] for group_id in wanted}
+
+
+async def ask_coordinator(
+    asking: Asking,
+    group_id: str,
+    items: Sequence[K],
+    ask: Callable[[int], Awaitable[Mapping[K, int]]],
+    *,
+    unsure: set[str] | None = None,
+) -> dict[K, int | KafkaError]:
+    """Return the error code of each of these items of one group, or the same error for all of them.
+
+    ``ask`` sends the coordinator one request for all items, and returns their codes. If one of these passes, all items
+    are asked for again: so asking twice must do no harm.
+    """
+
+    async def for_group(node_id: int, groups: Sequence[str]) -> dict[str, Mapping[K, int] | KafkaError]:
+        codes = await ask(node_id)
+        passing = [error for error in map(broker_error, codes.values()) if passes(error)]
+        return {group_id: passing[0] if passing else codes}
+
+    if not items:
+        return {}
+    found = (await ask_coordinators(asking, [group_id], for_group, unsure=unsure))[group_id]
+    return dict.fromkeys(items, found) if isinstance(found, KafkaError) else {one: found[one] for one in items}
+
+
+async def _ask_all(
+    asking: Asking,
+    by_node: Mapping[int, Sequence[str]],
+    ask: AskForGroups[T],
+    at_once: int,
+    found: dict[str, T | KafkaError],
+    unsure: set[str] | None,
+) -> None:
+    async def ask_one(node_id: int, groups: Sequence[str]) -> None:
+        for begin in range(0, len(groups), at_once):
+            portion = groups[begin : begin + at_once]
+            try:
+                found.update(checked_answers(await ask(node_id, portion), portion, f"broker {node_id}"))
+            except KafkaError as error:
+                found.update(dict.fromkeys(portion, error))
+                if unsure is not None and isinstance(error, ConnectionFailed | RequestTimedOut):
+                    unsure.update(portion)
+
+    async with anyio.create_task_group() as tasks:
+        for node_id, groups in by_node.items():
+            tasks.start_soon(ask_one, node_id, groups)
+
+
+async def _find(asking: Asking, group_ids: Sequence[str]) -> tuple[dict[int, list[str]], dict[str, KafkaError]]:
+    """Return the groups by coordinator, and the errors of those that have none. One attempt for each."""
+    by_node: dict[int, list[str]] = {}
+    errors: dict[str, KafkaError] = {}
+    rest = list(group_ids)
+    while rest:
+        try:
+            answers = await _look_up(asking, rest[:_KEYS_AT_ONCE])
+        except KafkaError as error:
+            return by_node, errors | dict.fromkeys(rest, error)
+        for group_id, one in answers.items():
+            if isinstance(one, KafkaError):
+                errors[group_id] = one
+            elif one.error_code != ErrorCode.NONE:
+                why = f": {one.error_message}" if one.error_message else ""
+                errors[group_id] = broker_error(one.error_code, f"coordinator of group {group_id!r}{why}")
+            else:
+                asking.cluster_client.pool.introduce(Broker(one.node_id, one.host, one.port))
+                by_node.setdefault(one.node_id, []).append(group_id)
+        rest = rest[len(answers) :]
+    return by_node, errors
+
+
+async def _look_up(asking: Asking, group_ids: Sequence[str]) -> dict[str, Coordinator | KafkaError]:
+    """Ask for the coordinators of these groups; before version 4 for that of the first one alone."""
+    asked_for_one = False
+
+    def make(version: int) -> FindCoordinatorRequest:
+        nonlocal asked_for_one
+        asked_for_one = version < _MANY_KEYS
+        if asked_for_one:
+            return FindCoordinatorRequest(key=group_ids[0], key_type=_GROUP)
+        return FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=list(group_ids))
+
+    _, response = await asking.any_broker(FindCoordinatorRequest, make)
+    if asked_for_one:
+        return {group_ids[0]: _old(group_ids[0], response)}
+    return checked_answers({one.key: one for one in response.coordinators}, group_ids, "FindCoordinator")
+
+
+def _old(group_id: str, response: FindCoordinatorResponse) -> Coordinator:
+    return Coordinator(
+        key=group_id,
+        node_id=response.node_id,
+        host=response.host,
+        port=response.port,
+        error_code=response.error_code,
+        error_message=response.error_message,
+    )

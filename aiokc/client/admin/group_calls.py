@@ -1,0 +1,196 @@
+"""``GroupCalls``: Client's calls about groups, their members, offsets and lag, and what resets or deletes those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ...config import ClientConfig, IsolationLevel
+from ...errors import KafkaError
+from ...types import OffsetAndMetadata, TopicPartition
+from ..arguments import checked_group, checked_offsets, checked_partitions, checked_topics
+from ..cluster.cluster_client import ClusterClient
+from .arguments import (
+    checked_groups,
+    checked_isolation,
+    checked_names,
+    checked_texts,
+)
+from .asking import Asking, raised
+from .loading import drivers_loaded
+
+if TYPE_CHECKING:
+    from ...admin import GroupDescription, GroupListing, Lag, ResetPlan, ResetTarget
+
+
+class GroupCalls:
+    """The part of Client that looks at groups, and changes them from outside."""
+
+    config: ClientConfig
+    _cluster: ClusterClient
+    _asking: Callable[[int | None], Asking]
+
+    async def list_groups(
+        self, states: Iterable[str] = (), types: Iterable[str] = (), *, timeout_ms: int | None = None
+    ) -> list[GroupListing]:
+        """Ask every broker for its groups; return them in the order of their ids.
+
+        ``states`` and ``types`` choose groups by Kafka's names, in any case: "Stable", "consumer". Raises
+        UnsupportedVersion where a broker cannot tell them apart: states need Kafka 2.6 (KIP-518), types 3.8 (KIP-848).
+        Raises PartialListing where brokers do not answer within ``timeout_ms``: it names them, and has what the others
+        listed. A principal sees the groups that it may DESCRIBE; none is no error.
+        """
+        self._cluster.check()
+        chosen = checked_names(states, checked_texts), checked_names(types, checked_texts)
+        await drivers_loaded()
+        from . import groups
+
+        return await groups.list_groups(self._asking(timeout_ms), *chosen)
+
+    async def describe_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> dict[str, GroupDescription | KafkaError]:
+        """Return these groups by id: state, members, what each owns; of the classic, consumer and share protocols.
+
+        A group that does not exist has BrokerError with GROUP_ID_NOT_FOUND; one without permission AuthorizationFailed.
+        A group of another kind, such as Kafka Streams' own (KIP-1071), counts as one that does not exist.
+        """
+        self._cluster.check()
+        wanted = checked_names(group_ids, checked_groups)
+        await drivers_loaded()
+        from . import groups
+
+        return await groups.describe_groups(self._asking(timeout_ms), wanted)
+
+    async def group_offsets(
+        self, group_id: str, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return all that a group has committed, of the topics that this principal may DESCRIBE.
+
+        It is empty for a group that does not exist, and for one that has committed nothing. An offset in a transaction
+        that is still open does not count yet.
+        """
+        self._cluster.check()
+        await drivers_loaded()
+        from . import groups
+
+        found = await groups.all_offsets_of(self._asking(timeout_ms), [checked_group(group_id)], stable=False)
+        return raised(found[group_id])
+
+    async def group_lag(
+        self,
+        group_ids: Iterable[str],
+        *,
+        isolation_level: IsolationLevel | None = None,
+        with_time: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[str, dict[TopicPartition, Lag] | KafkaError]:
+        """Return how far these groups are behind, by partition: all that they have committed, or that a member owns.
+
+        ``isolation_level`` (None: the client's) says what the end is: behind the last record, or for "read_committed"
+        the last stable offset. ``with_time`` adds the timestamp of the record to read next, which takes a Fetch of each
+        leader. A partition whose end cannot be told has the error in its Lag.
+        """
+        self._cluster.check()
+        wanted = checked_names(group_ids, checked_groups)
+        level = checked_isolation(isolation_level or self.config.isolation_level)
+        await drivers_loaded()
+        from . import lag
+
+        return await lag.group_lag(self._asking(timeout_ms), wanted, level, with_time=with_time)
+
+    async def plan_reset(
+        self,
+        group_id: str,
+        target: ResetTarget,
+        *,
+        topics: Iterable[str] | None = None,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+    ) -> ResetPlan:
+        """Return the offsets that ``target`` means for a group, partition by partition; writes nothing.
+
+        The plan has all partitions of ``topics``, and ``partitions``. With neither, it has those that a ToOffsets or
+        LikeGroup target names, or else all partitions for which the group has committed an offset. A partition that
+        does not exist has a row without an offset; a topic that does not exist raises UnknownTopic. Raises ConfigError
+        for a share group: its offsets are of another kind. Waits for open transactions that commit offsets.
+        """
+        self._cluster.check()
+        await drivers_loaded()
+        from . import resets
+
+        return await resets.plan_reset(
+            self._asking(timeout_ms),
+            checked_group(group_id),
+            target,
+            None if topics is None else checked_names(topics, checked_topics),
+            None if partitions is None else checked_partitions(partitions),
+        )
+
+    async def apply_reset(
+        self, plan: ResetPlan, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Commit the offsets that a plan changes; return None, or why it was refused, for each of those partitions.
+
+        Looks at the group again right before: raises GroupIsActive where it has members, which it names with their
+        hosts, and PlanIsOutdated where the group has committed since the plan was made. A member that joins after that
+        look has the broker refuse the offsets: CommitFailed.
+        """
+        self._cluster.check()
+        checked_group(plan.group_id)
+        checked_offsets(plan.new_offsets)
+        await drivers_loaded()
+        from . import resets
+
+        return await resets.apply_reset(self._asking(timeout_ms), plan)
+
+    async def remove_members(
+        self,
+        group_id: str,
+        members: Iterable[str] = (),
+        *,
+        instances: Iterable[str] = (),
+        reason: str = "",
+        timeout_ms: int | None = None,
+    ) -> dict[str, KafkaError | None]:
+        """Take members out of a group, by member id, and static members by ``instances``, which frees their place.
+
+        Returns None, or why it was refused, by the given id. The group rebalances. A member that still runs joins anew,
+        so stop it first. ``reason`` is for the coordinator's log (KIP-800).
+        """
+        self._cluster.check()
+        group = checked_group(group_id)
+        leaving = checked_names(members, checked_texts), checked_names(instances, checked_texts)
+        await drivers_loaded()
+        from . import groups
+
+        return await groups.remove_members(self._asking(timeout_ms), group, *leaving, *checked_texts([reason]))
+
+    async def delete_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> dict[str, KafkaError | None]:
+        """Delete groups without members, and all that they have committed; return None, or why not, for each.
+
+        A group with members is refused with NON_EMPTY_GROUP, one that does not exist with GROUP_ID_NOT_FOUND.
+        """
+        self._cluster.check()
+        wanted = checked_names(group_ids, checked_groups)
+        await drivers_loaded()
+        from . import groups
+
+        return await groups.delete_groups(self._asking(timeout_ms), wanted)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Delete what a group has committed for these partitions; return None, or why not, for each.
+
+        A topic that a member subscribes to is refused with GROUP_SUBSCRIBED_TO_TOPIC. A partition without a committed
+        offset gives None. Needs Kafka 2.4 (KIP-496).
+        """
+        self._cluster.check()
+        wanted = list(dict.fromkeys(checked_partitions(partitions)))
+        await drivers_loaded()
+        from . import groups
+
+        return await groups.delete_offsets(self._asking(timeout_ms), checked_group(group_id), wanted)

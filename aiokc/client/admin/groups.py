@@ -1,0 +1,236 @@
+"""Lists groups, describes them in whichever protocol they have, reads their offsets, and deletes what is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from ...admin import GroupListing, PartialListing
+from ...core.admin.group_answers import (
+    Described,
+    described_classic_groups,
+    described_consumer_groups,
+    described_share_groups,
+    is_not_found,
+    listed_groups,
+)
+from ...core.admin.offset_answers import (
+    MANY_GROUPS,
+    MANY_MEMBERS,
+    Leaving,
+    Offsets,
+    all_offsets,
+    all_offsets_request,
+    delete_offsets_request,
+    deleted_groups,
+    deleted_offsets,
+    leave_request,
+    left_members,
+)
+from ...core.offsets.messages import TOPIC_IDS
+from ...error_codes import ErrorCode
+from ...errors import KafkaError, UnsupportedVersion, broker_error
+from ...types import TopicPartition
+from ...wire.messages.group import LeaveGroupRequest
+from ...wire.messages.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+)
+from ...wire.messages.group_description import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+)
+from ...wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+from .asking import Asking, always
+from .coordinators import ask_coordinator, ask_coordinators
+
+_STATES: Final = 4  # the version of ListGroups that selects by state (KIP-518), Kafka 2.6
+_TYPES: Final = 5  # and by type (KIP-848), Kafka 3.8
+_OPERATIONS: Final = 3  # the version of DescribeGroups that tells authorized operations (KIP-430)
+
+
+async def list_groups(asking: Asking, states: Collection[str], types: Collection[str]) -> list[GroupListing]:
+    async def ask(node_id: int) -> list[GroupListing]:
+        def make(version: int) -> ListGroupsRequest:
+            for given, since, what, release in ((states, _STATES, "states", "2.6"), (types, _TYPES, "types", "3.8")):
+                if given and version < since:
+                    raise UnsupportedVersion(
+                        f"broker {node_id} cannot select groups by {what}: that needs Kafka {release}, and it speaks "
+                        f"ListGroups v{version}"
+                    )
+            return ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+        response = await asking.broker(node_id, ListGroupsRequest, make)
+        if response.error_code != ErrorCode.NONE:
+            raise broker_error(response.error_code, f"groups of broker {node_id}")
+        return await asking.read(lambda: listed_groups(response, node_id), len(response.groups))
+
+    answers = await asking.each_broker(None, ask)
+    errors = {node_id: found for node_id, found in answers.items() if isinstance(found, KafkaError)}
+    for error in errors.values():
+        if isinstance(error, UnsupportedVersion):
+            raise error
+    # A group that moves meanwhile may be in two lists.
+    groups = {one.group_id: one for found in answers.values() if not isinstance(found, KafkaError) for one in found}
+    listed = sorted(groups.values(), key=lambda one: one.group_id)
+    if errors:
+        raise PartialListing(listed, errors)
+    return listed
+
+
+async def describe_groups(asking: Asking, group_ids: Collection[str]) -> Described:
+    async def ask(node_id: int, groups: Sequence[str]) -> Described:
+        return await describe_at(asking, node_id, groups)
+
+    return await ask_coordinators(asking, group_ids, ask)
+
+
+async def describe_at(asking: Asking, node_id: int, groups: Sequence[str]) -> Described:
+    """Ask one coordinator for these groups: as groups of the consumer protocol, then as classic ones, then as shared.
+
+    Each question is about what the one before has not found.
+    """
+
+    def make_classic(version: int, left: Sequence[str]) -> DescribeGroupsRequest:
+        return DescribeGroupsRequest(groups=list(left), include_authorized_operations=version >= _OPERATIONS)
+
+    async def consumer(left: Sequence[str]) -> Described:
+        wanted = ConsumerGroupDescribeRequest(group_ids=list(left), include_authorized_operations=True)
+        response = await asking.broker(node_id, ConsumerGroupDescribeRequest, always(wanted))
+        return await asking.read(lambda: described_consumer_groups(response, node_id), _members(response))
+
+    async def classic(left: Sequence[str]) -> Described:
+        response = await asking.broker(node_id, DescribeGroupsRequest, lambda version: make_classic(version, left))
+        return await asking.read(lambda: described_classic_groups(response, node_id), _members(response))
+
+    async def share(left: Sequence[str]) -> Described:
+        wanted = ShareGroupDescribeRequest(group_ids=list(left), include_authorized_operations=True)
+        response = await asking.broker(node_id, ShareGroupDescribeRequest, always(wanted))
+        return await asking.read(lambda: described_share_groups(response, node_id), _members(response))
+
+    found: Described = {}
+    for question in (consumer, classic, share):
+        left = [one for one in groups if one not in found or is_not_found(found[one])]
+        try:
+            answers = await question(left) if left else {}
+        except UnsupportedVersion:
+            continue  # the broker has no groups of this kind
+        if question is share:  # of a group that exists in no protocol, the answer before says it best
+            answers = {one: answer for one, answer in answers.items() if not is_not_found(answer) or one not in found}
+        found |= answers
+    return found
+
+
+def _members(
+    response: DescribeGroupsResponse | ConsumerGroupDescribeResponse | ShareGroupDescribeResponse,
+) -> int:
+    return sum(len(group.members) for group in response.groups)
+
+
+async def all_offsets_of(
+    asking: Asking, group_ids: Collection[str], *, stable: bool
+) -> dict[str, Offsets | KafkaError]:
+    """Return all that each group has committed. ``stable``: wait for transactions that are about to replace some."""
+
+    async def ask(node_id: int, groups: Sequence[str]) -> Mapping[str, Offsets | KafkaError]:
+        return await offsets_at(asking, node_id, groups, stable=stable)
+
+    return await ask_coordinators(asking, group_ids, ask)
+
+
+async def offsets_at(
+    asking: Asking, node_id: int, groups: Sequence[str], *, stable: bool
+) -> Mapping[str, Offsets | KafkaError]:
+    """Ask one coordinator for all that these groups have committed.
+
+    Topics are asked for by name: the answer to a newer version names ids alone.
+    """
+    newest = TOPIC_IDS - 1
+    takes_many = await asking.version(node_id, OffsetFetchRequest, newest) >= MANY_GROUPS
+    answers: dict[str, Offsets | KafkaError] = {}
+    for some in [groups] if takes_many else [[one] for one in groups]:
+        asked_in = newest
+
+        def make(version: int, some: Sequence[str] = some) -> OffsetFetchRequest:
+            nonlocal asked_in
+            asked_in = version
+            return all_offsets_request(some, version, stable=stable)
+
+        response = await asking.broker(node_id, OffsetFetchRequest, make, newest)
+        answers |= await asking.read(partial(all_offsets, response, some, asked_in), _partitions(response))
+    return answers
+
+
+def _partitions(response: OffsetFetchResponse) -> int:
+    old = sum(len(topic.partitions) for topic in response.topics)
+    return old + sum(len(topic.partitions) for group in response.groups for topic in group.topics)
+
+
+# Changes
+
+
+async def delete_groups(asking: Asking, group_ids: Collection[str]) -> dict[str, KafkaError | None]:
+    async def ask(node_id: int, groups: Sequence[str]) -> Mapping[str, KafkaError | None]:
+        wanted = DeleteGroupsRequest(groups_names=list(groups))
+        return deleted_groups(await asking.broker(node_id, DeleteGroupsRequest, always(wanted)))
+
+    unsure: set[str] = set()
+    found = await ask_coordinators(asking, group_ids, ask, unsure=unsure)
+    # A group that an attempt without an answer has deleted is not found by the next attempt.
+    return {one: None if one in unsure and is_not_found(answer) else answer for one, answer in found.items()}
+
+
+async def delete_offsets(
+    asking: Asking, group_id: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, KafkaError | None]:
+    async def ask(node_id: int) -> dict[TopicPartition, int]:
+        wanted = delete_offsets_request(group_id, partitions)
+        response = await asking.broker(node_id, OffsetDeleteRequest, always(wanted))
+        return deleted_offsets(response, partitions)
+
+    codes = await ask_coordinator(asking, group_id, partitions, ask)
+    return {
+        tp: _refusal(found, f"group {group_id!r}, {tp}") if isinstance(found, int) else found
+        for tp, found in codes.items()
+    }
+
+
+async def remove_members(
+    asking: Asking, group_id: str, members: Sequence[str], instances: Sequence[str], reason: str
+) -> dict[str, KafkaError | None]:
+    leaving = [*(Leaving(one, False) for one in members), *(Leaving(one, True) for one in instances)]
+    done: dict[Leaving, int] = {}
+
+    async def ask(node_id: int) -> dict[Leaving, int]:
+        version = await asking.version(node_id, LeaveGroupRequest)
+        left = [one for one in leaving if one not in done]
+        if version < MANY_MEMBERS and any(one.is_instance for one in left):
+            raise UnsupportedVersion(f"broker {node_id} cannot remove static members: that needs Kafka 2.4 (KIP-345)")
+        codes: dict[Leaving, int] = {}
+        for some in [left] if version >= MANY_MEMBERS else [[one] for one in left]:
+            wanted = leave_request(group_id, some, reason, version)
+            response = await asking.broker(node_id, LeaveGroupRequest, always(wanted), version)
+            codes |= left_members(response, some, version)
+            done.update((one, code) for one, code in codes.items() if code == ErrorCode.NONE)
+        return codes | done
+
+    unsure: set[str] = set()
+    codes = await ask_coordinator(asking, group_id, leaving, ask, unsure=unsure)
+    # A member that an attempt without an answer has removed is unknown to the next attempt.
+    gone = (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID) if unsure else (ErrorCode.NONE,)
+    return {
+        one.name: (None if found in gone else _refusal(found, f"group {group_id!r}, member {one.name!r}"))
+        if isinstance(found, int)
+        else found
+        for one, found in codes.items()
+    }
+
+
+def _refusal(code: int, where: str) -> KafkaError | None:
+    return broker_error(code, where) if code != ErrorCode.NONE else None

@@ -1,0 +1,210 @@
+"""Asks the leaders of many partitions: offsets by timestamp, and the timestamp of one record; an answer for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
+from typing import Final, TypeAlias, TypeVar
+
+import anyio
+
+from ...config import IsolationLevel
+from ...core.admin.first_record import Look, first_record
+from ...core.cluster.snapshot import Cluster, topic_error
+from ...error_codes import ErrorCode
+from ...errors import KafkaError, broker_error
+from ...types import OffsetAndTimestamp, TopicPartition
+from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ..cluster.list_offsets import AT_ONCE, may_pass
+from .asking import Asking, always
+
+_BY_NAME: Final = 12  # the last version of Fetch that names topics by name
+_PARTITION_BYTES: Final = 64 << 10
+_LARGEST_BATCH: Final = 1 << 30
+_FETCH_BYTES: Final = 4 << 20
+_IN_A_THREAD: Final = 256 << 10  # bytes of records: decompressing more may hold the loop for long
+
+_MORE: Final = KafkaError("the Fetch had no record: fetch on")
+_UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+#: Sends one leader one request for some of its partitions, and returns what it answers for each.
+AskLeader: TypeAlias = Callable[[int, dict[TopicPartition, A]], Awaitable[Mapping[TopicPartition, T | KafkaError]]]
+
+
+async def ask_leaders(
+    asking: Asking, asked: Mapping[TopicPartition, A], ask: AskLeader[A, T]
+) -> dict[TopicPartition, T | KafkaError]:
+    """Return what the leaders answer for these partitions, or an error for each that has no answer.
+
+    What newer metadata may cure is tried again until the deadline. A topic or partition that the metadata do not have
+    is UnknownTopic at once. ``ask`` may leave partitions out: they are asked for again.
+    """
+    found: dict[TopicPartition, T | KafkaError] = {}
+    causes: dict[TopicPartition, KafkaError] = {}
+    while left := {tp: wanted for tp, wanted in asked.items() if tp not in found}:
+        progressed = False
+        try:
+            cluster = await asking.snapshot({tp.topic for tp in left})
+        except KafkaError as error:
+            causes.update(dict.fromkeys(left, error))
+            if not asking.has_ended():
+                return found | causes  # such as a refused login: no other attempt will do better
+        else:
+            by_leader = _by_leader(cluster, left, found, causes)
+            progressed = await _ask_all(by_leader, ask, found, causes)
+        left = {tp: wanted for tp, wanted in left.items() if tp not in found}
+        if left and (asking.has_ended() or not (progressed or await asking.may_try_again())):
+            found |= {tp: asking.too_late(str(tp), causes.get(tp)) for tp in left}
+    return {tp: found[tp] for tp in asked}
+
+
+def _by_leader(
+    cluster: Cluster,
+    left: Mapping[TopicPartition, A],
+    found: dict[TopicPartition, T | KafkaError],
+    causes: dict[TopicPartition, KafkaError],
+) -> dict[int, dict[TopicPartition, A]]:
+    by_leader: dict[int, dict[TopicPartition, A]] = {}
+    for tp, wanted in left.items():
+        code = cluster.errors.get(tp.topic, ErrorCode.NONE)
+        leader = cluster.leader(tp)
+        if code != ErrorCode.NONE and not (topic_error(code, tp.topic).retriable and code != _UNKNOWN):
+            found[tp] = topic_error(code, tp.topic)
+        elif code == ErrorCode.NONE and cluster.partition(tp) is None:
+            found[tp] = broker_error(_UNKNOWN, f"{tp} does not exist")
+        elif leader is None:
+            causes[tp] = broker_error(ErrorCode.LEADER_NOT_AVAILABLE, f"no broker leads {tp}")
+        else:
+            by_leader.setdefault(leader.node_id, {})[tp] = wanted
+    return by_leader
+
+
+async def _ask_all(
+    by_leader: Mapping[int, dict[TopicPartition, A]],
+    ask: AskLeader[A, T],
+    found: dict[TopicPartition, T | KafkaError],
+    causes: dict[TopicPartition, KafkaError],
+) -> bool:
+    """Ask all leaders at once; return whether all of them answered, without an error that has to pass first."""
+    failed = False
+
+    async def ask_one(node_id: int, asked: dict[TopicPartition, A]) -> None:
+        nonlocal failed
+        left = iter(asked.items())
+        while portion := dict(islice(left, AT_ONCE)):
+            try:
+                answers = await ask(node_id, portion)
+            except KafkaError as error:
+                answers = dict.fromkeys(portion, error)
+            for tp, answer in answers.items():
+                if isinstance(answer, KafkaError) and may_pass(answer):
+                    causes[tp] = answer
+                    failed = True
+                else:
+                    found[tp] = answer
+
+    async with anyio.create_task_group() as tasks:
+        for node_id, asked in by_leader.items():
+            tasks.start_soon(ask_one, node_id, asked)
+    return bool(by_leader) and not failed
+
+
+async def list_each(
+    asking: Asking, timestamps: Mapping[TopicPartition, int], isolation_level: IsolationLevel
+) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError | None]:
+    """Return the first offset at or after each timestamp (None: there is none), or the error of each partition."""
+    lister = asking.cluster_client.lister
+
+    async def ask(
+        node_id: int, asked: dict[TopicPartition, int]
+    ) -> Mapping[TopicPartition, OffsetAndTimestamp | KafkaError | None]:
+        answer = await lister.ask(node_id, asked, timeout=asking.patience, isolation_level=isolation_level)
+        return {**answer.found, **answer.errors}
+
+    return await ask_leaders(asking, timestamps, ask)
+
+
+async def record_times(
+    asking: Asking, ranges: Mapping[TopicPartition, tuple[int, int]], isolation_level: IsolationLevel
+) -> dict[TopicPartition, int | KafkaError | None]:
+    """Return the timestamp of the first record in each range (from, until) of offsets; None where it holds none.
+
+    Mostly that takes one Fetch of each leader. It takes more where batches are large, and where the first offsets hold
+    no record.
+    """
+    config = asking.cluster_client.config
+    positions = {tp: start for tp, (start, _) in ranges.items()}
+    # A broker sends nothing of a partition whose next batch is larger than what was asked for, unless it is the first.
+    sizes = dict.fromkeys(ranges, _PARTITION_BYTES)
+
+    async def ask(node_id: int, asked: dict[TopicPartition, None]) -> Mapping[TopicPartition, int | KafkaError | None]:
+        wanted = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=_FETCH_BYTES,
+            isolation_level=1 if isolation_level == "read_committed" else 0,
+            topics=_fetch_topics(asked, positions, sizes),
+        )
+        response = await asking.broker(node_id, FetchRequest, always(wanted), _BY_NAME)
+        if response.error_code != ErrorCode.NONE:
+            raise broker_error(response.error_code, f"fetching from broker {node_id}")
+        before = [(positions[tp], sizes[tp]) for tp in asked]
+        answers = {tp: await answer(node_id, tp, data) for tp, data in _fetched(response)}
+        done = {tp: found for tp, found in answers.items() if found is not _MORE}
+        if not done and before == [(positions[tp], sizes[tp]) for tp in asked]:
+            # The log may have been truncated since its end was asked for: what was there may come again.
+            raise broker_error(ErrorCode.OFFSET_NOT_AVAILABLE, f"broker {node_id} sent no record of {sorted(asked)[0]}")
+        return done
+
+    async def answer(node_id: int, tp: TopicPartition, data: PartitionData) -> int | KafkaError | None:
+        if data.error_code != ErrorCode.NONE:
+            return broker_error(data.error_code, f"fetching {tp} at {positions[tp]} from broker {node_id}")
+        try:
+            look = await look_at(tp, data)
+        except KafkaError as error:
+            return error
+        if look == (None, positions[tp]):
+            sizes[tp] = min(sizes[tp] * 16, _LARGEST_BATCH)
+        positions[tp] = look.next_offset
+        if look.next_offset >= ranges[tp][1]:
+            return None
+        if look.timestamp is None:
+            return _MORE
+        return look.timestamp if look.timestamp >= 0 else None
+
+    async def look_at(tp: TopicPartition, data: PartitionData) -> Look:
+        def look() -> Look:
+            return first_record(
+                data,
+                positions[tp],
+                topic=tp.topic,
+                check_crcs=config.check_crcs,
+                max_decompressed_bytes=config.max_decompressed_batch_bytes,
+            )
+
+        return await asyncio.to_thread(look) if len(data.records or b"") > _IN_A_THREAD else look()
+
+    return await ask_leaders(asking, dict.fromkeys(ranges), ask)
+
+
+def _fetch_topics(
+    asked: Mapping[TopicPartition, None], positions: Mapping[TopicPartition, int], sizes: Mapping[TopicPartition, int]
+) -> list[FetchTopic]:
+    topics: dict[str, list[FetchPartition]] = {}
+    for tp in asked:
+        topics.setdefault(tp.topic, []).append(
+            FetchPartition(partition=tp.partition, fetch_offset=positions[tp], partition_max_bytes=sizes[tp])
+        )
+    return [FetchTopic(topic=name, partitions=partitions) for name, partitions in topics.items()]
+
+
+def _fetched(response: FetchResponse) -> list[tuple[TopicPartition, PartitionData]]:
+    return [
+        (TopicPartition(topic.topic, data.partition_index), data)
+        for topic in response.responses
+        for data in topic.partitions
+    ]

@@ -1,0 +1,132 @@
+"""Plans a reset of a group's offsets, and applies it: looks at the group again right before it writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, get_args
+
+from ...admin import EARLIEST, LATEST, GroupIsActive, LikeGroup, PlanIsOutdated, ResetPlan, ResetTarget, ToOffsets
+from ...core.admin.group_answers import is_not_found
+from ...core.admin.offset_answers import commit_refusal
+from ...core.admin.reset_rows import ResetFacts, reset_rows, time_of
+from ...core.offsets.messages import TOPIC_IDS, commit_codes, commit_request
+from ...errors import ConfigError, KafkaError, UnknownTopic, shown
+from ...types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from ...wire.messages.offsets import OffsetCommitRequest
+from .asking import Asking, always, raised
+from .cluster import describe_topics
+from .coordinators import ask_coordinator
+from .groups import all_offsets_of, describe_groups
+from .leaders import list_each
+
+_COMMITS_AT_ONCE: Final = 1000
+
+
+async def plan_reset(
+    asking: Asking,
+    group_id: str,
+    target: ResetTarget,
+    topics: Collection[str] | None,
+    partitions: Collection[TopicPartition] | None,
+) -> ResetPlan:
+    checked_target(target)
+    await _check_kind(asking, group_id)
+    committed = raised((await all_offsets_of(asking, [group_id], stable=True))[group_id])
+    copied: Mapping[TopicPartition, OffsetAndMetadata] = {}
+    if isinstance(target, LikeGroup):
+        copied = raised((await all_offsets_of(asking, [target.group_id], stable=True))[target.group_id])
+    if topics is None and partitions is None:
+        wanted = set(target.offsets if isinstance(target, ToOffsets) else copied or committed)
+    else:
+        wanted = {*(partitions or ()), *await _partitions_of(asking, topics or ())}
+    starts = await _existing(asking, dict.fromkeys(wanted, EARLIEST))
+    ends = await _existing(asking, dict.fromkeys(wanted, LATEST))
+    timestamp = time_of(target, time.time_ns() // 1_000_000)
+    at_time = await _existing(asking, dict.fromkeys(wanted, timestamp)) if timestamp is not None else {}
+    facts = ResetFacts(
+        starts={tp: found.offset for tp, found in starts.items() if found is not None},
+        ends={tp: found.offset for tp, found in ends.items() if found is not None},
+        committed=committed,
+        at_time=at_time,
+        copied=copied,
+    )
+    return ResetPlan(group_id, reset_rows(target, wanted, facts))
+
+
+async def _check_kind(asking: Asking, group_id: str) -> None:
+    """Raise for a group whose offsets cannot be reset. One that does not exist yet may get some to begin with."""
+    group = (await describe_groups(asking, [group_id]))[group_id]
+    if is_not_found(group):
+        return
+    if raised(group).type == "share":
+        raise ConfigError(f"group {group_id!r} is a share group: it commits no offsets that could be reset")
+
+
+async def _partitions_of(asking: Asking, topics: Collection[str]) -> list[TopicPartition]:
+    described = await describe_topics(asking, topics) if topics else {}
+    return [TopicPartition(name, number) for name, topic in described.items() for number in raised(topic).partitions]
+
+
+async def _existing(
+    asking: Asking, timestamps: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    """Return the offsets of those partitions that exist. Raises any other error: a plan has all facts, or is none."""
+    found = await list_each(asking, timestamps, "read_uncommitted")
+    return {tp: raised(one) for tp, one in found.items() if not isinstance(one, UnknownTopic)}
+
+
+async def apply_reset(asking: Asking, plan: ResetPlan) -> dict[TopicPartition, KafkaError | None]:
+    new = plan.new_offsets
+    if not new:
+        return {}
+    await _check_state(asking, plan)
+    results: dict[TopicPartition, KafkaError | None] = {}
+    for portion in _portions(new):
+        results |= await _commit(asking, plan.group_id, portion)
+    return results
+
+
+async def _check_state(asking: Asking, plan: ResetPlan) -> None:
+    """Raise GroupIsActive, or PlanIsOutdated where other offsets are committed than those that the plan has."""
+    group_id = plan.group_id
+    group = (await describe_groups(asking, [group_id]))[group_id]
+    if not is_not_found(group) and raised(group).is_active:
+        raise GroupIsActive(group_id, raised(group).state, raised(group).members)
+    committed = raised((await all_offsets_of(asking, [group_id], stable=True))[group_id])
+    now = {tp: offset.offset for tp, offset in committed.items()}
+    changed = {
+        row.partition: (row.committed, now.get(row.partition))
+        for row in plan.rows
+        if row.is_written and row.committed != now.get(row.partition)
+    }
+    if changed:
+        raise PlanIsOutdated(group_id, changed)
+
+
+async def _commit(
+    asking: Asking, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, KafkaError | None]:
+    """Store these offsets from outside the group, with topics by name: the offsets belong to what has the name now."""
+
+    async def ask(node_id: int) -> dict[TopicPartition, int]:
+        wanted = commit_request(group_id, offsets, None)
+        return commit_codes(await asking.broker(node_id, OffsetCommitRequest, always(wanted), TOPIC_IDS - 1), offsets)
+
+    codes = await ask_coordinator(asking, group_id, list(offsets), ask)
+    return {tp: commit_refusal(found, group_id, tp) if isinstance(found, int) else found for tp, found in codes.items()}
+
+
+def _portions(new: Mapping[TopicPartition, int]) -> Iterable[dict[TopicPartition, OffsetAndMetadata]]:
+    all_of_them = sorted(new)
+    for begin in range(0, len(all_of_them), _COMMITS_AT_ONCE):
+        yield {tp: OffsetAndMetadata(new[tp]) for tp in all_of_them[begin : begin + _COMMITS_AT_ONCE]}
+
+
+def checked_target(given: object) -> ResetTarget:
+    """Return ``given``, if it is a target. Raises ConfigError."""
+    if not isinstance(given, ResetTarget):
+        names = ", ".join(kind.__name__ for kind in get_args(ResetTarget))
+        raise ConfigError(f"{shown(given)} is no target of a reset: give one of aiokc.admin's {names}")
+    target: ResetTarget = given
+    return target

@@ -1,0 +1,103 @@
+"""Fetches up to 1 MiB from each leader of a topic, and from the follower that a leader names for this client's rack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core.doctor.fetch import (
+    IDS_FROM,
+    Fetched,
+    Target,
+    can_name,
+    fetch_findings,
+    fetch_request,
+    fetched,
+    no_connection,
+    no_fetch,
+    not_redirected,
+    offsets_in,
+    offsets_refused,
+    offsets_request,
+    rack_findings,
+    redirected,
+    target,
+    unreachable_follower,
+)
+from ...core.doctor.report import Finding
+from ...core.doctor.topic import TopicSeen
+from ...errors import KafkaError
+from ...net.connection import Connection
+from ...types import EARLIEST, LATEST
+from ...wire.messages.fetch import FetchRequest
+from .cluster import Reached, name_of
+from .kit import Kit
+
+
+async def fetch_from_leaders(kit: Kit, reached: Reached, topic: TopicSeen) -> list[Finding]:
+    """Fetch from each leader, one after the other: they share this machine's network."""
+    findings = rack_findings(kit.config.client_rack, reached.seen)
+    for node_id, partitions in sorted(topic.leaders.items()):
+        subject = name_of(reached.seen, node_id)
+        if reached.has(node_id):
+            findings += await _fetch_from(kit, reached, topic, node_id, partitions)
+        else:
+            findings.append(no_connection(subject))
+    return findings
+
+
+async def _fetch_from(
+    kit: Kit, reached: Reached, topic: TopicSeen, node_id: int, partitions: Sequence[int]
+) -> list[Finding]:
+    subject = name_of(reached.seen, node_id)
+    try:
+        leader = await reached.connection(node_id)
+        wanted, errors = await _target(kit, leader, topic, partitions)
+    except KafkaError as error:
+        return [no_fetch(subject, error, "ListOffsets")]
+    if wanted is None:
+        return [offsets_refused(subject, topic.name, errors)]
+    rack = kit.config.client_rack
+    try:
+        got = await _fetch(kit, leader, topic, wanted, rack)
+    except KafkaError as error:
+        return [no_fetch(subject, error, "Fetch")]
+    if got.code == 0 and got.preferred >= 0 and got.preferred != node_id:
+        return await _from_follower(kit, reached, topic, subject, got)
+    findings = fetch_findings(subject, got, topic)
+    return findings + not_redirected(subject, node_id, got, topic, rack, reached.seen)
+
+
+async def _from_follower(kit: Kit, reached: Reached, topic: TopicSeen, leader: str, sent: Fetched) -> list[Finding]:
+    if not reached.has(sent.preferred):
+        return [unreachable_follower(leader, sent.preferred)]
+    subject = name_of(reached.seen, sent.preferred)
+    rack = kit.config.client_rack
+    try:
+        got = await _fetch(kit, await reached.connection(sent.preferred), topic, sent.target, rack)
+    except KafkaError as error:
+        return [redirected(leader, sent, rack), no_fetch(subject, error, "Fetch")]
+    return [redirected(leader, sent, rack), *fetch_findings(subject, got, topic, of_follower=True)]
+
+
+async def _target(
+    kit: Kit, leader: Connection, topic: TopicSeen, partitions: Sequence[int]
+) -> tuple[Target | None, dict[int, int]]:
+    """Return the partition to fetch from, and the codes of those whose offsets the leader refuses to name."""
+    read_committed = kit.config.isolation_level == "read_committed"
+    started = kit.now()
+    request = offsets_request(topic.name, partitions, EARLIEST, read_committed=read_committed)
+    first, errors = offsets_in(await leader.request(request, timeout=kit.patience()))
+    seconds = kit.now() - started
+    request = offsets_request(topic.name, partitions, LATEST, read_committed=read_committed)
+    last, more = offsets_in(await leader.request(request, timeout=kit.patience()))
+    return target(first, last, seconds), {**errors, **more}
+
+
+async def _fetch(kit: Kit, broker: Connection, topic: TopicSeen, wanted: Target, rack: str) -> Fetched:
+    read_committed = kit.config.isolation_level == "read_committed"
+    request = fetch_request(topic, wanted, rack=rack, read_committed=read_committed)
+    highest = None if can_name(topic.topic_id) else IDS_FROM - 1
+    version = broker.usable_version(FetchRequest, highest)
+    started = kit.now()
+    answer = await broker.request(request, timeout=kit.patience(), max_version=version)
+    return fetched(answer, wanted, kit.now() - started)

@@ -1,0 +1,123 @@
+"""Looks at a group: its coordinator, its state and members, how far it is behind, and what retention will delete."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from ...admin import GroupDescription, Lag
+from ...core.doctor.group import (
+    COMING,
+    coordinator_found,
+    coordinator_not_reached,
+    is_unknown,
+    lag_findings,
+    no_coordinator,
+    no_group_answer,
+    retention_findings,
+    state_finding,
+    unknown_group,
+)
+from ...core.doctor.report import Finding
+from ...errors import KafkaError, MalformedResponse
+from ...net.connection import Connection
+from ...types import TopicPartition
+from ...wire.messages.discovery import FindCoordinatorRequest
+from ..client import Client
+from .cluster import Reached, name_of
+from .kit import Kit
+
+_GROUP: Final = 0
+_KEYS_FROM: Final = 4
+_MOST_TOPICS: Final = 100
+_COORDINATOR_SECONDS: Final = 5.0
+_PAUSE: Final = 0.2
+
+
+async def look_at_group(kit: Kit, reached: Reached, group: str) -> list[Finding]:
+    """Look at a group from outside: nothing joins it."""
+    started = kit.now()
+    try:
+        code, node_id = await _coordinator_at_last(kit, reached, group)
+    except KafkaError as error:
+        return [no_group_answer(group, error, "FindCoordinator")]
+    if code:
+        return [no_coordinator(group, code)]
+    broker = name_of(reached.seen, node_id)
+    if not reached.has(node_id):
+        return [coordinator_not_reached(group, broker)]
+    return [coordinator_found(group, broker, kit.now() - started), *await _by_a_client(kit, group)]
+
+
+async def _coordinator_at_last(kit: Kit, reached: Reached, group: str) -> tuple[int, int]:
+    """Do as ``_coordinator``, and ask again for some seconds while there is none.
+
+    With the first question for a group, a cluster that never had one creates the topic of the committed offsets.
+    """
+    until = kit.now() + kit.patience(_COORDINATOR_SECONDS)
+    while True:
+        code, node_id = await _coordinator(kit, await reached.connection(), group)
+        if code not in COMING or kit.now() >= until:
+            return code, node_id
+        await asyncio.sleep(_PAUSE)
+
+
+async def _coordinator(kit: Kit, connection: Connection, group: str) -> tuple[int, int]:
+    """Return an error code, and the id of the broker that coordinates the group."""
+    version = connection.usable_version(FindCoordinatorRequest)
+    if version < _KEYS_FROM:
+        request = FindCoordinatorRequest(key=group, key_type=_GROUP)
+    else:
+        request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[group])
+    answer = await connection.request(request, timeout=kit.patience(), max_version=version)
+    if version < _KEYS_FROM:
+        return answer.error_code, answer.node_id
+    found = next((one for one in answer.coordinators if one.key == group), None)
+    if found is None:
+        raise MalformedResponse(f"the answer to FindCoordinator does not name group {group!r}")
+    return found.error_code, found.node_id
+
+
+async def _by_a_client(kit: Kit, group: str) -> list[Finding]:
+    """Ask by a Client's administrative calls, which speak both group protocols."""
+    client = Client(kit.config)
+    try:
+        await client.start(timeout_ms=_left(kit))
+        return await _described(kit, client, group)
+    except KafkaError as error:
+        return [no_group_answer(group, error, "DescribeGroups")]
+    finally:
+        await client.stop()
+
+
+async def _described(kit: Kit, client: Client, group: str) -> list[Finding]:
+    described = (await client.describe_groups([group], timeout_ms=_left(kit)))[group]
+    if is_unknown(described):
+        return [unknown_group(group)]
+    if not isinstance(described, GroupDescription):
+        return [no_group_answer(group, described, "DescribeGroups")]
+    findings = [state_finding(described)]
+    lags = (await client.group_lag([group], with_time=True, timeout_ms=_left(kit)))[group]
+    if isinstance(lags, KafkaError):
+        return [*findings, no_group_answer(group, lags, "lag")]
+    now_ms = int(kit.unix_time() * 1000)
+    findings += lag_findings(described, lags, now_ms)
+    return findings + await _retention(kit, client, group, lags, now_ms)
+
+
+async def _retention(
+    kit: Kit, client: Client, group: str, lags: dict[TopicPartition, Lag], now_ms: int
+) -> list[Finding]:
+    """Compare the age of what is to be read with the topics' retention, where this client may see that."""
+    topics = sorted({tp.topic for tp, lag in lags.items() if lag.lag})[:_MOST_TOPICS]
+    if not topics:
+        return []
+    try:
+        configs = await client.topic_configs(topics, timeout_ms=_left(kit))
+    except KafkaError:
+        return []  # without the permission DESCRIBE_CONFIGS nothing is known, and nothing is wrong
+    return retention_findings(group, lags, configs, now_ms)
+
+
+def _left(kit: Kit) -> int:
+    return max(1, int(kit.patience(kit.config.default_api_timeout_ms / 1e3) * 1e3))

@@ -1,0 +1,1 @@
+"""What the doctor concludes, as pure functions: from addresses, bytes and answers to findings with advice."""

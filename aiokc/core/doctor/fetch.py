@@ -1,0 +1,255 @@
+"""One Fetch from each leader of a topic: what to ask for, and what the answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from ...error_codes import ErrorCode, error_name
+from ...errors import KafkaError, RequestTimedOut
+from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from ..sasl.broker_text import broker_text
+from .cluster import ClusterSeen
+from .report import Finding, Step, Verdict, duration
+from .topic import TopicSeen
+
+#: How much one Fetch asks for.
+FETCH_BYTES: Final = 1 << 20
+#: From this version on a Fetch names topics by their ids.
+IDS_FROM: Final = 13
+
+_CLIENT: Final = -1  # the replica id of clients
+_MAX_WAIT_MS: Final = 100
+_READ_COMMITTED: Final = 1
+_TELLS_A_PACE: Final = 64 << 10  # bytes; below it the time is that of the round trip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The partition that a leader is asked for: the one with the most records. ``records`` may count control records.
+
+    ``seconds``: how long the leader took to name the offsets.
+    """
+
+    partition: int
+    start: int
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What came of one Fetch."""
+
+    target: Target
+    code: int
+    size: int
+    seconds: float
+    preferred: int
+
+
+def offsets_request(
+    topic: str, partitions: Sequence[int], timestamp: int, *, read_committed: bool
+) -> ListOffsetsRequest:
+    """Return the request for the first or the last offsets of partitions."""
+    asked = [ListOffsetsPartition(partition_index=one, timestamp=timestamp) for one in partitions]
+    return ListOffsetsRequest(
+        replica_id=_CLIENT,
+        isolation_level=_READ_COMMITTED if read_committed else 0,
+        topics=[ListOffsetsTopic(name=topic, partitions=asked)],
+    )
+
+
+def offsets_in(answer: ListOffsetsResponse) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the offsets by partition, and the error codes."""
+    offsets: dict[int, int] = {}
+    errors: dict[int, int] = {}
+    for topic in answer.topics:
+        for one in topic.partitions:
+            if one.error_code:
+                errors[one.partition_index] = one.error_code
+            else:
+                offsets[one.partition_index] = one.offset
+    return offsets, errors
+
+
+def target(first: Mapping[int, int], last: Mapping[int, int], seconds: float) -> Target | None:
+    """Return the partition with the most records; None if no offsets are known."""
+    counts = {partition: last[partition] - start for partition, start in first.items() if partition in last}
+    if not counts:
+        return None
+    best = max(counts, key=lambda partition: counts[partition])
+    return Target(partition=best, start=first[best], records=max(counts[best], 0), seconds=seconds)
+
+
+def fetch_request(topic: TopicSeen, wanted: Target, *, rack: str, read_committed: bool) -> FetchRequest:
+    """Return the Fetch of 1 MiB from the beginning of the partition, without a session."""
+    partition = FetchPartition(partition=wanted.partition, fetch_offset=wanted.start, partition_max_bytes=FETCH_BYTES)
+    return FetchRequest(
+        max_wait_ms=_MAX_WAIT_MS if wanted.records else 0,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        isolation_level=_READ_COMMITTED if read_committed else 0,
+        topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[partition])],
+        rack_id=rack,
+    )
+
+
+def fetched(answer: FetchResponse, wanted: Target, seconds: float) -> Fetched:
+    """Return what an answer to the Fetch holds."""
+    found: list[PartitionData] = [one for topic in answer.responses for one in topic.partitions]
+    mine = next((one for one in found if one.partition_index == wanted.partition), None)
+    code = answer.error_code or (mine.error_code if mine is not None else ErrorCode.UNKNOWN_SERVER_ERROR)
+    return Fetched(
+        target=wanted,
+        code=code,
+        size=len(mine.records) if mine is not None and mine.records is not None else 0,
+        seconds=seconds,
+        preferred=mine.preferred_read_replica if mine is not None else -1,
+    )
+
+
+def can_name(topic_id: UUID) -> bool:
+    """Whether a Fetch can name the topic by its id."""
+    return topic_id.int != 0
+
+
+# Findings
+
+
+def rack_findings(rack: str, cluster: ClusterSeen) -> list[Finding]:
+    """Return the finding about a ``client_rack`` that no broker is in."""
+    racks = sorted({broker_text(one.rack) for one in cluster.brokers.values() if one.rack})
+    if not rack or rack in racks:
+        return []
+    text = f"client_rack={rack!r} is no broker's rack; the brokers' racks: {', '.join(racks) or 'none'}"
+    advice = "name a rack as the brokers' broker.rack does, or leave client_rack out: records come from leaders"
+    return [_fetch("options", Verdict.WARNING, "fetch.unknown_rack", text, advice)]
+
+
+def fetch_findings(subject: str, got: Fetched, topic: TopicSeen, *, of_follower: bool = False) -> list[Finding]:
+    """Return the finding about the answer of one broker."""
+    where = f"{topic.name}-{got.target.partition}"
+    if got.code:
+        return [_refused(subject, got.code, where, topic.name, of_follower=of_follower)]
+    role = "follower" if of_follower else "leader"
+    if got.size == 0:
+        why = "it has no records" if got.target.records == 0 else "no bytes came"
+        text = f"a Fetch of {where} from the {role} was answered in {duration(got.seconds)}: {why}"
+    else:
+        pace = f" ({_bytes(int(got.size / max(got.seconds, 1e-6)))}/s)" if got.size >= _TELLS_A_PACE else ""
+        text = (
+            f"{_bytes(got.size)} of {where} from the {role} in {duration(got.seconds)}{pace}; its offsets in "
+            f"{duration(got.target.seconds)}"
+        )
+    details = {
+        "partition": got.target.partition,
+        "bytes": got.size,
+        "latency_ms": round(got.target.seconds * 1e3, 3),
+        "bytes_per_second": int(got.size / max(got.seconds, 1e-6)) if got.size >= _TELLS_A_PACE else None,
+        "from_follower": of_follower,
+    }
+    return [_fetch(subject, Verdict.OK, "fetch.answered", text, "", got.seconds, details)]
+
+
+def redirected(subject: str, got: Fetched, rack: str) -> Finding:
+    """Return the finding about a leader that sends this client to a replica in its rack."""
+    text = f"sends this client to broker {got.preferred}, as client_rack={rack!r} asks (KIP-392)"
+    return _fetch(subject, Verdict.OK, "fetch.follower", text, "", got.seconds, {"follower": got.preferred})
+
+
+def not_redirected(
+    subject: str, node_id: int, got: Fetched, topic: TopicSeen, rack: str, cluster: ClusterSeen
+) -> list[Finding]:
+    """Return the finding about a leader in another rack that keeps this client, though a replica is in its rack."""
+    leader = cluster.brokers.get(node_id)
+    near = [
+        one
+        for one in topic.replicas.get(got.target.partition, ())
+        if one in cluster.brokers and cluster.brokers[one].rack == rack
+    ]
+    if got.code or not rack or not near or leader is None or leader.rack == rack:
+        return []
+    text = f"serves this client itself, though broker {near[0]} has a replica in its rack {rack!r}"
+    advice = (
+        "set replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector on the brokers; they do "
+        "not redirect either while that replica is behind"
+    )
+    return [_fetch(subject, Verdict.NOTE, "fetch.not_redirected", text, advice)]
+
+
+def unreachable_follower(subject: str, node_id: int) -> Finding:
+    """Return the finding about a leader that sends this client to a broker that is not to be reached."""
+    text = f"sends this client to broker {node_id}, which is not among the brokers that were reached"
+    return _fetch(subject, Verdict.PROBLEM, "fetch.unreachable_follower", text, "leave client_rack out for now")
+
+
+def no_fetch(subject: str, error: KafkaError, what: str) -> Finding:
+    """Return the finding about a broker that did not answer. ``what``: what it was asked for."""
+    if isinstance(error, RequestTimedOut) and what == "Fetch":
+        text = f"Small answers come, and one of up to {_bytes(FETCH_BYTES)} does not: {error}"
+        advice = "look at the MTU on the way (VPN, tunnel), at quotas, and at the broker's disks"
+        return _fetch(subject, Verdict.PROBLEM, "fetch.timeout", text, advice)
+    text = f"{what}: {error}"
+    return _fetch(subject, Verdict.PROBLEM, "fetch.failed", text, "look at the broker's log, and try again")
+
+
+def offsets_refused(subject: str, topic: str, errors: Mapping[int, int]) -> Finding:
+    """Return the finding about a leader that names no offsets."""
+    partition, code = next(iter(errors.items()), (0, int(ErrorCode.UNKNOWN_SERVER_ERROR)))
+    return _refused(subject, code, f"{topic}-{partition}", topic, of_follower=False)
+
+
+def no_connection(subject: str) -> Finding:
+    """Return the finding about a leader that is not among the brokers that were looked at."""
+    text = "leads partitions of the topic, and is not among the brokers that were looked at"
+    return _fetch(subject, Verdict.NOTE, "fetch.not_looked_at", text, "")
+
+
+def _refused(subject: str, code: int, where: str, topic: str, *, of_follower: bool) -> Finding:
+    name = error_name(code)
+    text = f"A Fetch of {where} is refused: {name}"
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return _fetch(subject, Verdict.PROBLEM, "fetch.denied", text, f"grant READ for topic {topic!r}")
+    if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
+        text = f"{text}: it does not lead the partition, and the metadata say that it does"
+        advice = "leaders may be moving: try again; else this address leads to another broker than the one announced"
+        return _fetch(subject, Verdict.PROBLEM, "fetch.not_leader", text, advice)
+    if code == ErrorCode.KAFKA_STORAGE_ERROR:
+        return _fetch(subject, Verdict.PROBLEM, "fetch.disk", text, "look at the broker's disks and its log")
+    if of_follower:
+        text = f"{text}, by the follower that the leader has named"
+    return _fetch(subject, Verdict.PROBLEM, "fetch.refused", text, "look at the broker's log, and try again")
+
+
+def _bytes(count: int) -> str:
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
+
+
+def _fetch(
+    subject: str,
+    verdict: Verdict,
+    code: str,
+    text: str,
+    advice: str,
+    seconds: float | None = None,
+    details: Mapping[str, object] | None = None,
+) -> Finding:
+    return Finding(
+        step=Step.FETCH,
+        verdict=verdict,
+        code=code,
+        subject=subject,
+        text=text,
+        advice=advice,
+        seconds=seconds,
+        details=details or {},
+    )

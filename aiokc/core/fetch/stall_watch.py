@@ -1,0 +1,31 @@
+"""StallWatch: since when each partition brings no records although its broker answers and has some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...types import TopicPartition
+from ..subscription.position import PartitionPosition
+
+
+class StallWatch:
+    """Compares one look at the partitions with the look before: a stall begins at the first look that finds it.
+
+    One ends as soon as a look does not find it, or finds another position or another hold of the partition (token).
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[TopicPartition, tuple[int, int, float]] = {}
+
+    def look(
+        self, still: Iterable[tuple[TopicPartition, PartitionPosition]], now: float
+    ) -> dict[TopicPartition, float]:
+        """Return for how many ms each of these has been ``still``; 0 for one that was not at the look before."""
+        before, since = self._since, {}
+        for tp, position in still:
+            token, offset = position.token, position.position
+            known = before.get(tp)
+            began = known[2] if known is not None and known[:2] == (token, offset) else now
+            since[tp] = token, offset, began
+        self._since = since
+        return {tp: (now - began) * 1e3 for tp, (_, _, began) in since.items()}

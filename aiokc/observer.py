@@ -1,0 +1,54 @@
+"""The interface for an observer: an application's object that hears of each batch, commit and rebalance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from .types import ConsumerRecord, OffsetAndMetadata, TopicPartition
+
+#: What happened to the assignment: partitions came, were given up in order, or were taken away.
+RebalanceKind: TypeAlias = Literal["assigned", "revoked", "lost"]
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Hears what a consumer has done, once for each batch, for histograms and traces. Derive from it, or not.
+
+    It is the option ``observer``, or joins later by ``Consumer.observe()``. Its methods are plain functions that run on
+    the event loop, so they must be quick; they get what the application gets, and must not change it. The consumer logs
+    what they raise, and goes on. Counters and gauges need no observer: ``Consumer.metrics()`` has them.
+    """
+
+    def batch(
+        self,
+        partitions: Mapping[TopicPartition, Sequence[ConsumerRecord[Any, Any]]],
+        count: int,
+        seconds: float,
+        error: Exception | None,
+    ) -> None:
+        """A call for records has returned ``count`` records after ``seconds``, or has raised ``error`` (count 0).
+
+        ``partitions`` holds the records by partition; with getmany_columns() the partitions alone, with empty lists. A
+        call that returns nothing is not reported, nor is one that is cancelled or ends because the consumer stops.
+        getone() and the iterator hand out many records of one batch: those are reported together, when the next batch
+        is asked for or the consumer stops.
+        """
+        return None
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], seconds: float, error: Exception | None
+    ) -> None:
+        """The group has stored ``offsets``, ``seconds`` after the commit was asked for; or that has failed.
+
+        Commits of every kind are reported: those of calls (in the task of commit()), auto-commits, and the last ones of
+        a rebalance or of stop(). A commit that is sent again in the group's next generation is reported for each.
+        """
+        return None
+
+    def rebalance(self, kind: RebalanceKind, partitions: frozenset[TopicPartition], seconds: float) -> None:
+        """``partitions`` were assigned, revoked or lost; the rebalance listener is done with them.
+
+        ``seconds`` counts from the moment at which the consumer learned of it.
+        """
+        return None

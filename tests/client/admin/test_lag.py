@@ -1,0 +1,234 @@
+"""How far groups are behind: ends by isolation level, the age of the next record, partitions without an answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc import OffsetAndMetadata, TopicPartition
+from aiokc.admin import Lag
+from aiokc.client.admin.lag import _fact
+from aiokc.core.admin.group_answers import described_share_groups
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import BrokerError, ConfigError, RequestTimedOut, UnknownTopic, UsageError
+from aiokc.records import NewRecord
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import drop
+from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.group_admin import DescribeGroupsRequest
+from aiokc.wire.messages.group_description import (
+    DescribedShareGroup,
+    ShareGroupDescribeResponse,
+)
+from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetFetchRequest
+
+from ..virtually import virtually
+from .scene import ONE, ZERO, client_of, member_of
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def write(cluster: Cluster, partition: int, *times: int, size: int = 10) -> None:
+    for time in times:
+        cluster.append("t", NewRecord(b"v" * size, timestamp=time), partition=partition)
+
+
+def lags(found: object) -> dict[TopicPartition, Lag]:
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("release", ["2.1", "2.8", "4.3"])
+def test_lag_with_the_age_of_the_next_record(release: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        write(cluster, 0, 1_000, 2_000, 3_000)
+        write(cluster, 1, 4_000)
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 1, ONE: 1})
+            await client.commit("h", {ZERO: 2})
+            await client.commit("i", {ZERO: 1})
+            found = await client.group_lag(["g", "h", "i"], with_time=True)
+            g = lags(found["g"])
+            assert g[ZERO] == Lag(OffsetAndMetadata(1), 0, 3, timestamp=2_000)
+            assert (g[ZERO].lag, g[ZERO].age_ms(10_000)) == (2, 8_000)
+            assert g[ONE] == Lag(OffsetAndMetadata(1), 0, 1)
+            assert (g[ONE].lag, g[ONE].age_ms(10_000)) == (0, 0)
+            assert [lags(found[one])[ZERO].timestamp for one in ("h", "i")] == [3_000, 2_000]
+            fetches: list[object] = []
+            cluster.intercept(FetchRequest, lambda exchange: fetches.append(exchange.request))
+            assert lags((await client.group_lag(["g"]))["g"])[ZERO].timestamp is None
+            assert fetches == [], "without with_time nothing is fetched"
+            await client.group_lag(["g", "i"], with_time=True)
+            assert len(fetches) == 1, "groups that are at one offset share the look at it"
+
+    virtually(story, as_version=release, auto_create_topics_enable=False)
+
+
+def test_what_a_member_owns_without_a_commit() -> None:
+    async def story(cluster: Cluster) -> None:
+        write(cluster, 0, 1_000)
+        async with client_of(cluster) as client, member_of(cluster) as member:
+            await member.commit({ZERO: 0})
+            found = lags((await client.group_lag(["g"], with_time=True))["g"])
+            assert list(found) == [ZERO, ONE]
+            assert (found[ZERO].lag, found[ONE]) == (1, Lag(None, 0, 0))
+
+    virtually(story)
+
+
+def test_records_that_retention_has_deleted() -> None:
+    async def story(cluster: Cluster) -> None:
+        write(cluster, 0, 1_000, 2_000, 3_000)
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 0})
+            cluster.trim("t", to=2)
+            found = lags((await client.group_lag(["g"], with_time=True))["g"])[ZERO]
+            assert (found.start, found.lag, found.timestamp) == (2, 3, 3_000)
+
+    virtually(story)
+
+
+def test_large_batches_take_some_rounds() -> None:
+    """The broker sends the first partition's batch, however large; of the others only what they may have."""
+
+    async def story(cluster: Cluster) -> None:
+        for partition in range(5):
+            write(cluster, partition, 1_000 + partition, size=200_000)
+        async with client_of(cluster) as client:
+            await client.commit("g", {TopicPartition("t", partition): 0 for partition in range(5)})
+            fetches: list[object] = []
+            cluster.intercept(FetchRequest, lambda exchange: fetches.append(exchange.request))
+            found = lags((await client.group_lag(["g"], with_time=True))["g"])
+            assert [one.timestamp for one in found.values()] == [1_000, 1_001, 1_002, 1_003, 1_004]
+            assert len(fetches) == 2
+
+    virtually(story, brokers=1, topics={"t": 5})
+
+
+def test_a_log_that_was_truncated_meanwhile_is_given_up() -> None:
+    async def story(cluster: Cluster) -> None:
+        write(cluster, 0, 1_000, 2_000)
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 1})
+
+            def truncate(exchange: Exchange) -> None:
+                cluster.truncate("t", to=1)
+
+            cluster.intercept(FetchRequest, truncate, times=1)
+            found = lags((await client.group_lag(["g"], with_time=True, timeout_ms=4_000))["g"])[ZERO]
+            assert isinstance(found.error, RequestTimedOut)
+            assert "sent no record of t-0" in str(found.error)
+
+    virtually(story)
+
+
+def test_the_end_by_isolation_level() -> None:
+    """The broker is asked for what the caller wants, whatever the client's own level is."""
+
+    async def story(cluster: Cluster) -> None:
+        levels: list[int] = []
+        cluster.intercept(ListOffsetsRequest, lambda exchange: levels.append(exchange.request.isolation_level))
+        async with client_of(cluster, isolation_level="read_committed") as client:
+            await client.commit("g", {ZERO: 0})
+            await client.group_lag(["g"])
+            await client.group_lag(["g"], isolation_level="read_uncommitted")
+            assert levels == [1, 1, 0, 0]
+            with pytest.raises(ConfigError, match="isolation_level"):
+                await client.group_lag(["g"], isolation_level="none")  # type: ignore[arg-type]
+
+    virtually(story)
+
+
+def test_a_topic_that_is_gone() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 0})
+
+            def delete(exchange: Exchange) -> None:
+                cluster.delete_topic("t")
+
+            cluster.intercept(ListOffsetsRequest, delete, times=1)
+            found = lags((await client.group_lag(["g"], timeout_ms=3_000))["g"])[ZERO]
+            assert isinstance(found.error, UnknownTopic)
+            assert (found.end, found.lag) == (None, None)
+
+    virtually(story)
+
+
+def test_a_group_that_does_not_exist() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster) as client:
+            found = (await client.group_lag(["missing"]))["missing"]
+            assert isinstance(found, BrokerError)
+            assert found.code == ErrorCode.GROUP_ID_NOT_FOUND
+
+    virtually(story)
+
+
+def test_a_group_of_another_kind() -> None:
+    """A group with offsets that no protocol describes has a lag, as those of Kafka Streams do."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.intercept(DescribeGroupsRequest, ErrorCode.GROUP_ID_NOT_FOUND)
+        async with client_of(cluster) as client:
+            await client.commit("streams", {ZERO: 0})
+            assert list(lags((await client.group_lag(["streams"]))["streams"])) == [ZERO]
+
+    virtually(story)
+
+
+def test_a_share_group() -> None:
+    group = DescribedShareGroup(
+        error_code=0,
+        group_id="s",
+        group_state="Empty",
+        group_epoch=1,
+        assignment_epoch=1,
+        assignor_name="simple",
+        members=[],
+    )
+    described = described_share_groups(ShareGroupDescribeResponse(throttle_time_ms=0, groups=[group]), 1)["s"]
+    assert described.type == "share"  # type: ignore[union-attr]
+    assert isinstance(_fact("s", {}, described), UsageError)
+
+
+def test_a_coordinator_that_hangs_leaves_the_other_groups_their_lag() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster, request_timeout_ms=1_000) as client:
+            for group, broker in (("a", 1), ("b", 2)):
+                cluster.move_coordinator(group, to=broker)
+                await client.commit(group, {ZERO: 0})
+            cluster.intercept(OffsetFetchRequest, drop(), where=lambda exchange: exchange.broker == 2)
+            found = await client.group_lag(["a", "b"], with_time=True, timeout_ms=8_000)
+            assert lags(found["a"])[ZERO].lag == 0
+            assert isinstance(found["b"], RequestTimedOut)
+
+    virtually(story)
+
+
+def test_a_leader_that_hangs_leaves_the_other_partitions_their_lag() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with client_of(cluster, request_timeout_ms=1_000) as client:
+            await client.commit("g", {ZERO: 0, ONE: 0})
+            write(cluster, 0, 1_000)
+            write(cluster, 1, 2_000)
+            hung = cluster.leader("t", 1)
+            cluster.intercept(ListOffsetsRequest, drop(), where=lambda exchange: exchange.broker == hung)
+            found = lags((await client.group_lag(["g"], with_time=True, timeout_ms=8_000))["g"])
+            assert (found[ZERO].lag, found[ZERO].timestamp, found[ZERO].error) == (1, 1_000, None)
+            assert isinstance(found[ONE].error, RequestTimedOut)
+
+    virtually(story)
+
+
+def test_leaders_that_move_are_followed() -> None:
+    async def story(cluster: Cluster) -> None:
+        write(cluster, 0, 1_000)
+        async with client_of(cluster) as client:
+            await client.commit("g", {ZERO: 0})
+            cluster.intercept(ListOffsetsRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
+            cluster.intercept(FetchRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=1)
+            found = lags((await client.group_lag(["g"], with_time=True))["g"])[ZERO]
+            assert (found.lag, found.timestamp, found.error) == (1, 1_000, None)
+
+    virtually(story)

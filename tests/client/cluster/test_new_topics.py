@@ -1,0 +1,101 @@
+"""Topics that a running client begins to follow: it asks for them at once, and a loop of new topics is no storm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aiokc import Client, Consumer, TopicPartition
+from aiokc.testing import Cluster
+from aiokc.testing.faults import delay
+from aiokc.testing.virtual.loop import VirtualLoop
+from aiokc.types import LATEST
+from aiokc.wire.messages.discovery import MetadataRequest
+
+from ..virtually import Asked, virtually
+
+# What the round trips of these stories take: far less than the pause between two refreshes, 100 ms.
+SOON = 0.03
+
+
+def the_loop() -> VirtualLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    return loop
+
+
+def assign(consumer: Consumer[Any, Any], topic: str) -> None:
+    consumer.assign([TopicPartition(topic, 0)])
+
+
+def subscribe(consumer: Consumer[Any, Any], topic: str) -> None:
+    consumer.subscribe([topic])
+
+
+@pytest.mark.parametrize("group_id", [None, "g"])
+@pytest.mark.parametrize("choose", [assign, subscribe])
+@pytest.mark.parametrize("later", [0.0, 0.05])
+def test_the_first_record_comes_after_some_round_trips(
+    choose: Callable[[Consumer[Any, Any], str], None], group_id: str | None, later: float
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("a", b"1", partition=0)
+        cluster.append("b", b"2", partition=0)
+        loop = the_loop()
+        async with Consumer(
+            bootstrap_servers=cluster.bootstrap,
+            group_id=group_id,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=1,  # the Fetch of the first topic holds back the one of the second
+        ) as consumer:
+            for topic, value in (("a", b"1"), ("b", b"2")):
+                await asyncio.sleep(later)
+                began = loop.time()
+                choose(consumer, topic)
+                assert (await consumer.getone()).value == value
+                assert loop.time() - began < SOON
+
+    virtually(story, topics={"a": 1, "b": 1})
+
+
+def test_a_topic_that_is_followed_while_a_response_is_on_its_way_waits_for_that_only() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("b", b"2", partition=0)
+        loop = the_loop()
+        async with Consumer(bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest") as consumer:
+            cluster.intercept(MetadataRequest, delay(0.2), times=1)
+            assign(consumer, "a")
+            await asyncio.sleep(0.1)
+            began = loop.time()
+            assign(consumer, "b")
+            assert (await consumer.getone()).value == b"2"
+            assert loop.time() - began < 0.1 + SOON
+
+    virtually(story, topics={"a": 1, "b": 1})
+
+
+def test_a_client_asks_for_one_topic_after_the_other_at_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        loop = the_loop()
+        async with Client(bootstrap_servers=cluster.bootstrap) as client:
+            for topic in ("a", "b"):
+                began = loop.time()
+                await client.list_offsets({TopicPartition(topic, 0): LATEST})
+                assert loop.time() - began < SOON
+
+    virtually(story, topics={"a": 1, "b": 1})
+
+
+def test_a_loop_of_new_topics_is_no_storm() -> None:
+    async def story(cluster: Cluster) -> None:
+        asked = Asked(cluster, the_loop())
+        async with Consumer(bootstrap_servers=cluster.bootstrap) as consumer:
+            for count in range(2000):
+                assign(consumer, f"new-{count}")
+                await asyncio.sleep(0.001)
+            assert 20 <= len(asked.of(MetadataRequest)) <= 30, "one each 100 ms, and some at the beginning"
+
+    virtually(story, topics={}, auto_create_topics_enable=False)

@@ -1,0 +1,111 @@
+"""Requests that are under way when the broker ends the SASL session: each is sent again, and may have been handled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.wire.messages.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest
+
+from ..virtually import Asked, virtually
+from .test_refused_logins import ALICE
+
+ZERO = TopicPartition("t", 0)
+SESSION_MS = 1500
+
+
+async def handled_as_the_session_ends(exchange: Exchange) -> None:
+    """The broker handles the request, and closes the connection at the end of the session in the place of an answer."""
+    await asyncio.sleep(SESSION_MS / 1e3)
+    await exchange.handle()
+    exchange.abort()
+
+
+def member(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
+    return Consumer(
+        "t",
+        bootstrap_servers=cluster.bootstrap,
+        group_id="g",
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=10_000,  # else a heartbeat renews the session of the connection meanwhile
+        **{**ALICE, **options},
+    )
+
+
+def in_secured_cluster(story: Any) -> None:
+    virtually(story, brokers=1, topics={"t": 1}, sasl={"alice": "secret"}, session_ms=SESSION_MS)
+
+
+def asked_of(cluster: Cluster) -> Asked:
+    loop: Any = asyncio.get_running_loop()
+    return Asked(cluster, loop)
+
+
+def said(caplog: pytest.LogCaptureFixture) -> bool:
+    return "closed the connection at the end of its SASL session" in caplog.text
+
+
+def test_a_commit_is_stored_once_more_as_the_same_offset(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"1", b"2")
+        asked = asked_of(cluster)
+        async with member(cluster, enable_auto_commit=False) as consumer:
+            await consumer.getmany()
+            fault = cluster.intercept(OffsetCommitRequest, handled_as_the_session_ends, times=1)
+            begun = asyncio.get_running_loop().time()
+            await consumer.commit()
+            assert asyncio.get_running_loop().time() - begun < SESSION_MS / 1e3 + 0.5
+            commits = [request for _, request in asked.of(OffsetCommitRequest)]
+            assert (fault.hits, len(commits)) == (1, 2)
+            assert commits[0] == commits[1]
+            assert (await consumer.committed(ZERO))[ZERO].offset == 2  # type: ignore[union-attr]
+            assert len(asked.of(JoinGroupRequest)) == 2, "no rebalance: the member id, and then the member"
+
+    with caplog.at_level(logging.INFO):
+        in_secured_cluster(story)
+    assert said(caplog)
+
+
+def test_a_member_that_has_left_may_leave_once_more(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        asked = asked_of(cluster)
+        other = member(cluster)
+        async with other, member(cluster) as consumer:
+            await other.getmany(timeout_ms=6000)
+            await consumer.getmany(timeout_ms=1000)
+            fault = cluster.intercept(LeaveGroupRequest, handled_as_the_session_ends, times=1)
+            caplog.clear()
+            await consumer.stop()
+            assert fault.hits == 1
+            assert len(asked.of(LeaveGroupRequest)) == 2
+            assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+            cluster.append("t", b"1")
+            assert (await other.getone()).value == b"1"
+
+    with caplog.at_level(logging.INFO):
+        in_secured_cluster(story)
+    assert said(caplog)
+
+
+@pytest.mark.parametrize("request_type", [JoinGroupRequest, SyncGroupRequest])
+def test_a_join_or_sync_that_was_handled_is_sent_again_and_the_group_forms(
+    caplog: pytest.LogCaptureFixture, request_type: Any
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"1")
+        fault = cluster.intercept(request_type, handled_as_the_session_ends, times=1)
+        async with member(cluster) as consumer:
+            assert (await consumer.getone()).value == b"1"
+            assert fault.hits == 1
+            assert asyncio.get_running_loop().time() < 1000 + 15
+
+    with caplog.at_level(logging.INFO):
+        in_secured_cluster(story)
+    assert said(caplog)

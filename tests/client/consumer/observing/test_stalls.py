@@ -1,0 +1,234 @@
+"""Health.stalled: partitions that bring no records although there are some, and nothing else than that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.core.fetch.stall_watch import StallWatch
+from aiokc.core.subscription.position import PartitionPosition
+from aiokc.errors import DeserializationFailed, RecordError
+from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import drop, throttle
+from aiokc.wire.messages.fetch import FetchRequest
+
+from ...virtually import virtually
+
+pytestmark = pytest.mark.timeout(30)
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def consumer(cluster: Cluster, **options: Any) -> Consumer[Any, Any]:
+    settings = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **options}
+    return Consumer(bootstrap_servers=cluster.bootstrap, **settings)
+
+
+async def stalls(reader: Consumer[Any, Any], seconds: float, every: float = 1.0) -> set[TopicPartition]:
+    """All partitions that were ever stalled for 5 s or more in this time."""
+    found: set[TopicPartition] = set()
+    for _ in range(int(seconds / every)):
+        await asyncio.sleep(every)
+        found |= {tp for tp, ms in reader.health().stalled.items() if ms >= 5_000}
+    return found
+
+
+def test_a_stall_begins_with_the_first_look_and_ends_when_the_position_moves() -> None:
+    watch, position = StallWatch(), PartitionPosition(1, position=7)
+    assert watch.look([(T0, position)], 10.0) == {T0: 0.0}
+    assert watch.look([(T0, position), (T1, position)], 12.0) == {T0: 2_000.0, T1: 0.0}
+    position.position = 8
+    assert watch.look([(T0, position)], 13.0) == {T0: 0.0}
+    position.token = 2  # sought to where it was
+    assert watch.look([(T0, position)], 14.0) == {T0: 0.0}
+    assert watch.look([], 15.0) == {}
+    assert watch.look([(T0, position)], 16.0) == {T0: 0.0}, "it was not still in between"
+
+
+def test_a_partition_that_is_not_fetched_any_more_is_stalled() -> None:
+    """One partition stops while others flow, and all other figures look well."""
+
+    async def story(cluster: Cluster) -> None:
+        async with consumer(cluster) as reader:
+            reader.assign([T0, T1])
+            await reader.getmany(timeout_ms=1_000)
+            reader._runtime.subscription[T0].high_watermark = 10
+            for node in reader._runtime.fetcher._planner._nodes.values():
+                node.unbuffered.pop(T0, None)  # a bug: the planner has forgotten it
+            poll = asyncio.ensure_future(application(reader))
+            assert await stalls(reader, 20) == {T0}
+            assert reader.health().stalled[T0] >= 15_000
+            reader.seek(T0, 0)
+            cluster.append("t", b"v")
+            await asyncio.sleep(1.0)
+            assert reader.health().stalled == {}
+            poll.cancel()
+
+    virtually(story, brokers=1)
+
+
+def test_a_broker_that_answers_without_the_records_stalls_their_partition() -> None:
+    async def story(cluster: Cluster) -> None:
+        async def empty(exchange: Exchange) -> Any:
+            await asyncio.sleep(0.5)
+            response: Any = await exchange.handle()
+            for topic in response.responses:
+                for partition in topic.partitions:
+                    partition.records = b""
+            return response
+
+        cluster.append("t", *[b"v"] * 10)
+        async with consumer(cluster) as reader:
+            reader.assign([T0, T1])
+            await reader.getmany(max_records=5)
+            reader.seek(T0, 0)
+            fault = cluster.intercept(FetchRequest, empty)
+            poll = asyncio.ensure_future(application(reader))
+            assert await stalls(reader, 20) == {T0}
+            fault.cancel()
+            await asyncio.sleep(2.0)
+            assert reader.health().stalled == {}
+            poll.cancel()
+
+    virtually(story, brokers=1)
+
+
+def test_a_record_that_no_deserializer_takes_stalls_its_partition() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"v"] * 10)
+        async with consumer(cluster, value_deserializer=int) as reader:
+            reader.assign([T0, T1])
+
+            async def persistent() -> None:
+                while True:
+                    with suppress(DeserializationFailed):
+                        await reader.getmany()
+                    await asyncio.sleep(0.1)
+
+            task = asyncio.ensure_future(persistent())
+            assert await stalls(reader, 20) == {T0}
+            task.cancel()
+
+    virtually(story)
+
+
+def test_a_corrupt_batch_stalls_its_partition() -> None:
+    async def story(cluster: Cluster) -> None:
+        async def corrupt(exchange: Exchange) -> Any:
+            response: Any = await exchange.handle()
+            for topic in response.responses:
+                for partition in topic.partitions:
+                    if partition.records:
+                        partition.records = bytes(partition.records)[:-1] + b"?"
+            return response
+
+        cluster.append("t", *[b"v"] * 10)
+        cluster.intercept(FetchRequest, corrupt)
+        async with consumer(cluster) as reader:
+            reader.assign([T0, T1])
+
+            async def persistent() -> None:
+                while True:
+                    with suppress(RecordError):
+                        await reader.getmany()
+                    await asyncio.sleep(0.1)
+
+            task = asyncio.ensure_future(persistent())
+            assert await stalls(reader, 20) == {T0}
+            task.cancel()
+
+    virtually(story)
+
+
+def outage(cluster: Cluster) -> None:
+    for broker in range(1, 4):
+        cluster.take_down(broker)
+
+
+def silence(cluster: Cluster) -> None:
+    cluster.intercept(FetchRequest, drop())
+
+
+def quota(cluster: Cluster) -> None:
+    cluster.intercept(FetchRequest, throttle(20_000))
+
+
+def nothing(cluster: Cluster) -> None:
+    pass
+
+
+@pytest.mark.parametrize("trouble", [outage, silence, quota, nothing])
+def test_what_ends_with_the_brokers_trouble_is_no_stall(trouble: Callable[[Cluster], None]) -> None:
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1):
+            cluster.append("t", *[b"v"] * 10, partition=partition)
+        async with consumer(cluster) as reader:
+            reader.assign([T0, T1])
+            await reader.getmany(T0)
+            await reader.getmany(T1)
+            for partition in (0, 1):
+                cluster.append("t", *[b"v"] * 10, partition=partition)
+                reader._runtime.subscription[TopicPartition("t", partition)].high_watermark = 20
+            trouble(cluster)
+            poll = asyncio.ensure_future(application(reader))
+            assert await stalls(reader, 60) == set()
+            poll.cancel()
+
+    virtually(story)
+
+
+async def application(reader: Consumer[Any, Any], pause: float = 0.0, **options: Any) -> None:
+    while True:
+        await reader.getmany(**options)
+        await asyncio.sleep(pause)
+
+
+def test_lag_and_a_slow_application_are_no_stall() -> None:
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1):
+            for _ in range(20):
+                cluster.append("t", *[b"v" * 1_000] * 100, partition=partition)
+        async with consumer(cluster, fetch_buffer_bytes=200_000, max_partition_fetch_bytes=100_000) as reader:
+            reader.assign([T0, T1])
+            poll = asyncio.ensure_future(application(reader, 30.0, max_records=1))
+            assert await stalls(reader, 120) == set()
+            poll.cancel()
+
+    virtually(story)
+
+
+def test_a_partition_that_is_paused_or_not_asked_for_is_no_stall() -> None:
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1):
+            cluster.append("t", *[b"v"] * 10, partition=partition)
+        async with consumer(cluster) as reader:
+            reader.assign([T0, T1])
+            await reader.getmany(T0)
+            reader.pause(T0)
+            cluster.append("t", *[b"v"] * 10)
+            assert await stalls(reader, 30) == set()
+
+    virtually(story)
+
+
+def test_a_rebalance_is_no_stall() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", *[b"v"] * 10)
+        async with consumer(cluster, group_id="g") as reader:
+            reader.subscribe("t")
+            poll = asyncio.ensure_future(application(reader, 1.0, max_records=1))
+            watching = asyncio.ensure_future(stalls(reader, 60))
+            for _ in range(5):
+                await asyncio.sleep(8)
+                if cluster.members("g"):
+                    cluster.expire_member("g")
+            assert await watching == set()
+            poll.cancel()
+
+    virtually(story)

@@ -1,0 +1,156 @@
+"""A group: its coordinator, state, owners and lag, and what retention deletes before it is read."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from aiokc import Client, Consumer, ErrorCode, TopicPartition
+from aiokc.doctor import Step, Verdict
+from aiokc.testing import Acl, ApiKey, Cluster, NewRecord, faults
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.virtual.loop import VirtualLoop
+from aiokc.wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
+
+from .examining import USER, cause, examined, happen, ill, only, problems
+
+T0 = TopicPartition("orders", 0)
+
+
+async def committed(cluster: Cluster, **offsets: int) -> None:
+    """Let the group have committed these offsets of orders-0."""
+    async with Client(bootstrap_servers=cluster.bootstrap) as client:
+        for group, offset in offsets.items():
+            await client.commit(group, {T0: offset})
+
+
+async def test_a_group_that_works() -> None:
+    async with Cluster(2, topics={"orders": 2}) as cluster:
+        cluster.append("orders", b"one", b"two")
+        options: dict[str, Any] = {"group_id": "billing", "auto_offset_reset": "earliest"}
+        async with Consumer("orders", bootstrap_servers=cluster.bootstrap, **options) as consumer:
+            assert await consumer.getmany(timeout_ms=5_000)
+            await consumer.commit()
+            report = await examined(cluster.bootstrap, group="billing")
+            assert ill(report) == []
+            assert only(report, "group.state").details["state"] == "Stable"
+            assert only(report, "group.state").details["members"] == 1
+            assert "has read all" in only(report, "group.lag").text
+            # the group is that of the options, too
+            report = await examined(cluster.bootstrap, group_id="billing")
+            assert only(report, "group.coordinator").step is Step.GROUP
+
+
+async def test_a_group_that_nobody_knows() -> None:
+    async with Cluster() as cluster:
+        report = await examined(cluster.bootstrap, group="biling")
+        found = only(report, "group.unknown")
+        assert found.verdict is Verdict.WARNING
+        assert (report.cause, report.is_healthy) == (None, False)
+
+
+async def test_a_group_without_members_and_with_lag() -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        cluster.append("orders", *[NewRecord(b"x", timestamp=1_000)] * 5)
+        await committed(cluster, billing=2)
+        report = await examined(cluster.bootstrap, group="billing")
+        assert "3 records to read" in only(report, "group.no_members").text
+        lag = only(report, "group.lag")
+        assert (lag.details["lag"], lag.details["partitions"]) == (3, 1)
+        assert lag.details["oldest_ms"] > 1e12
+
+
+async def test_records_that_retention_has_deleted_unread() -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        cluster.append("orders", *[b"x"] * 10)
+        await committed(cluster, billing=2)
+        cluster.trim("orders", to=6)
+        report = await examined(cluster.bootstrap, group="billing")
+        found = only(report, "group.deleted_unread")
+        assert "Retention has deleted 4 records of orders-0" in found.text
+        assert "auto_offset_reset" in found.advice
+
+
+async def test_offsets_behind_the_end_of_the_log() -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        cluster.append("orders", b"x")
+        await committed(cluster, billing=9)
+        report = await examined(cluster.bootstrap, group="billing")
+        assert ill(report) == ["group.beyond_end"]
+
+
+@pytest.mark.parametrize(
+    ("code", "finding"),
+    [
+        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "group.denied"),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, "group.no_coordinator"),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, "group.no_coordinator"),
+    ],
+)
+def test_no_coordinator(code: ErrorCode, finding: str) -> None:
+    async def story(cluster: Cluster, loop: VirtualLoop) -> None:
+        cluster.intercept(FindCoordinatorRequest, code)
+        report = await examined(cluster.bootstrap, group="billing")
+        assert problems(report) == [finding]
+        assert cause(report).step is Step.GROUP
+
+    happen(story)
+
+
+async def test_a_coordinator_that_comes_with_the_first_group() -> None:
+    async with Cluster() as cluster:
+        cluster.intercept(FindCoordinatorRequest, ErrorCode.COORDINATOR_NOT_AVAILABLE, times=2)
+        report = await examined(cluster.bootstrap, group="billing")
+        assert ill(report) == ["group.unknown"]
+
+
+async def test_a_coordinator_that_is_not_among_the_brokers() -> None:
+    async def elsewhere(exchange: Exchange) -> FindCoordinatorResponse:
+        response = await exchange.handle()
+        assert isinstance(response, FindCoordinatorResponse)
+        response.coordinators[0].node_id = 9
+        return response
+
+    async with Cluster() as cluster:
+        cluster.intercept(ApiKey.FIND_COORDINATOR, elsewhere)
+        assert problems(await examined(cluster.bootstrap, group="billing")) == ["group.coordinator_unreachable"]
+
+
+async def test_a_group_that_this_client_may_not_use() -> None:
+    acls = [Acl("alice", "Read", topic="orders")]
+    async with Cluster(topics={"orders": 1}, sasl={"alice": "alice-secret"}, acls=acls) as cluster:
+        report = await examined(cluster.bootstrap, group="billing", security_protocol="SASL_PLAINTEXT", **USER)
+        assert problems(report) == ["group.denied"]
+        assert "grant READ" in cause(report).advice
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.8"])
+async def test_brokers_of_old(version: str) -> None:
+    async with Cluster(2, topics={"orders": 1}, as_version=version) as cluster:
+        cluster.append("orders", b"x")
+        await committed(cluster, billing=1)
+        report = await examined(cluster.bootstrap, group="billing")
+        assert ill(report) == []
+        assert only(report, "group.state").details["state"] == "Empty"
+
+
+async def test_records_that_retention_will_delete_before_they_are_read() -> None:
+    hour = 3_600_000
+    async with Cluster() as cluster:
+        cluster.create_topic("orders", config={"retention.ms": str(hour)})
+        now = int(time.time() * 1000)
+        cluster.append("orders", NewRecord(b"x", timestamp=now - int(hour * 0.9)))
+        await committed(cluster, billing=0)
+        report = await examined(cluster.bootstrap, group="billing")
+        found = only(report, "group.close_to_retention")
+        assert found.verdict is Verdict.WARNING
+        assert "54 minutes old in orders-0, and retention.ms of 'orders' is 60 minutes" in found.text
+        assert "deleted in 6 minutes" in found.text
+
+
+async def test_a_coordinator_that_breaks_off() -> None:
+    async with Cluster() as cluster:
+        cluster.intercept(FindCoordinatorRequest, faults.half_frame())
+        assert problems(await examined(cluster.bootstrap, group="billing")) == ["group.failed"]
