@@ -1,0 +1,1 @@
+"""``aiokc``, the command: a cluster, its topics, records and groups from a terminal or a script."""

@@ -1,0 +1,1 @@
+"""Commands about brokers, topics and offsets."""

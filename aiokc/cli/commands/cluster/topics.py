@@ -1,0 +1,132 @@
+"""``aiokc topics``: the topics of a cluster."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from ...output.columns import Column
+
+if TYPE_CHECKING:
+    from aiokc import Client, TopicInfo, TopicPartition
+
+    from ...context import Context
+
+HELP = (
+    "List the topics that you may see. RECORDS counts offsets: a compacted topic, and one with transactions, has fewer "
+    "records."
+)
+EXAMPLES = (
+    ("aiokc topics", "all topics but Kafka's own"),
+    ("aiokc topics 'order*' --json", "those whose name begins with order, as JSON Lines"),
+    ("aiokc topics --sizes --configs", "with the bytes on all disks, and the settings that are no defaults"),
+    ("aiokc topics --under-replicated", "those that a broker's loss would hurt"),
+)
+
+COLUMNS = (
+    Column("topic"),
+    Column("partitions", "number"),
+    Column("replicas", "number"),
+    Column("records", "number"),
+)
+SIZE = Column("size", "bytes")
+CONFIGS = Column("configs", "list")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("glob", nargs="?", metavar="GLOB", help="names, with *, ? and [abc]; all without it")
+    parser.add_argument("--internal", action="store_true", help="with the topics that Kafka keeps for itself")
+    parser.add_argument("--under-replicated", action="store_true", help="only those with a replica that is not in sync")
+    parser.add_argument("--sizes", action="store_true", help="with the bytes on the disks of all replicas")
+    parser.add_argument("--configs", action="store_true", help="with the settings that are not defaults")
+
+
+async def run(context: Context) -> int:
+    """List topics."""
+    args = context.args
+    columns = [*COLUMNS, *([SIZE] if args.sizes else []), *([CONFIGS] if args.configs else [])]
+    async with context.client() as client:
+        topics = [topic for topic in (await client.list_topics()).values() if _is_wanted(topic, args)]
+        topics.sort(key=lambda topic: topic.name)
+        records = await records_of(client, topics)
+        sizes = await _sizes(context, client) if args.sizes else {}
+        configs = await _configs(context, client, topics) if args.configs else {}
+    rows = []
+    for topic in topics:
+        row: list[Any] = [topic.name, len(topic.partitions), _replicas(topic), records[topic.name]]
+        row += [sizes.get(topic.name)] if args.sizes else []
+        row += [configs.get(topic.name)] if args.configs else []
+        rows.append(row)
+    context.out.rows(columns, rows, empty="no topics")
+    return 0
+
+
+def _is_wanted(topic: TopicInfo, args: Namespace) -> bool:
+    if topic.is_internal and not args.internal and args.glob != topic.name:
+        return False
+    if args.under_replicated and not _is_under_replicated(topic):
+        return False
+    return args.glob is None or fnmatchcase(topic.name, args.glob)
+
+
+def _is_under_replicated(topic: TopicInfo) -> bool:
+    return any(len(part.in_sync_replicas) < len(part.replicas) for part in topic.partitions.values())
+
+
+def _replicas(topic: TopicInfo) -> int:
+    return max((len(part.replicas) for part in topic.partitions.values()), default=0)
+
+
+async def records_of(client: Client, topics: Iterable[TopicInfo]) -> dict[str, int | None]:
+    """Return for each topic how many offsets its logs hold; None where a partition has no leader to ask."""
+    from aiokc import EARLIEST, LATEST, TopicPartition
+
+    topics = list(topics)
+    led = [topic for topic in topics if all(part.leader is not None for part in topic.partitions.values())]
+    partitions = [TopicPartition(topic.name, number) for topic in led for number in topic.partitions]
+    starts = await client.list_offsets(dict.fromkeys(partitions, EARLIEST)) if partitions else {}
+    ends = await client.list_offsets(dict.fromkeys(partitions, LATEST)) if partitions else {}
+    counts: dict[str, int | None] = {topic.name: None for topic in topics} | {topic.name: 0 for topic in led}
+    for tp in partitions:
+        start, end = starts[tp], ends[tp]
+        if start is not None and end is not None:
+            counts[tp.topic] = (counts[tp.topic] or 0) + end.offset - start.offset
+    return counts
+
+
+async def _sizes(context: Context, client: Client) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for tp, size in (await sizes_of_partitions(context, client)).items():
+        sizes[tp.topic] = sizes.get(tp.topic, 0) + size
+    return sizes
+
+
+async def sizes_of_partitions(context: Context, client: Client) -> dict[TopicPartition, int]:
+    """Return the bytes of all replicas; a broker that does not tell has failed, and its replicas are missing."""
+    from aiokc.admin import partition_sizes
+    from aiokc.errors import KafkaError
+
+    log_dirs = await client.log_dirs()
+    for node_id, answer in log_dirs.items():
+        if isinstance(answer, KafkaError):
+            context.fail(f"sizes on broker {node_id}", answer)
+    return {tp: sum(by_broker.values()) for tp, by_broker in partition_sizes(log_dirs).items()}
+
+
+async def _configs(context: Context, client: Client, topics: Iterable[TopicInfo]) -> dict[str, list[str]]:
+    """Return the settings of each topic that were made for it."""
+    from aiokc.admin import ConfigSource
+    from aiokc.errors import KafkaError
+
+    names = [topic.name for topic in topics]
+    settings: dict[str, list[str]] = {}
+    for name, answer in (await client.topic_configs(names)).items() if names else ():
+        if isinstance(answer, KafkaError):
+            context.fail(f"configs of {name}", answer)
+        else:
+            own = (entry for entry in answer.values() if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG)
+            settings[name] = sorted(f"{entry.name}={entry.value}" for entry in own)
+    return settings

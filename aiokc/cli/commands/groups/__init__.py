@@ -1,0 +1,1 @@
+"""Commands about consumer groups and what they have committed."""

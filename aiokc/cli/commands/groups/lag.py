@@ -1,0 +1,200 @@
+"""``aiokc lag``: how far groups are behind."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from ...exit_codes import DONE, FOUND
+from ...lag.answers import lag_rows
+from ...lag.limits import Limit, parse_limit, rows_above
+from ...lag.rows import Grouping, LagRow, summed
+from ...options.times import duration_ms
+from ...output.columns import Column
+from ...output.units import duration_shown
+from ...problems import UsageProblem
+from .choosing import Fail, chosen, described, is_glob
+
+if TYPE_CHECKING:
+    from aiokc import Client
+
+    from ...context import Context
+
+HELP = (
+    "Show how far groups are behind, partition by partition: what they have committed against the end of "
+    "the log.\n\n"
+    'LAG-TIME is the age of the record to read next. LAG is "-" where the group has committed nothing.'
+)
+EXAMPLES = (
+    ("aiokc lag billing", "one group"),
+    ("aiokc lag 'billing-*' --watch", "several, again every two seconds, with rates"),
+    ("aiokc lag --total", "one line for each group"),
+    ("aiokc lag billing --fail-above 5m || page", "exit code 3 where a record waits longer than that"),
+    ("aiokc lag billing --total --fail-above 10000 -q", "... or where more records wait, over all partitions"),
+)
+
+IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
+
+_DEFAULT_INTERVAL = "2s"
+_LEAST_MS, _MOST_MS = 100, 86_400_000
+# What begins as a number is meant as a time, also a negative one or none at all: those are refused.
+_IS_TIME = re.compile(r"-|[+.]?[0-9]|$")
+_LOOK_MS = 5_000  # how long a look of --watch may take, unless --timeout says it
+
+_WHERE = {
+    "partition": (Column("topic"), Column("partition", "number")),
+    "topic": (Column("topic"),),
+    "member": (Column("member"),),
+    "group": (),
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="names, also with *, ? and [abc]; all without any")
+    parser.add_argument(
+        "--watch", nargs="?", const=_DEFAULT_INTERVAL, metavar="TIME", help="look again every so often (2s), with rates"
+    )
+    sums = parser.add_mutually_exclusive_group()
+    sums.add_argument("--total", action="store_true", help="one row for each group")
+    sums.add_argument("--by", choices=("topic", "member"), help="one row for each topic or member of a group")
+    parser.add_argument(
+        "--fail-above",
+        metavar="N|TIME",
+        help="exit with 3 if a row has more lag than N records, or more LAG-TIME than TIME, such as 5m",
+    )
+    parser.add_argument(
+        "--isolation",
+        choices=("read_uncommitted", "read_committed"),
+        metavar="LEVEL",
+        help="read_uncommitted, or read_committed: up to the last stable offset",
+    )
+
+
+async def run(context: Context) -> int:
+    """Show lag."""
+    args = context.args
+    limit = None if args.fail_above is None else parse_limit(args.fail_above)
+    by: Grouping = "group" if args.total else args.by or "partition"
+    interval_ms = _interval_ms(context)
+    async with context.client(**_patience(context, interval_ms)) as client:
+        question = Question(context, client, args.groups, args.isolation)
+        if interval_ms is not None:
+            from .lag_watch import watch
+
+            return await watch(context, question, interval_seconds=interval_ms / 1000, by=by, limit=limit)
+        rows = summed(await question.ask(context.fail), by)
+    columns = columns_of(by, context.out.format)
+    if rows or not context.exit_code:  # else what was said of groups that are not there says it all
+        context.out.rows(columns, (cells_of(row, columns) for row in rows), empty="no group has committed an offset")
+    return check(context, rows, limit)
+
+
+def _interval_ms(context: Context) -> int | None:
+    text = context.args.watch
+    if text is None:
+        return None
+    if not _IS_TIME.match(text):  # ``--watch billing``: that is a group, and the interval was left out
+        context.args.groups = [text, *context.args.groups]
+        text = _DEFAULT_INTERVAL
+    interval = duration_ms(text, "--watch")
+    if not _LEAST_MS <= interval <= _MOST_MS:
+        raise UsageProblem(f"--watch {text}: write a time between 100ms and 1d")
+    return interval
+
+
+def _patience(context: Context, interval_ms: int | None) -> dict[str, int]:
+    """Return the option that bounds a look: who watches wants to know soon that there is no answer."""
+    if interval_ms is None or context.args.timeout is not None:
+        return {}
+    return {"default_api_timeout_ms": max(_LOOK_MS, 2 * interval_ms)}
+
+
+class Question:
+    """Asks the cluster how far the chosen groups are behind, again and again."""
+
+    def __init__(
+        self, context: Context, client: Client, names: Sequence[str], isolation: IsolationLevel | None
+    ) -> None:
+        self._context, self._client, self._isolation = context, client, isolation
+        self.names = names
+
+    async def ask(self, fail: Fail) -> list[LagRow]:
+        """Return a row for each partition. Tells ``fail`` of groups that are not there, and of what is not known."""
+        from aiokc.errors import KafkaError
+
+        client = self._client
+        group_ids = await chosen(client, self.names, fail)
+        groups = await described(client, group_ids, fail, named=[name for name in self.names if not is_glob(name)])
+        lags = await client.group_lag(groups, isolation_level=self._isolation, with_time=True) if groups else {}
+        rows: list[LagRow] = []
+        for group_id, answer in sorted(lags.items()):
+            if isinstance(answer, KafkaError):
+                fail(f"group {group_id!r}", answer)
+            else:
+                rows += lag_rows(group_id, groups[group_id], answer, self._context.now_ms)
+        _tell_of_errors(rows, fail)
+        return rows
+
+
+def _tell_of_errors(rows: Sequence[LagRow], fail: Fail) -> None:
+    """Tell of each error once, however many partitions have it."""
+    found: dict[tuple[str, str], list[LagRow]] = {}
+    for row in rows:
+        if row.error is not None:
+            found.setdefault((row.group, row.error), []).append(row)
+    for (group, error), those in found.items():
+        more = f" and {len(those) - 1} more" if len(those) > 1 else ""
+        fail(f"group {group!r}, {those[0].topic}-{those[0].partition}{more}", error)
+
+
+def columns_of(by: Grouping, format: str) -> tuple[Column, ...]:
+    """Return the columns of rows; scripts get more than fits a terminal."""
+    counts = (Column("partitions", "number"), Column("unknown", "number")) if by != "partition" else ()
+    offsets = (Column("committed", "number"), Column("end", "number")) if by == "partition" else ()
+    lag = (Column("lag", "number"), Column("lag_time_ms", "duration", "LAG-TIME"))
+    member = (Column("member"),) if by == "partition" else ()
+    columns = (Column("group"), *_WHERE[by], *counts, *offsets, *lag, *member)
+    if format == "table":
+        return columns
+    return (*columns, *((Column("member_id"),) if by in ("partition", "member") else ()), Column("error"))
+
+
+_FIELDS = {"lag_time_ms": "lag_ms"}
+
+
+def cells_of(row: LagRow, columns: Sequence[Column]) -> list[Any]:
+    """Return the values of a row, column by column."""
+    return [getattr(row, _FIELDS.get(column.name, column.name)) for column in columns]
+
+
+def check(context: Context, rows: Sequence[LagRow], limit: Limit | None) -> int:
+    """Return the exit code of --fail-above, and say on stderr what is above it, and what could not be checked."""
+    if limit is None:
+        return DONE
+    unknown = [row for row in rows if limit.cannot_tell(row)]
+    if unknown:
+        context.warn(f"{_named(unknown)}: not all of the lag is known, so not all is checked")
+    above = rows_above(rows, limit)
+    if not above:
+        return DONE
+    context.say(f"above {context.args.fail_above}: {_named(above, with_lag=True)}")
+    return FOUND
+
+
+def _named(rows: Sequence[LagRow], *, with_lag: bool = False, most: int = 5) -> str:
+    names = []
+    for row in rows[:most]:
+        where = [row.group]
+        if row.topic is not None:
+            where.append(row.topic if row.partition is None else f"{row.topic}-{row.partition}")
+        if row.partition is None and row.member is not None:
+            where.append(row.member)
+        name = " ".join(where)
+        if with_lag:
+            age = "" if row.lag_ms is None else f", {duration_shown(row.lag_ms)}"
+            name += f" ({row.lag} records{age})"
+        names.append(name)
+    return ", ".join(names) + (f" and {len(rows) - most} more" if len(rows) > most else "")

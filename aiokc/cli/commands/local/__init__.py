@@ -1,0 +1,1 @@
+"""Commands about the command itself, which need no cluster."""

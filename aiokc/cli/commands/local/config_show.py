@@ -1,0 +1,51 @@
+"""``aiokc config show``: which options clients get, and where each of them is from."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import TYPE_CHECKING, Any
+
+from ...output.columns import Column
+
+if TYPE_CHECKING:
+    from ...context import Context
+
+HELP = (
+    "Show the options that the commands' clients get, and where each is from. Secrets are shown as ***. Connects to "
+    "nothing. From the strongest to the weakest: a flag, -X, $AIOKC_<OPTION>, the profile, the defaults."
+)
+EXAMPLES = (
+    ("aiokc config show", "what is set, and where"),
+    ("aiokc config show --profile staging --all", "all options, the defaults too"),
+    ("aiokc config show -X fetch.wait.max.ms=100", "what a name of librdkafka's means here"),
+)
+COLUMNS = (Column("option"), Column("value"), Column("origin"))
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("--all", action="store_true", help="with the defaults of all other options")
+
+
+async def run(context: Context) -> int:
+    """Show options."""
+    from dataclasses import fields
+
+    from aiokc import ConsumerConfig
+
+    settings = context.settings
+    config = settings.consumer_config()  # what contradicts itself is an error here, too
+    rows = [(name, _shown(setting.value), setting.origin) for name, setting in settings.values.items()]
+    if context.args.all:
+        others = [field.name for field in fields(ConsumerConfig) if field.name not in settings.values]
+        rows += [(name, _shown(getattr(config, name)), "default") for name in others]
+    context.out.rows(COLUMNS, sorted(rows))
+    for warning in config.security_warnings:
+        context.warn(warning)
+    return 0
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return None if value is None else str(value)

@@ -1,0 +1,144 @@
+"""The entry point: runs one command, turns what goes wrong into a sentence on stderr and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .exit_codes import DONE, INTERRUPTED
+from .parser import Shown, parse
+from .problems import Problem, outcome
+from .system import System
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from types import ModuleType
+
+    from .context import Context
+
+
+def main(arguments: Sequence[str] | None = None, system: System | None = None) -> int:
+    """Run the command with ``arguments`` (those of the process); return its exit code. It raises nothing."""
+    system = system or System()
+    for stream in (system.stdout, system.stderr):
+        if hasattr(stream, "reconfigure"):  # what a stream's encoding lacks is escaped
+            stream.reconfigure(errors="backslashreplace")
+    code = DONE
+    try:
+        code = _main(sys.argv[1:] if arguments is None else list(arguments), system)
+        system.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return _ended(system, INTERRUPTED)
+    except BrokenPipeError:
+        return _ended(system, DONE)
+    except OSError as error:  # stdout can't be written to: a full disk
+        _let_go(system)
+        return code or report(error, system)  # what has failed before is reported
+
+
+def _main(words: list[str], system: System) -> int:
+    try:
+        module, args = parse(words)
+    except Shown as shown:
+        system.stdout.write(str(shown))
+        return DONE
+    except Problem as problem:
+        return report(problem, system)
+    # Before there is a loop: a person may be asked for a password, and Ctrl-C must end that at once.
+    try:
+        context = prepared(module, args, system)
+    except Exception as error:
+        return report(error, system, verbose=bool(args.verbose))
+    import asyncio
+
+    return asyncio.run(execute(module, context))
+
+
+def prepared(module: ModuleType, args: Namespace, system: System) -> Context:
+    """Return what a command runs with. Raises Problem for a wrong configuration."""
+    from .context import Context
+
+    _log_to(system, args)
+    context = Context(args, system)
+    if getattr(module, "NEEDS_CLUSTER", True):
+        context.settings  # noqa: B018 - read now, from files and from the person
+    return context
+
+
+async def execute(module: ModuleType, context: Context) -> int:
+    """Run a command in the running loop; return its exit code. A closed pipe and Ctrl-C leave it as exceptions."""
+    import asyncio
+
+    system, verbose = context.system, bool(context.args.verbose)
+    try:
+        code: int = await module.run(context)
+        context.out.flush()
+        return code or context.exit_code
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return report(error, system, verbose=verbose)
+    except asyncio.CancelledError as error:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        return report(RuntimeError(f"{error!r} without a reason"), system, verbose=verbose)
+
+
+def report(error: Exception, system: System, *, verbose: bool = False) -> int:
+    """Write the sentence about ``error`` to stderr, with ``verbose`` its traceback, too; return the exit code."""
+    from .output.escapes import escaped
+
+    sentence, code = outcome(error)
+    if not isinstance(error, OSError) or isinstance(error, Problem):
+        system.stdout.flush()
+    if verbose:
+        import traceback
+
+        system.stderr.write("".join(traceback.format_exception(error)))
+    system.stderr.write(f"aiokc: {escaped(sentence)}\n")
+    if isinstance(error, Problem) and error.hint:
+        system.stderr.write(f"{error.hint}\n")
+    system.stderr.flush()
+    return code
+
+
+def _ended(system: System, code: int) -> int:
+    """Write what is left for stdout, if there is a reader; return ``code``."""
+    try:
+        system.stdout.flush()
+    except (OSError, KeyboardInterrupt):
+        _let_go(system)
+    return code
+
+
+def _let_go(system: System) -> None:
+    """Let the interpreter's own flush at its end go nowhere: there is no reader, or no room."""
+    import os
+
+    try:
+        descriptor = system.stdout.fileno()
+    except (OSError, ValueError):  # a stream without a file, in tests
+        return
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), descriptor)
+
+
+def _log_to(system: System, args: Namespace) -> None:
+    """Let aiokc's log go to stderr: warnings with -v, all that it does with -vv; without, what fails is a sentence."""
+    import logging
+
+    logger = logging.getLogger("aiokc")
+    for handler in [each for each in logger.handlers if each.get_name() == "aiokc command"]:
+        logger.removeHandler(handler)
+    handler = logging.StreamHandler(system.stderr) if args.verbose else logging.NullHandler()
+    handler.set_name("aiokc command")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if args.verbose > 1 else logging.INFO)
+    logger.propagate = False
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

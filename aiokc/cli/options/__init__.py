@@ -1,0 +1,1 @@
+"""What options may say, and what it means."""

@@ -1,0 +1,90 @@
+"""The configuration file: ``[profile.NAME]`` sections, from the home directory or where the person says.
+
+The working directory is never searched: a cloned repository must not choose which broker gets a password.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..problems import UsageProblem, cut, nearest, quoted
+from ..system import System
+from .files import read_text
+
+
+class Profile(NamedTuple):
+    """A section of the configuration file: its options as TOML has them."""
+
+    path: Path
+    name: str
+    options: dict[str, Any]
+
+
+def config_path(args: Namespace, system: System) -> tuple[Path, bool]:
+    """Return where the configuration file is, and whether the person named it."""
+    if args.config is not None:
+        return Path(args.config).expanduser(), True
+    if named := system.environ.get("AIOKC_CONFIG"):
+        return Path(named).expanduser(), True
+    home = system.environ.get("XDG_CONFIG_HOME") or os.path.join(system.environ.get("HOME", ""), ".config")
+    return Path(home) / "aiokc" / "config.toml", False
+
+
+def read_profile(args: Namespace, system: System, warnings: list[str]) -> Profile | None:
+    """Return the chosen profile: --profile, AIOKC_PROFILE, or "default"; None where none is chosen and none is there.
+
+    Raises UsageProblem for a file that can't be read, and for a profile that it does not have.
+    """
+    path, is_named = config_path(args, system)
+    chosen = args.profile or system.environ.get("AIOKC_PROFILE")
+    if not path.is_absolute() and not is_named:
+        return None  # no home: a relative path would be one of the working directory
+    content = _content(path, required=is_named or chosen is not None)
+    profiles = content.get("profile", {})
+    if unknown := [name for name in content if name != "profile"]:
+        raise UsageProblem(
+            f"{path}: unknown section or option {quoted(unknown[0])}: options belong below [profile.NAME]"
+        )
+    if not isinstance(profiles, dict) or not all(isinstance(each, dict) for each in profiles.values()):
+        raise UsageProblem(f"{path}: options belong below [profile.NAME]")
+    name = chosen or "default"
+    if name not in profiles:
+        if chosen is None:
+            return None
+        there = ", ".join(profiles) or "none"
+        raise UsageProblem(f"{path} has no [profile.{cut(name)}]{nearest(name, profiles)}", f"profiles: {there}")
+    _warn_of_readers(path, profiles[name], warnings)
+    return Profile(path, name, profiles[name])
+
+
+def _content(path: Path, *, required: bool) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(read_text(path))
+    except FileNotFoundError:
+        if required:
+            raise UsageProblem(f"{path}: there is no such configuration file") from None
+        return {}
+    except OSError as error:
+        raise UsageProblem(f"{path}: can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageProblem(f"{path}: is no text in UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageProblem(f"{path}: is no TOML: {error}") from error
+
+
+def _warn_of_readers(path: Path, options: dict[str, Any], warnings: list[str]) -> None:
+    """Warn where others can read a secret that the file holds itself."""
+    from .spelling import field_name, is_secret
+
+    try:
+        held = [name for name, value in options.items() if isinstance(value, str) and is_secret(field_name(name))]
+    except UsageProblem as problem:
+        raise UsageProblem(f"{path}: {problem}") from problem
+    if held and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        warnings.append(f"{path} holds {held[0]} and can be read by others: chmod 600, or name the place of the secret")

@@ -1,0 +1,127 @@
+"""The options of clients, from all places that may name them, each with its origin.
+
+From the strongest to the weakest: a flag, -X, the environment (AIOKC_<OPTION>), the profile, the defaults.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any, Final, NamedTuple, cast
+
+from aiokc import ClientConfig, ConsumerConfig
+from aiokc.errors import ConfigError
+
+from ..problems import UsageProblem, quoted
+from ..system import System
+from .profiles import Profile, read_profile
+from .secrets import asks_for_secret, resolved_secret
+from .spelling import FIELDS, field_name, is_secret, typed
+from .times import duration_ms
+
+_PREFIX: Final = "AIOKC_"
+# Variables of this prefix that are no options.
+_OTHERS: Final = frozenset(("AIOKC_PROFILE", "AIOKC_CONFIG", "AIOKC_NATIVE", "AIOKC_KAFKA_HOME", "AIOKC_BOOTSTRAP"))
+_CLIENT: Final = frozenset(field.name for field in fields(ClientConfig))
+_TIMEOUT_MS: Final = 30_000
+
+
+class Setting(NamedTuple):
+    """The value of an option and where it is from: a flag, an -X, a variable, a line of a profile, or the default."""
+
+    value: Any
+    origin: str
+
+
+class Settings(NamedTuple):
+    """All options that were given, by aiokc's names. ``warnings`` are about where they are from."""
+
+    values: dict[str, Setting]
+    profile: Profile | None
+    warnings: list[str]
+
+    def client_config(self, **options: Any) -> ClientConfig:
+        """Return the ClientConfig of these options and of those given here. Raises ConfigError."""
+        given = {name: setting.value for name, setting in self.values.items() if name in _CLIENT}
+        return ClientConfig(**{**given, **options})
+
+    def consumer_config(self, **options: Any) -> ConsumerConfig:
+        """Return the ConsumerConfig of these options and of those given here. Raises ConfigError."""
+        given = {name: setting.value for name, setting in self.values.items()}
+        return ConsumerConfig(**{**given, **options})
+
+
+def read_settings(args: Namespace, system: System) -> Settings:
+    """Read what the arguments, the environment and the profile say. Raises UsageProblem for what is wrong in them."""
+    warnings: list[str] = []
+    profile = read_profile(args, system, warnings)
+    values = {
+        "default_api_timeout_ms": Setting(_TIMEOUT_MS, "the command's default"),
+        "client_id": Setting("aiokc-cli", "the command's default"),
+    }
+    if profile is not None:
+        values.update(_of_profile(profile, system))
+    values.update(_of_environment(system))
+    values.update(_of_options(args, system))
+    if args.bootstrap_servers is not None:
+        values["bootstrap_servers"] = Setting(args.bootstrap_servers, "--bootstrap-servers")
+    if args.timeout is not None:
+        values["default_api_timeout_ms"] = Setting(_timeout_ms(args.timeout), "--timeout")
+    _fit_timeouts(values)
+    if asks_for_secret({name: setting.value for name, setting in values.items()}):
+        password = system.ask_secret("SASL password: ")
+        if password is not None:
+            values["sasl_plain_password"] = Setting(typed("sasl_plain_password", password, "password"), "typed in")
+    return Settings(values, profile, warnings)
+
+
+def _timeout_ms(text: str) -> int:
+    milliseconds = duration_ms(text, "--timeout")
+    if milliseconds < 1:
+        raise UsageProblem(f"--timeout: {quoted(text)} leaves no time to try: write 500ms, 10s or 2m")
+    return milliseconds
+
+
+def _of_profile(profile: Profile, system: System) -> Iterator[tuple[str, Setting]]:
+    for name, value in profile.options.items():
+        yield _setting(name, value, f"{profile.path}, [profile.{profile.name}]", system)
+
+
+def _of_environment(system: System) -> Iterator[tuple[str, Setting]]:
+    for name, value in system.environ.items():
+        spelled = name.removeprefix(_PREFIX).lower()
+        if name.startswith(_PREFIX) and name not in _OTHERS and spelled in FIELDS:
+            yield _setting(spelled, value, f"${name}", system)
+
+
+def _of_options(args: Namespace, system: System) -> Iterator[tuple[str, Setting]]:
+    for option in args.options:
+        name, equals, value = option.partition("=")
+        if not equals or not name.strip():
+            raise UsageProblem(f"-X {quoted(option)} must be KEY=VALUE")
+        field = field_name(name)
+        if is_secret(field) and not value.startswith("{") and not field.endswith("_key"):
+            raise UsageProblem(
+                f"-X {name}: a secret on the command line is seen by everybody on this machine; give -X "
+                f"{name}='{{env=NAME}}', '{{file=PATH}}' or '{{command=[\"…\"]}}', or ${_PREFIX}{field.upper()}"
+            )
+        yield _setting(name, value, f"-X {name}", system)
+
+
+def _setting(name: str, value: object, origin: str, system: System) -> tuple[str, Setting]:
+    try:
+        field = field_name(name)
+        value, place = resolved_secret(name, value, system)
+        return field, Setting(typed(field, value, name), f"{origin}{place}")
+    except (UsageProblem, ConfigError) as problem:
+        raise UsageProblem(str(problem) if origin.startswith("-X") else f"{origin}: {problem}") from problem
+
+
+def _fit_timeouts(values: dict[str, Setting]) -> None:
+    """Let no request outlive the call: where --timeout is short, so are the waits inside it, unless they are given."""
+    limit = values["default_api_timeout_ms"].value
+    for name in ("request_timeout_ms", "socket_connection_setup_timeout_ms"):
+        default = cast(int, FIELDS[name].default)
+        if name not in values and isinstance(limit, int) and 1_000 < limit < default:
+            values[name] = Setting(limit, "as --timeout")

@@ -1,0 +1,77 @@
+"""``Output``: rows to stdout, as a table, as JSON Lines or as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from .columns import Column, plain
+from .escapes import escaped
+from .terminal import Terminal
+
+
+class Output:
+    """Writes results to stdout, and nothing else does.
+
+    ``format`` is "table", "json" or "csv".
+    """
+
+    def __init__(self, stream: TextIO, format: str, terminal: Terminal) -> None:
+        self.stream, self.format, self.terminal = stream, format, terminal
+
+    def rows(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, empty: str = "", heading: bool = True
+    ) -> None:
+        """Write rows. JSON and CSV go out one by one, a table when all are there.
+
+        ``empty`` is the sentence of a table without rows; JSON is then empty, CSV a heading. Without ``heading`` the
+        rows of CSV go on where earlier ones ended.
+        """
+        if self.format == "json":
+            for row in rows:
+                self.object({column.name: value for column, value in zip(columns, row, strict=True)})
+        elif self.format == "csv":
+            self._csv(columns, rows, heading=heading)
+        else:
+            from .tables import drawn
+
+            all_rows = list(rows)
+            self.lines([empty] if empty and not all_rows else drawn(columns, all_rows, self.terminal))
+
+    def object(self, fields: dict[str, Any]) -> None:
+        """Write one JSON object in a line."""
+        import json
+
+        self.stream.write(
+            json.dumps(plain(fields), ensure_ascii=False, separators=(",", ":")).translate(JSON_ESCAPES) + "\n"
+        )
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Write lines that are ready to be shown."""
+        for line in lines:
+            self.stream.write(f"{line}\n")
+
+    def flush(self) -> None:
+        """Let the reader have all that was written."""
+        self.stream.flush()
+
+    def _csv(self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, heading: bool) -> None:
+        import csv
+
+        seen = self.terminal.is_terminal  # a pipe gets the text as it is
+        writer = csv.writer(self.stream, lineterminator="\n")
+        if heading:
+            writer.writerow([column.name for column in columns])
+        for row in rows:
+            cells = [_cell(value) for value in row]
+            writer.writerow([escaped(cell) if isinstance(cell, str) else cell for cell in cells] if seen else cells)
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+#: What JSON leaves as it is and a terminal obeys: DEL and C1. Lone surrogates can't be encoded.
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in [*range(0x7F, 0xA0), *range(0xD800, 0xE000)]}

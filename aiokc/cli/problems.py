@@ -1,0 +1,75 @@
+"""What goes wrong, as a sentence for stderr and an exit code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .exit_codes import FAILED, REFUSED, UNREACHED, USAGE
+
+_MOST_SHOWN: Final = 100  # characters
+_MOST_COMPARED: Final = 249  # no topic has a longer name
+
+
+class Problem(Exception):
+    """Ends the command with a sentence on stderr and ``exit_code``. ``hint`` is a second line: what to do."""
+
+    exit_code = FAILED
+
+    def __init__(self, sentence: str, hint: str = "") -> None:
+        super().__init__(sentence)
+        self.hint = hint
+
+
+class UsageProblem(Problem):
+    """A wrong option, argument or configuration: exit code 2."""
+
+    exit_code = USAGE
+
+
+class Refused(Problem):
+    """Refused for safety, nothing was changed: exit code 4."""
+
+    exit_code = REFUSED
+
+
+def quoted(given: str) -> str:
+    """Return what the person gave, in quotes, for a sentence about it: of more than 100 characters the beginning."""
+    return repr(given) if len(given) <= _MOST_SHOWN else f"{given[:_MOST_SHOWN]!r}…"
+
+
+def cut(text: str) -> str:
+    """Return ``text``; of more than 100 characters the beginning."""
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
+def outcome(error: Exception) -> tuple[str, int]:
+    """Return the sentence and the exit code for an exception that ends the command.
+
+    An exception that is none of aiokc's own is a defect of the command: the sentence says so.
+    """
+    if isinstance(error, Problem):
+        return str(error), error.exit_code
+    from aiokc.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KafkaError, RequestTimedOut
+
+    if isinstance(error, ConfigError):
+        return str(error), USAGE
+    if isinstance(error, AuthenticationFailed | ConnectionFailed | RequestTimedOut):
+        return str(error), UNREACHED
+    if isinstance(error, KafkaError):
+        return str(error), FAILED
+    if isinstance(error, OSError):
+        return str(error), FAILED
+    return (
+        f"{type(error).__name__}: {error} (this is a defect of aiokc: please report it, with what --verbose shows)",
+        FAILED,
+    )
+
+
+def nearest(word: str, words: object, say: str = "; did you mean {}?") -> str:
+    """Return the end of a sentence about an unknown ``word``: the most similar one of ``words``, "" if none is."""
+    import difflib
+    from collections.abc import Iterable
+    from typing import cast
+
+    found = difflib.get_close_matches(word[:_MOST_COMPARED], list(cast("Iterable[str]", words)), 1, 0.6)
+    return say.format(found[0]) if found else ""

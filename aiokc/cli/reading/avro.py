@@ -1,0 +1,107 @@
+"""Avro with the ids of a schema registry (``--value avro -r URL``); the package fastavro decodes it."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..problems import Problem, UsageProblem
+from .decoding import Undecodable
+
+_MAGIC = 0
+_FRAME = 5  # a zero, and the schema's id in 4 bytes, big-endian
+_LONGEST_SCHEMA = 16 << 20
+_HTTP_OK = 200
+
+
+class AvroDecoder:
+    """Decodes values framed as Confluent's serializers do. ``prepare()`` must have seen what is decoded."""
+
+    def __init__(self, registry: str | None, timeout_s: float) -> None:
+        if registry is None:
+            raise UsageProblem("avro needs the address of the schema registry: -r http://HOST:8081")
+        if urlsplit(registry).scheme not in ("http", "https"):
+            raise UsageProblem(f"-r {registry}: the address of a schema registry begins with http:// or https://")
+        try:
+            import fastavro
+        except ImportError:
+            raise UsageProblem(
+                "avro needs the package fastavro, which is not installed", "python -m pip install fastavro"
+            ) from None
+        self._fastavro: Any = fastavro
+        self._registry, self._timeout_s = registry.rstrip("/"), timeout_s
+        self._schemas: dict[int, Any] = {}
+
+    async def prepare(self, *contents: bytes | None) -> None:
+        """Ask the registry for the schemas of ``contents`` that are not known yet.
+
+        A schema that the registry does not have is kept as the reason. Raises Problem where it does not answer.
+        """
+        import asyncio
+
+        for schema_id in {_schema_id(content) for content in contents} - self._schemas.keys() - {None}:
+            assert schema_id is not None
+            self._schemas[schema_id] = await asyncio.to_thread(self._ask, schema_id)
+
+    def __call__(self, data: bytes) -> tuple[str, str]:
+        """Decode one key or value."""
+        schema_id = _schema_id(data)
+        if schema_id is None:
+            raise Undecodable("does not begin with the id of a schema")
+        schema = self._schemas[schema_id]
+        if isinstance(schema, Undecodable):
+            raise schema
+        stream = io.BytesIO(data[_FRAME:])
+        try:
+            content = self._fastavro.schemaless_reader(stream, schema, None)
+        except Exception as error:  # fastavro raises whatever the bytes lead it to
+            raise Undecodable(f"is no Avro of schema {schema_id}: {type(error).__name__}: {error}") from error
+        if rest := stream.read():
+            raise Undecodable(f"has {len(rest)} bytes more than schema {schema_id} says")
+        text = json.dumps(_plain(content), ensure_ascii=False, separators=(",", ":"))
+        return text, text
+
+    def _ask(self, schema_id: int) -> Any:
+        from http.client import HTTPException
+        from urllib.error import HTTPError
+        from urllib.request import Request, urlopen
+
+        url = f"{self._registry}/schemas/ids/{schema_id}"
+        try:
+            request = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})
+            with urlopen(request, timeout=self._timeout_s) as answer:
+                body = answer.read(_LONGEST_SCHEMA)
+            described = json.loads(body)
+            if described.get("schemaType", "AVRO") != "AVRO":
+                return Undecodable(f"schema {schema_id} is of type {described['schemaType']}, not AVRO")
+            return self._fastavro.parse_schema(json.loads(described["schema"]))
+        except HTTPError as error:
+            return Undecodable(f"{url} answered {error.code} {error.reason}")
+        except (OSError, HTTPException) as error:
+            raise Problem(f"the schema registry does not answer: {url}: {getattr(error, 'reason', error)}") from error
+        except Exception as error:  # no JSON, no schema, or one that fastavro refuses in its own words
+            return Undecodable(f"{url} answered no Avro schema: {error}")
+
+
+def _schema_id(content: bytes | None) -> int | None:
+    if content is None or len(content) < _FRAME or content[0] != _MAGIC:
+        return None
+    return int.from_bytes(content[1:_FRAME], "big")
+
+
+def _plain(value: Any) -> Any:
+    """Return a decoded value as JSON can hold it: bytes in hex, times and decimals as text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

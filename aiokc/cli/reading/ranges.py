@@ -1,0 +1,113 @@
+"""Which offsets of which partitions to read: a window, a group's committed offsets, and what the logs hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from aiokc import EARLIEST, LATEST, TopicPartition
+
+from ..problems import Problem, UsageProblem, nearest, quoted
+from .window import Place, Window
+
+if TYPE_CHECKING:
+    from aiokc import Client
+    from aiokc.admin import TopicDescription
+
+_LONGEST_NAME = 249
+
+
+class Ranges(NamedTuple):
+    """For each partition from where until where (exclusive) to read; ``ends`` are those of the logs at start.
+
+    ``notes`` are what the person should know: offsets that the log does not hold any more.
+    """
+
+    spans: dict[TopicPartition, tuple[int, int]]
+    ends: dict[TopicPartition, int]
+    notes: list[str]
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets there are to read; of records there may be fewer."""
+        return sum(until - start for start, until in self.spans.values())
+
+
+async def topic_named(client: Client, name: str) -> TopicDescription:
+    """Return the topic. Raises Problem (exit code 1) where there is none, with the nearest name.
+
+    One broker's answer counts, unlike with list_topics(), which waits for a topic that may have just been created.
+    """
+    from aiokc.errors import ConfigError, KafkaError, UnknownTopic
+
+    if len(name) > _LONGEST_NAME:  # the broker's answer would have all of it
+        raise UsageProblem(f"{quoted(name)} is no topic: a name has {_LONGEST_NAME} characters at most")
+    try:
+        found = (await client.describe_topics([name]))[name]
+    except ConfigError as error:
+        raise UsageProblem(str(error)) from error
+    if isinstance(found, UnknownTopic):
+        names = [topic.name for topic in (await client.list_topics()).values() if not topic.is_internal]
+        raise Problem(f"there is no topic {quoted(name)}{nearest(name, names)}", "'aiokc topics' lists them")
+    if isinstance(found, KafkaError):
+        raise found
+    return found
+
+
+def chosen_partitions(topic: TopicDescription, numbers: Iterable[int] | None) -> list[TopicPartition]:
+    """Return the partitions of ``topic`` with these numbers (None: all). Raises Problem for one that it has not."""
+    wanted = sorted(topic.partitions) if numbers is None else list(numbers)
+    missing = [number for number in wanted if number not in topic.partitions]
+    if missing:
+        has = f"0 to {len(topic.partitions) - 1}" if len(topic.partitions) > 1 else "0 alone"
+        raise Problem(f"topic {topic.name!r} has no partition {missing[0]}: it has {has}")
+    return [TopicPartition(topic.name, number) for number in wanted]
+
+
+async def ranges_of(
+    client: Client, partitions: Iterable[TopicPartition], window: Window, group: str | None = None
+) -> Ranges:
+    """Ask the cluster which offsets ``window`` means; with ``group`` the start is what that group has committed."""
+    wanted = list(partitions)
+    first = await offsets_at(client, wanted, EARLIEST)
+    ends = await offsets_at(client, wanted, LATEST)
+    starts = await _placed(client, window.start, first, ends)
+    untils = ends if window.end is None else await _placed(client, window.end, first, ends)
+    notes = []
+    if group is not None:
+        for tp, committed in (await client.committed(group, wanted)).items():
+            if committed is not None:
+                starts[tp] = committed.offset
+            else:
+                notes.append(f"{tp}: the group {quoted(group)} has committed nothing; reading from {starts[tp]}")
+    spans = {}
+    for tp in wanted:
+        if starts[tp] < first[tp]:
+            notes.append(f"{tp}: offset {starts[tp]} is deleted; the log begins at {first[tp]}")
+        start = min(max(starts[tp], first[tp]), ends[tp])
+        spans[tp] = (start, max(start, min(untils[tp], ends[tp])))
+    return Ranges(spans, ends, notes)
+
+
+async def _placed(
+    client: Client, place: Place, first: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    if place.kind == "time":
+        return await offsets_at(client, ends, place.number, missing=ends)
+    if place.kind == "offset":
+        return dict.fromkeys(ends, place.number)
+    if place.kind == "from end":
+        return {tp: max(first[tp], end - place.number) for tp, end in ends.items()}
+    return dict(first if place.kind == "beginning" else ends)
+
+
+async def offsets_at(
+    client: Client,
+    partitions: Iterable[TopicPartition],
+    timestamp: int,
+    missing: Mapping[TopicPartition, int] | None = None,
+) -> dict[TopicPartition, int]:
+    """Return the offset of each partition at ``timestamp``; where there is none, that of ``missing``."""
+    asked = dict.fromkeys(partitions, timestamp)
+    found = await client.list_offsets(asked) if asked else {}
+    return {tp: found[tp].offset if found[tp] is not None else (missing or {})[tp] for tp in asked}  # type: ignore[union-attr]

@@ -1,0 +1,217 @@
+"""Health probes: what they conclude from ``health()``, and how Kubernetes gets to hear it, over HTTP or by a file.
+
+    from aiokc.contrib.health import serve
+
+    async with Consumer("events", group_id="billing") as consumer, serve(consumer, port=8080):
+        ...
+
+A probe fails for what a restart may cure. Lag, a broker that is away and a rebalance are not among that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from .. import Consumer
+from ..errors import ConfigError
+from ..observation import Health
+from .probe_server import ProbeServer
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+__all__ = ["Probe", "ProbeServer", "Rules", "Verdict", "heartbeat_file", "serve", "verdict"]
+
+logger = logging.getLogger("aiokc.health")
+
+_SHOWN: Final = 5  # partitions that one reason names
+_POLL_INTERVALS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a liveness probe does not tolerate any longer, in ms.
+
+    stall_after_ms      a partition stands still for so long (``Health.stalled``)
+    handler_after_ms    the application has not asked for records for so long; None: that is no reason
+    """
+
+    stall_after_ms: float = 60_000
+    handler_after_ms: float | None = None
+
+    @classmethod
+    def of(cls, consumer: Consumer[Any, Any]) -> Rules:
+        """The rules for a consumer by default: a member that was not polled for 2 max_poll_interval_ms is dead.
+
+        After the first one it has left its group, and another member has its partitions.
+        """
+        if consumer.config.group_id is None:
+            return cls()
+        return cls(handler_after_ms=_POLL_INTERVALS * consumer.config.max_poll_interval_ms)
+
+
+class Verdict(NamedTuple):
+    """What a probe says. ``live``: no restart is needed. ``ready``: it has begun to read. ``reasons``: why not."""
+
+    live: bool
+    ready: bool
+    reasons: tuple[str, ...]
+
+
+def verdict(now: Health, before: Verdict | None = None, rules: Rules = Rules()) -> Verdict:
+    """Conclude from a consumer's health, and from the verdict ``before`` (None: this is the first), how it stands.
+
+    Live: it was not started yet, or it runs, no error has ended its background or its membership, no partition stands
+    still for longer than the rules say, and the application asks for records. Ready: it runs without such an error, and
+    has had its first assignment, maybe an empty one. A later rebalance does not make it unready: that would hold up a
+    rollout.
+    """
+    dead: list[str] = []
+    if now.error is not None:
+        dead.append(f"its calls raise {type(now.error).__name__}: {now.error}")
+    elif not now.running and now.cluster_id is not None:
+        dead.append("it was stopped, or its background has ended")
+    stalled = [tp for tp, ms in now.stalled.items() if ms >= rules.stall_after_ms]
+    if stalled:
+        names = ", ".join(map(str, sorted(stalled)[:_SHOWN]))
+        more = f" and {len(stalled) - _SHOWN} more" if len(stalled) > _SHOWN else ""
+        dead.append(f"{names}{more}: no record for {rules.stall_after_ms / 1e3:.3g} s, and there are some")
+    idle_ms = now.last_poll_age_ms
+    if rules.handler_after_ms is not None and idle_ms is not None and idle_ms >= rules.handler_after_ms:
+        dead.append(f"the application has not asked for records for {idle_ms / 1e3:.3g} s")
+    if dead:
+        return Verdict(False, False, tuple(dead))
+    if not now.running:
+        return Verdict(True, False, ("it was not started yet",))
+    if not now.has_assignment and (before is None or not before.ready):
+        return Verdict(True, False, ("it waits for its first assignment",))
+    return Verdict(True, True, ())
+
+
+class Probe:
+    """The verdict about some consumers: the worst one. It remembers the last one, as ``verdict`` needs it."""
+
+    def __init__(self, *consumers: Consumer[Any, Any], rules: Rules | None = None) -> None:
+        """``rules``: for all of the consumers; None: ``Rules.of`` each."""
+        if not consumers:
+            raise ConfigError("a probe needs at least one consumer to look at")
+        self._looks: list[tuple[Consumer[Any, Any], Rules]] = [(one, rules or Rules.of(one)) for one in consumers]
+        self._before: list[Verdict | None] = [None] * len(consumers)
+
+    def look(self) -> Verdict:
+        """Look at the consumers now. Each reason begins with the consumer's client_id where there are several."""
+        found = [
+            verdict(consumer.health(), before, rules)
+            for (consumer, rules), before in zip(self._looks, self._before, strict=True)
+        ]
+        self._before = [*found]
+        if len(found) == 1:
+            return found[0]
+        return Verdict(
+            all(one.live for one in found),
+            all(one.ready for one in found),
+            tuple(
+                f"{consumer.config.client_id}: {reason}"
+                for (consumer, _), one in zip(self._looks, found, strict=True)
+                for reason in one.reasons
+            ),
+        )
+
+
+@asynccontextmanager
+async def serve(
+    *consumers: Consumer[Any, Any],
+    port: int = 8080,
+    host: str | None = None,
+    rules: Rules | None = None,
+    registry: CollectorRegistry | None = None,
+) -> AsyncIterator[ProbeServer]:
+    """Answer ``/livez``, ``/readyz`` and ``/metrics`` over HTTP on ``port`` while the block runs.
+
+    The answer is 200, or 503 with the reasons, as JSON; /metrics is in the text format of Prometheus. A server in the
+    consumer's loop is a probe of that loop: while a handler blocks it, no answer comes. ``host`` None: on all
+    interfaces; ``port`` 0: one that is free (``server.port``). /metrics needs prometheus-client, else it answers 404;
+    ``registry`` None: it has the series of these consumers alone. Requests are bounded: 8 KiB, 5 s, 16 at a time.
+    Raises OSError where the port is taken.
+    """
+    server = ProbeServer(Probe(*consumers, rules=rules).look, _metrics_of(consumers, registry))
+    await server.start(host, port)
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+def _metrics_of(consumers: tuple[Consumer[Any, Any], ...], registry: CollectorRegistry | None) -> Any:
+    """Return a function that gives the text of /metrics; None where prometheus-client is not installed."""
+    try:
+        from prometheus_client import CollectorRegistry as NewRegistry
+
+        from .prometheus import collector, exposition
+    except ImportError:
+        return None
+    if registry is None:
+        registry = NewRegistry()
+        collector(*consumers, registry=registry)
+    wanted = registry
+    return lambda: exposition(wanted)
+
+
+@asynccontextmanager
+async def heartbeat_file(
+    *consumers: Consumer[Any, Any], path: str | os.PathLike[str], every_ms: int = 5_000, rules: Rules | None = None
+) -> AsyncIterator[Probe]:
+    """Replace the file ``path`` every ``every_ms`` while the consumers are live; its age is what a probe looks at.
+
+    It is written at once, replaced in one step, so that no reader finds half of it, and removed at the end of the
+    block. While a handler blocks the event loop it is not replaced. Raises OSError where it can't be written the first
+    time; later failures are logged, and the file grows old.
+    """
+    probe, target = Probe(*consumers, rules=rules), Path(path)
+    if every_ms <= 0:
+        raise ConfigError(f"every_ms={every_ms} must be positive")
+    await asyncio.to_thread(_replace, target, probe.look())
+    beating = asyncio.create_task(_beat(probe, target, every_ms / 1e3), name="aiokc heartbeat file")
+    try:
+        yield probe
+    finally:
+        beating.cancel()
+        await asyncio.wait([beating])
+        with suppress(OSError):  # the directory may be gone; then nothing is left to remove
+            await asyncio.to_thread(target.unlink, missing_ok=True)
+
+
+async def _beat(probe: Probe, path: Path, every: float) -> None:
+    while True:
+        await asyncio.sleep(every)
+        found = probe.look()
+        if not found.live:
+            logger.error("%s is not replaced: %s", path, "; ".join(found.reasons))
+            continue
+        try:
+            await asyncio.to_thread(_replace, path, found)
+        except OSError as error:
+            logger.error("the heartbeat file %s was not replaced: %s", path, error)
+
+
+def _replace(path: Path, found: Verdict) -> None:
+    content = json.dumps({"time": time.time(), **found._asdict()})
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(content + "\n")
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise

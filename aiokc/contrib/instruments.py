@@ -1,0 +1,107 @@
+"""The instruments of OpenTelemetry for consumers: one observable for each series, and two histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+from .. import Consumer
+from ..observation import Latency
+from . import messaging
+from .messaging import Attributes
+from .series import SERIES, Kind, Sample, Scope, Series
+
+_ATTRIBUTES: Final = {
+    "topic": messaging.DESTINATION,
+    "partition": messaging.PARTITION,
+    "node": "node",
+}
+
+
+class Instruments:
+    """The instruments of one meter provider, and the consumers that they observe. It keeps no consumer alive."""
+
+    def __init__(self, meter: Meter, *, per_partition: bool, nodes: bool) -> None:
+        self._per_partition = per_partition
+        self._consumers: WeakKeyDictionary[Consumer[Any, Any], Attributes] = WeakKeyDictionary()
+        self._samples: list[tuple[Attributes, Sample]] = []
+        self._served: set[str] = set()
+        self.operations = meter.create_histogram(
+            messaging.OPERATION_DURATION,
+            unit="s",
+            description="Time of a commit, or of a call for records that had to wait for some (1 ms or more).",
+            explicit_bucket_boundaries_advisory=messaging.BUCKETS,
+        )
+        self.processes = meter.create_histogram(
+            messaging.PROCESS_DURATION,
+            unit="s",
+            description="Time in which the application processed a record or a batch.",
+            explicit_bucket_boundaries_advisory=messaging.BUCKETS,
+        )
+        for series in SERIES:
+            if series.otel and (nodes or series.scope is not Scope.NODE):
+                self._create(meter, series)
+
+    def add(self, consumer: Consumer[Any, Any]) -> bool:
+        """Observe ``consumer``, too; return False if that is so already."""
+        if consumer in self._consumers:
+            return False
+        self._consumers[consumer] = messaging.identity(consumer)
+        return True
+
+    def remove(self, consumer: Consumer[Any, Any]) -> None:
+        self._consumers.pop(consumer, None)
+
+    def _create(self, meter: Meter, series: Series) -> None:
+        if series.kind is Kind.LATENCY:
+            count = self._callback(series, series.otel, lambda latency: latency.count)
+            meter.create_observable_counter(series.otel, [count], series.counted, series.help)
+            total = self._callback(series, series.otel_time, lambda latency: latency.total_ms / 1e3)
+            meter.create_observable_counter(series.otel_time, [total], "s", f"{series.help} Time of all of them.")
+            return
+        create: dict[Kind, Callable[..., object]] = {
+            Kind.COUNTER: meter.create_observable_counter,
+            Kind.GAUGE: meter.create_observable_gauge,
+            Kind.UP_DOWN: meter.create_observable_up_down_counter,
+        }
+        create[series.kind](series.otel, [self._callback(series, series.otel)], series.unit, series.help)
+
+    def _callback(
+        self, series: Series, name: str, of_latency: Callable[[Latency], float] | None = None
+    ) -> Callable[[CallbackOptions], Sequence[Observation]]:
+        def observe(options: CallbackOptions) -> list[Observation]:
+            return list(self._observations(series, name, of_latency))
+
+        return observe
+
+    def _observations(
+        self, series: Series, name: str, of_latency: Callable[[Latency], float] | None
+    ) -> Iterator[Observation]:
+        for identity, sample in self._sample(name):
+            for where, value in series.points(sample):
+                labels = zip(series.scope.value, where, strict=False)  # a whole topic has no partition
+                attributes = identity | {_ATTRIBUTES[label]: text for label, text in labels}
+                if name.startswith("messaging."):
+                    attributes[messaging.OPERATION_NAME] = "poll"
+                if isinstance(value, Latency):
+                    assert of_latency is not None
+                    yield Observation(of_latency(value), attributes)
+                else:
+                    yield Observation(value, attributes)
+
+    def _sample(self, name: str) -> list[tuple[Attributes, Sample]]:
+        """One look at all consumers, for all instruments of one collection: an instrument that asks again is another.
+
+        Readers collect one after the other, each instrument once.
+        """
+        if name in self._served or not self._served:
+            self._served = set()
+            self._samples = [
+                (identity, Sample(consumer.health(), consumer.metrics(per_partition=self._per_partition)))
+                for consumer, identity in list(self._consumers.items())
+            ]
+        self._served.add(name)
+        return self._samples

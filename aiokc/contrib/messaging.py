@@ -1,0 +1,146 @@
+"""The names that OpenTelemetry's messaging conventions (1.44) give to what a consumer does, and how headers carry them.
+
+The conventions are in development. ``OTEL_SEMCONV_STABILITY_OPT_IN`` with ``messaging/dup`` adds the names that they
+had before, for dashboards made for other instrumentations of Kafka; ``messaging``, or nothing, means the new ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.propagate import extract
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.trace import SpanContext
+
+from .. import Consumer, ConsumerRecord
+from ..types import Headers
+
+Attributes: TypeAlias = dict[str, str | int | bool]
+
+SYSTEM: Final = "messaging.system"
+OPERATION_NAME: Final = "messaging.operation.name"
+OPERATION_TYPE: Final = "messaging.operation.type"
+GROUP: Final = "messaging.consumer.group.name"
+DESTINATION: Final = "messaging.destination.name"
+PARTITION: Final = "messaging.destination.partition.id"
+MESSAGE_COUNT: Final = "messaging.batch.message_count"
+CLIENT_ID: Final = "messaging.client.id"
+CLUSTER_ID: Final = "messaging.kafka.cluster.id"
+OFFSET: Final = "messaging.kafka.offset"
+KEY: Final = "messaging.kafka.message.key"
+TOMBSTONE: Final = "messaging.kafka.message.tombstone"
+ERROR_TYPE: Final = "error.type"
+SERVER_ADDRESS: Final = "server.address"
+SERVER_PORT: Final = "server.port"
+
+OPERATION_DURATION: Final = "messaging.client.operation.duration"
+PROCESS_DURATION: Final = "messaging.process.duration"
+#: The histograms' buckets, in seconds.
+BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+
+_OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
+_FORMERLY: Final = {
+    OPERATION_TYPE: "messaging.operation",
+    GROUP: "messaging.kafka.consumer.group",
+    OFFSET: "messaging.kafka.message.offset",
+    CLIENT_ID: "messaging.client_id",
+}
+_LONGEST_KEY: Final = 256
+
+
+def wants_former_names() -> bool:
+    """Whether the environment asks for the former names of attributes, beside the new ones."""
+    return "messaging/dup" in {word.strip() for word in os.environ.get(_OPT_IN, "").split(",")}
+
+
+def with_former_names(attributes: Attributes) -> Attributes:
+    """``attributes`` and their former names."""
+    former = {_FORMERLY[name]: value for name, value in attributes.items() if name in _FORMERLY}
+    if PARTITION in attributes:
+        former["messaging.kafka.destination.partition"] = int(attributes[PARTITION])
+    return attributes | former
+
+
+def identity(consumer: Consumer[Any, Any]) -> Attributes:
+    """What all spans and measurements of a consumer have."""
+    attributes: Attributes = {SYSTEM: "kafka"}
+    if consumer.config.client_id:
+        attributes[CLIENT_ID] = consumer.config.client_id
+    if consumer.config.group_id is not None:
+        attributes[GROUP] = consumer.config.group_id
+    return attributes
+
+
+def of_record(record: ConsumerRecord[Any, Any]) -> Attributes:
+    """What a span about one record has. A key is shown where it is text, or bytes that are text."""
+    attributes: Attributes = {
+        DESTINATION: record.topic,
+        PARTITION: str(record.partition),
+        OFFSET: record.offset,
+    }
+    key = _text(record.key)
+    if key is not None:
+        attributes[KEY] = key
+    if record.value is None:
+        attributes[TOMBSTONE] = True
+    return attributes
+
+
+def _text(key: object) -> str | None:
+    if isinstance(key, bytes):
+        try:
+            key = key[: _LONGEST_KEY + 1].decode()
+        except UnicodeDecodeError:
+            return None
+    if isinstance(key, int) and not isinstance(key, bool):
+        key = str(key)
+    return key[:_LONGEST_KEY] if isinstance(key, str) and key.isprintable() else None
+
+
+class _HeaderGetter(Getter[Headers]):
+    """Reads the headers of a record for a propagator: the last one of a name, as text in ASCII, or as if not there."""
+
+    def get(self, carrier: Headers, key: str) -> list[str] | None:
+        found = next((value for name, value in reversed(carrier) if name == key), None)
+        if found is None or not found.isascii():
+            return None
+        return [found.decode("ascii")]
+
+    def keys(self, carrier: Headers) -> list[str]:
+        return [name for name, _ in carrier]
+
+
+_GETTER: Final = _HeaderGetter()
+
+
+def carried_by(record: ConsumerRecord[Any, Any]) -> Context | None:
+    """The context (trace and baggage) that the record's producer has sent with it; None where it sent none.
+
+    It is what the global propagators read (OTEL_PROPAGATORS; by default traceparent, tracestate and baggage).
+    """
+    headers = record.headers
+    return extract(headers, Context(), _GETTER) if headers else None
+
+
+def span_context_of(record: ConsumerRecord[Any, Any]) -> SpanContext | None:
+    """The valid span context that the record carries; None without one."""
+    carried = carried_by(record)
+    if carried is None:
+        return None
+    found = trace.get_current_span(carried).get_span_context()
+    return found if found.is_valid else None
+
+
+def span_contexts_of(records: Sequence[ConsumerRecord[Any, Any]], most: int) -> list[SpanContext]:
+    """The valid span contexts of the first ``most`` records that carry one."""
+    found: list[SpanContext] = []
+    for record in records:
+        if len(found) >= most:
+            break
+        if record.headers and (context := span_context_of(record)) is not None:
+            found.append(context)
+    return found

@@ -1,0 +1,161 @@
+"""Metrics and traces by OpenTelemetry: ``instrument(consumer)``. Needs its API: ``pip install aiokc[otel]``.
+
+from aiokc.contrib.otel import instrument
+
+telemetry = instrument(consumer)
+async for record in consumer:
+    with telemetry.process(record):
+        await handle(record)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
+
+from opentelemetry import metrics
+from opentelemetry.metrics import Histogram, MeterProvider
+from opentelemetry.trace import Span, TracerProvider
+
+from .. import Consumer, ConsumerRecord, ConsumerRecords, OffsetAndMetadata, TopicPartition
+from ..errors import ConfigError
+from ..observer import Observer, RebalanceKind
+from . import messaging
+from .instruments import Instruments
+from .messaging import Attributes
+from .spans import Parent, Records, Spans
+
+__all__ = ["Telemetry", "instrument"]
+
+# A call that took less than this found its records in memory. It says nothing about Kafka, and there are thousands of
+# them in a second: to record each would cost more than the histogram is worth.
+_FROM_MEMORY: Final = 1e-3
+
+#: The instruments of each provider: an instrument exists once, and observes all consumers.
+_instruments: WeakKeyDictionary[MeterProvider, Instruments] = WeakKeyDictionary()
+
+
+class Telemetry:
+    """What one consumer tells OpenTelemetry. It ends with ``close()``, or when the consumer is garbage-collected."""
+
+    def __init__(self, consumer: Consumer[Any, Any], instruments: Instruments, spans: Spans) -> None:
+        self._consumer = ref(consumer)
+        self._instruments = instruments
+        self._spans = spans
+        self._identity = messaging.identity(consumer)
+        self._watching = _Watching(consumer, instruments, spans)
+        consumer.observe(self._watching)
+
+    @contextmanager
+    def process(
+        self, records: ConsumerRecord[Any, Any] | Sequence[ConsumerRecord[Any, Any]] | ConsumerRecords[Any, Any]
+    ) -> Iterator[Span]:
+        """Trace and time the processing of a record, or of a batch, in a ``with`` block.
+
+        The span ``process TOPIC`` is the current one inside the block, so that the handler's own spans, logs and
+        requests belong to it; for one record, the baggage that it carries is there, too. It is linked to the spans in
+        which the records were produced (128 at most). An exception of the block is recorded, and raised on.
+        """
+        is_batch = not isinstance(records, ConsumerRecord)
+        flat: Sequence[ConsumerRecord[Any, Any]]
+        if isinstance(records, ConsumerRecord):
+            flat = [records]
+        elif isinstance(records, Mapping):
+            flat = [record for part in records.values() for record in part]
+        else:
+            flat = records
+        began, failed = time.perf_counter(), ""
+        try:
+            with self._spans.process(self._consumer(), flat, is_batch=is_batch) as span:
+                yield span
+        except Exception as error:
+            failed = type(error).__qualname__
+            raise
+        finally:
+            attributes = self._identity | {messaging.OPERATION_NAME: "process"}
+            _measure(self._instruments.processes, time.perf_counter() - began, attributes, flat, failed)
+
+    def close(self) -> None:
+        """Observe the consumer no longer."""
+        consumer = self._consumer()
+        if consumer is not None:
+            consumer.no_longer_observe(self._watching)
+            self._instruments.remove(consumer)
+
+
+def instrument(
+    consumer: Consumer[Any, Any],
+    *,
+    meter_provider: MeterProvider | None = None,
+    tracer_provider: TracerProvider | None = None,
+    per_partition: bool = True,
+    nodes: bool = False,
+    parent: Parent = "ambient",
+) -> Telemetry:
+    """Give OpenTelemetry the metrics and the spans of ``consumer``; without providers, by the global ones.
+
+    Spans: ``poll TOPIC`` for each batch, with links to the spans that produced its records; ``commit TOPIC``; and
+    ``process TOPIC`` in ``with telemetry.process(record)``. A record's span has the ambient span for its parent; with
+    ``parent="record"``, where there is none, the span that produced it. Empty polls have no span.
+
+    ``per_partition`` and ``nodes`` are as for aiokc.contrib.prometheus.collector; for one provider, those of its first
+    consumer count. Instrumenting a consumer twice raises ConfigError: each span would be there twice.
+    """
+    if parent not in ("ambient", "record"):
+        raise ConfigError(f'parent={parent!r} must be "ambient" or "record"')
+    provider = meter_provider or metrics.get_meter_provider()
+    instruments = _instruments.get(provider)
+    if instruments is None:
+        meter = provider.get_meter("aiokc")
+        instruments = _instruments[provider] = Instruments(meter, per_partition=per_partition, nodes=nodes)
+    if not instruments.add(consumer):
+        raise ConfigError("this consumer is instrumented already: close() its Telemetry before")
+    return Telemetry(consumer, instruments, Spans(messaging.identity(consumer), tracer_provider, parent))
+
+
+class _Watching(Observer):
+    """Hears of batches and commits. It refers to its consumer weakly: the consumer keeps its observers alive."""
+
+    def __init__(self, consumer: Consumer[Any, Any], instruments: Instruments, spans: Spans) -> None:
+        self._consumer = ref(consumer)
+        self._instruments = instruments
+        self._spans = spans
+        identity = messaging.identity(consumer)
+        self._poll = identity | {messaging.OPERATION_NAME: "poll", messaging.OPERATION_TYPE: "receive"}
+        self._commit = identity | {messaging.OPERATION_NAME: "commit", messaging.OPERATION_TYPE: "settle"}
+
+    def batch(self, partitions: Records, count: int, seconds: float, error: Exception | None) -> None:
+        if seconds >= _FROM_MEMORY or error is not None:
+            failed = "" if error is None else type(error).__qualname__
+            _measure(self._instruments.operations, seconds, self._poll, partitions, failed)
+        self._spans.polled(self._consumer, partitions, count, seconds, error)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], seconds: float, error: Exception | None
+    ) -> None:
+        failed = "" if error is None else type(error).__qualname__
+        _measure(self._instruments.operations, seconds, self._commit, offsets, failed)
+        consumer = self._consumer()
+        if consumer is not None:
+            self._spans.committed(consumer, offsets, seconds, error)
+
+    def rebalance(self, kind: RebalanceKind, partitions: frozenset[TopicPartition], seconds: float) -> None:
+        """Rebalances are counted by the instruments, and have no span: no convention names one."""
+
+
+def _measure(
+    histogram: Histogram,
+    seconds: float,
+    attributes: Attributes,
+    about: Mapping[TopicPartition, Any] | Sequence[ConsumerRecord[Any, Any]],
+    failed: str,
+) -> None:
+    topics = {one.topic for one in about}
+    if len(topics) == 1:
+        attributes = attributes | {messaging.DESTINATION: topics.pop()}
+    if failed:
+        attributes = attributes | {messaging.ERROR_TYPE: failed}
+    histogram.record(seconds, attributes)

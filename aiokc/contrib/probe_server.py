@@ -1,0 +1,146 @@
+"""ProbeServer: answers /livez, /readyz and /metrics over HTTP, with bounds on what a client can make it keep or do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+logger = logging.getLogger("aiokc.health")
+
+_MOST_BYTES: Final = 8 << 10  # of a request; probes send some hundred
+_MOST_AT_ONCE: Final = 16
+_SECONDS: Final = 5.0  # for one request and its answer
+
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+_TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json"
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Judged(Protocol):
+    """A verdict, as aiokc.contrib.health gives it."""
+
+    @property
+    def live(self) -> bool: ...
+
+    @property
+    def ready(self) -> bool: ...
+
+    @property
+    def reasons(self) -> tuple[str, ...]: ...
+
+
+class Answer(NamedTuple):
+    """An HTTP response: its status, the type of its content, and that."""
+
+    status: int
+    kind: str
+    content: bytes
+
+    def head(self) -> bytes:
+        allow = "Allow: GET, HEAD\r\n" if self.status == 405 else ""
+        return (
+            f"HTTP/1.1 {self.status} {_REASONS[self.status]}\r\nContent-Type: {self.kind}\r\n"
+            f"Content-Length: {len(self.content)}\r\n{allow}Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+        ).encode("ascii")
+
+
+def _said(status: int, text: str) -> Answer:
+    return Answer(status, _TEXT, f"{text}\n".encode())
+
+
+class ProbeServer:
+    """One request to a connection, 16 connections at a time; more get 503 at once. ``port`` is known after ``start``.
+
+    ``look`` gives the verdict; ``metrics`` gives the text for /metrics, and runs in a thread (None: 404).
+    """
+
+    def __init__(self, look: Callable[[], Judged], metrics: Callable[[], bytes] | None) -> None:
+        self.port = 0
+        self._look = look
+        self._metrics = metrics
+        self._server: asyncio.Server | None = None
+        self._inside: set[asyncio.Task[None]] = set()
+
+    async def start(self, host: str | None, port: int) -> None:
+        self._server = await asyncio.start_server(self._serve, host, port, limit=_MOST_BYTES)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Accept nothing more, and end the requests under way."""
+        if self._server is not None:
+            self._server.close()
+        inside = [task for task in self._inside if task is not asyncio.current_task()]
+        for task in inside:
+            task.cancel()
+        if inside:
+            await asyncio.wait(inside)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        is_full = len(self._inside) >= _MOST_AT_ONCE
+        self._inside.add(task)
+        try:
+            async with asyncio.timeout(_SECONDS):
+                method, answer = "GET", _said(503, "too many requests at once")
+                if not is_full:
+                    method, answer = await self._answered(reader)
+                writer.write(answer.head() + (b"" if method == "HEAD" else answer.content))
+                writer.close()
+                await writer.wait_closed()  # which is when all of it was sent
+        except (OSError, TimeoutError) as error:  # the client has gone, or does not read
+            logger.debug("a probe's request was not answered: %r", error)
+        except asyncio.CancelledError:
+            # Only `stop` cancels it. asyncio logs a cancelled task of its server as a failure in Python 3.11.
+            logger.debug("a probe's request was not answered: the server stops")
+        finally:
+            self._inside.discard(task)
+            writer.transport.abort()  # what is not sent by now is dropped
+
+    async def _answered(self, reader: asyncio.StreamReader) -> tuple[str, Answer]:
+        try:
+            async with asyncio.timeout(_SECONDS / 2):
+                head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return "GET", _said(431, f"a request may have {_MOST_BYTES} bytes")
+        except asyncio.IncompleteReadError:
+            return "GET", _said(400, "the request is not complete")
+        except TimeoutError:
+            return "GET", _said(408, "the request did not come in time")
+        parts = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
+            return "GET", _said(400, "this is no HTTP/1 request")
+        method = parts[0].decode("ascii", "replace")
+        if method not in ("GET", "HEAD"):
+            return method, _said(405, "GET or HEAD")
+        path = parts[1].split(b"?", 1)[0].decode("ascii", "replace")
+        try:
+            return method, await self._answer(path)
+        except Exception:
+            logger.exception("a request for %s failed", path)
+            return method, _said(500, "it failed: the log says why")
+
+    async def _answer(self, path: str) -> Answer:
+        if path in ("/livez", "/readyz"):
+            found = self._look()
+            is_good = found.live if path == "/livez" else found.ready
+            told = {"live": found.live, "ready": found.ready, "reasons": list(found.reasons)}
+            return Answer(200 if is_good else 503, _JSON, json.dumps(told).encode() + b"\n")
+        if path == "/metrics":
+            if self._metrics is None:
+                return _said(404, "metrics need prometheus-client: pip install aiokc[prometheus]")
+            return Answer(200, _METRICS, await asyncio.to_thread(self._metrics))
+        return _said(404, "there are /livez, /readyz and /metrics")

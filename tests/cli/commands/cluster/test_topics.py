@@ -1,0 +1,136 @@
+"""``aiokc topics``, ``aiokc topics show``, ``aiokc offsets`` and ``aiokc cluster``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from aiokc.records import NewRecord
+from aiokc.testing import Cluster, faults
+from tests.cli.output.test_live import screen_of
+from tests.cli.running import Result, aiokc
+
+T0 = 1_700_000_000_000
+
+
+def objects(result: Result) -> list[dict[str, Any]]:
+    assert (result.code, result.err) == (0, "")
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+async def test_topics_with_all_columns() -> None:
+    async with Cluster(2, topics={"orders": 2, "events": 1}) as cluster:
+        cluster.append("orders", b"one", b"two", partition=1)
+        rows = objects(await aiokc("topics", "--json", "--sizes", "--configs", bootstrap=cluster.bootstrap))
+        assert [row["topic"] for row in rows] == ["events", "orders"]
+        assert [row["records"] for row in rows] == [0, 2]
+        assert rows[0]["size"] == 0
+        assert rows[1]["size"] > 0
+        assert rows[1] == {**rows[1], "partitions": 2, "replicas": 2, "configs": []}
+        result = await aiokc("topics", "or*", "--csv", bootstrap=cluster.bootstrap)
+        assert list(csv.reader(io.StringIO(result.out))) == [
+            ["topic", "partitions", "replicas", "records"],
+            ["orders", "2", "2", "2"],
+        ]
+        result = await aiokc("topics", "nope*", bootstrap=cluster.bootstrap)
+        assert result == Result(0, "no topics\n", "")
+
+
+async def test_under_replicated_topics_and_partitions_without_leader() -> None:
+    async with Cluster(2, topics={"orders": 2}) as cluster:
+        assert objects(await aiokc("topics", "--under-replicated", "--json", bootstrap=cluster.bootstrap)) == []
+        cluster.take_down(2)
+        rows = objects(await aiokc("topics", "--under-replicated", "--json", bootstrap=cluster.bootstrap))
+        assert [row["topic"] for row in rows] == ["orders"]
+        rows = objects(await aiokc("topics", "show", "orders", "--json", bootstrap=cluster.bootstrap))
+        assert [row["isr"] for row in rows] == [[1], [1]]
+
+
+async def test_numbers_of_terabytes_fit_forty_columns() -> None:
+    async with Cluster(topics={"a-topic-with-quite-a-long-name": 1}) as cluster:
+        result = await aiokc("topics", "--sizes", columns=40, bootstrap=cluster.bootstrap)
+        assert result.code == 0
+        shown = screen_of(result.out, 40, 12)
+        assert any(line.startswith("a-topic-with") for line in shown) or any("a-topic" in line for line in shown)
+        assert all(len(line) <= 40 for line in shown)
+
+
+async def test_settings_of_a_topic() -> None:
+    async with Cluster(topics={"orders": 1}) as cluster:
+        rows = objects(await aiokc("topics", "show", "orders", "--configs", "--json", bootstrap=cluster.bootstrap))
+        by_name = {row["config"]: row for row in rows}
+        assert by_name["cleanup.policy"] == {
+            **{"config": "cleanup.policy", "value": "delete", "source": "DEFAULT_CONFIG", "is_default": True}
+        }
+
+
+async def test_offsets() -> None:
+    async with Cluster(topics={"orders": 2, "events": 1}) as cluster:
+        records = [NewRecord(key=None, value=b"v", timestamp=T0 + 1000 * number) for number in range(10)]
+        cluster.append("orders", *records)
+        cluster.trim("orders", to=3)
+
+        async def offsets(*words: str) -> list[tuple[Any, ...]]:
+            rows = objects(await aiokc("offsets", *words, "--json", bootstrap=cluster.bootstrap))
+            return [tuple(row.values()) for row in rows]
+
+        assert await offsets("orders") == [("orders", 0, 3, 10), ("orders", 1, 0, 0)]
+        assert await offsets("orders:0", "events") == [("orders", 0, 3, 10), ("events", 0, 0, 0)]
+        assert await offsets("orders:0", "--at", str(T0 + 4_500)) == [("orders", 0, 5, T0 + 5_000, 0)]
+        assert await offsets("orders", "--at", "2023-11-14T22:13:25Z") == [
+            ("orders", 0, 5, T0 + 5_000, 0),
+            ("orders", 1, None, None, None),
+        ]
+        assert await offsets("orders:0", "--at", "-1s") == [("orders", 0, None, None, None)]
+        assert await offsets("orders:0", "--at", "earliest") == [("orders", 0, 3, None, 0)]
+        assert await offsets("orders:0", "--at", "latest") == [("orders", 0, 10, None, 0)]
+        assert await offsets("orders:0", "--at", "max-timestamp") == [("orders", 0, 9, T0 + 9_000, 0)]
+        assert await offsets("orders:0=7") == [("orders", 0, 7, T0 + 7_000, 0)]
+
+
+async def test_offsets_of_several_items_of_which_one_fails() -> None:
+    async with Cluster(topics={"orders": 1, "events": 1}) as cluster:
+        result = await aiokc("offsets", "order", "events", "orders:3", "--csv", bootstrap=cluster.bootstrap)
+        assert result.code == 1
+        assert result.out == "topic,partition,earliest,latest\nevents,0,0,0\n"
+        assert "order: there is no topic 'order'; did you mean orders?" in result.err
+        assert "orders: topic 'orders' has no partition 3" in result.err
+        result = await aiokc("offsets", "orders:0=5", bootstrap=cluster.bootstrap)
+        assert (result.code, "its log has those from 0 to before 0" in result.err) == (1, True)
+
+
+async def test_brokers() -> None:
+    async with Cluster(3, racks=("a", "b", "c")) as cluster:
+        rows = objects(await aiokc("cluster", "--json", bootstrap=cluster.bootstrap))
+        assert [(row["node_id"], row["rack"]) for row in rows] == [(1, "a"), (2, "b"), (3, "c")]
+        assert [row["is_controller"] for row in rows].count(True) == 1
+        assert len({row["cluster_id"] for row in rows}) == 1
+        result = await aiokc("cluster", bootstrap=cluster.bootstrap)
+        assert result.out.startswith(f"cluster {rows[0]['cluster_id']}\nNODE  HOST")
+        rows = objects(await aiokc("cluster", "--api-versions", "--json", bootstrap=cluster.bootstrap))
+        assert {(row["node_id"], row["api"]) for row in rows} >= {(node, "Fetch") for node in (1, 2, 3)}
+        rows = objects(await aiokc("cluster", "--features", "--json", bootstrap=cluster.bootstrap))
+        assert {row["node_id"] for row in rows} == {1, 2, 3}
+
+
+async def test_sizes_that_one_broker_does_not_tell() -> None:
+    from aiokc.wire.messages.describing import DescribeLogDirsRequest
+
+    async with Cluster(2, topics={"orders": 1}) as cluster:
+        cluster.intercept(DescribeLogDirsRequest, faults.disconnect(), where=lambda exchange: exchange.broker == 2)
+        result = await aiokc("topics", "--sizes", "--timeout", "2s", "--json", bootstrap=cluster.bootstrap)
+        assert result.code == 1
+        assert "sizes on broker 2" in result.err
+        assert json.loads(result.out)["topic"] == "orders"
+
+
+@pytest.mark.parametrize("words", [["topics", "show", "orders"], ["cat", "orders"], ["offsets", "orders"]])
+async def test_without_permission(words: list[str]) -> None:
+    async with Cluster(topics={"orders": 1}, acls=[], super_users=()) as cluster:
+        result = await aiokc(*words, "--timeout", "2s", "--json", bootstrap=cluster.bootstrap)
+        assert (result.code, result.out) == (1, "")
+        assert "orders" in result.err

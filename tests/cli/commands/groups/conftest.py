@@ -1,0 +1,21 @@
+"""A cluster with two topics, and a shell beside it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from aiokc.testing import Cluster
+
+from .running_groups import Shell, filled
+
+
+@pytest_asyncio.fixture
+async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
+    """Commands beside two brokers: orders has 10, 20 and 0 records in its partitions, returns has 5."""
+    async with Cluster(2, topics={"orders": 3, "returns": 1}) as cluster:
+        filled(cluster, "orders", 10, 20, 0)
+        filled(cluster, "returns", 5)
+        yield Shell(cluster, tmp_path)

@@ -1,0 +1,222 @@
+"""``aiokc groups``: listed and shown, members taken out, groups and offsets deleted, and brought back."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiokc import ErrorCode
+from aiokc.testing.brokers.api_keys import ApiKey
+
+from .running_groups import Shell, commit, member, told
+
+
+async def test_groups_are_listed(shell: Shell) -> None:
+    await commit(shell.cluster, "old", "orders", 4)
+    await commit(shell.cluster, "billing", "orders", 5, 20)
+    async with member(shell):
+        assert await shell.rows("groups") == [
+            {"group": "billing", "type": "classic", "state": "Stable", "protocol": "consumer", "members": 1, "lag": 5},
+            {"group": "old", "type": "classic", "state": "Empty", "protocol": "", "members": 0, "lag": 6},
+        ]
+        assert [row["group"] for row in await shell.rows("groups", "b*")] == ["billing"]
+        assert [row["group"] for row in await shell.rows("groups", "--state", "EMPTY")] == ["old"]
+        assert [row["group"] for row in await shell.rows("groups", "--state", "stable,empty")] == ["billing", "old"]
+        assert await shell.rows("groups", "--type", "consumer") == []
+
+
+async def test_without_a_group(shell: Shell) -> None:
+    assert (await shell.run("groups")).out == "no group\n"
+    assert (await shell.run("groups", "x*")).out == "no such group\n"
+    assert (await shell.run("groups", "--csv")).out == "group,type,state,protocol,members,lag\n"
+
+
+async def test_offsets_are_shown_in_kafkas_columns(shell: Shell) -> None:
+    await commit(shell.cluster, "billing", "orders", 4, 20)
+    result = await shell.run("groups", "show", "billing")
+    assert result.err == "group 'billing' has no active members\n"
+    heading, first, _ = result.out.splitlines()
+    assert heading.split() == [
+        *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "LAG-TIME"),
+        *("CONSUMER-ID", "HOST", "CLIENT-ID"),
+    ]
+    assert first.split()[:6] == ["billing", "orders", "0", "4", "10", "6"]
+    async with member(shell):
+        rows = await shell.rows("groups", "show", "billing")
+        (member_id,) = shell.cluster.members("billing")
+        assert [(row["partition"], row["current_offset"], row["lag"]) for row in rows] == [
+            (0, 4, 6),
+            (1, 20, 0),
+            (2, None, None),
+        ]
+        assert {(row["consumer_id"], row["host"], row["client_id"]) for row in rows} == {
+            (member_id, "/127.0.0.1", "app")
+        }
+
+
+async def test_members_are_shown(shell: Shell) -> None:
+    async with member(shell):
+        (row,) = await shell.rows("groups", "show", "billing", "--members")
+        assert (row["group_instance_id"], row["host"], row["client_id"]) == ("pod-1", "/127.0.0.1", "app")
+        assert (row["partitions"], row["current_assignment"], row["subscription"]) == (3, "orders:0,1,2", "orders")
+        short, long = [await shell.run("groups", "show", "billing", "--members", *more) for more in ([], ["-v"])]
+        assert "GROUP-INSTANCE-ID" in short.out
+        assert "CURRENT-ASSIGNMENT" not in short.out
+        assert "CURRENT-ASSIGNMENT" in long.out
+
+
+async def test_states_are_shown(shell: Shell) -> None:
+    async with member(shell):
+        (row,) = await shell.rows("groups", "show", "bill*", "--state")
+        assert row["coordinator"].startswith("127.0.0.1:")
+        assert (row["type"], row["state"], row["members"]) == ("classic", "Stable", 1)
+        assert row["assignment_strategy"]
+
+
+@pytest.mark.parametrize("words", [("show", "nope"), ("show", "nope*"), ("delete", "nope"), ("forget", "nope", "t")])
+async def test_an_unknown_group_fails(shell: Shell, words: tuple[str, ...]) -> None:
+    result = await shell.run("groups", *words)
+    assert (result.code, result.out.count("\n") <= 1) == (1, True)
+    assert "nope" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--state", "stabel"), "did you mean stable?"),
+        (("--type", "klassik"), "did you mean classic?"),
+        (("show",), "GROUP"),
+        (("show", "g", "--members", "--state"), "--members"),
+        (("kick", "g"), "--member ID or --instance ID"),
+        (("forget", "g"), "TOPIC"),
+        (("forget", "g", "t:x"), "'x' names no partitions"),
+        (("delete",), "GROUP"),
+    ],
+)
+async def test_wrong_options(shell: Shell, words: tuple[str, ...], said: str) -> None:
+    result = await shell.run("groups", *words)
+    assert result.code == 2
+    assert said in result.err
+
+
+async def test_a_member_is_taken_out_only_with_execute(shell: Shell) -> None:
+    async with member(shell):
+        before = shell.cluster.members("billing")
+        plan = await shell.run("groups", "kick", "billing", "--instance", "pod-1")
+        assert (plan.code, shell.cluster.members("billing")) == (0, before)
+        assert "pod-1" in plan.out
+        assert "orders:0,1,2" in plan.out
+        (done,) = await shell.run_line(told(plan, "to take them out of the group, run:"))
+        assert (done.code, shell.cluster.members("billing")) == (0, [])
+        assert done.out.splitlines()[1].endswith("removed")
+
+
+async def test_a_dynamic_member_is_taken_out_by_its_id(shell: Shell) -> None:
+    async with member(shell, instance=None):
+        (member_id,) = shell.cluster.members("billing")
+        (row,) = await shell.rows("groups", "kick", "billing", "--member", member_id, "--execute")
+        assert (row["member"], row["instance"], row["result"]) == (member_id, None, "removed")
+        assert member_id not in shell.cluster.members("billing")
+
+
+async def test_a_member_that_is_not_there_fails_and_the_other_is_taken_out(shell: Shell) -> None:
+    async with member(shell):
+        result = await shell.run("groups", "kick", "billing", "--instance", "pod-1", "--member", "x", "--execute")
+        assert (result.code, shell.cluster.members("billing")) == (1, [])
+        assert "--member x: group 'billing' has no such member" in result.err
+
+
+async def test_a_group_is_deleted_only_with_execute_and_can_be_brought_back(shell: Shell) -> None:
+    await commit(shell.cluster, "old one", "orders", 4, 20)
+    before = shell.cluster.committed("old one")
+    plan = await shell.run("groups", "delete", "old*")
+    assert (plan.code, shell.cluster.committed("old one"), shell.saved) == (0, before, [])
+    (done,) = await shell.run_line(told(plan, "to delete them, run:"))
+    assert (done.code, shell.cluster.committed("old one")) == (0, {})
+    assert await shell.rows("groups") == []
+    (undone,) = await shell.run_line(told(done, "to undo this:"))
+    assert (undone.code, shell.cluster.committed("old one")) == (0, before)
+
+
+async def test_no_group_is_deleted_where_one_has_members(shell: Shell) -> None:
+    await commit(shell.cluster, "old", "orders", 4)
+    async with member(shell):
+        result = await shell.run("groups", "delete", "old", "billing", "--execute")
+        assert (result.code, result.out) == (4, "")
+        assert "group 'billing' is Stable, with 1 member: " in result.err
+        assert "instance pod-1, on /127.0.0.1" in result.err
+        assert shell.cluster.committed("old")
+
+
+async def test_a_group_that_cannot_be_deleted_is_reported(shell: Shell) -> None:
+    await commit(shell.cluster, "old", "orders", 4)
+    shell.cluster.intercept(ApiKey.DELETE_GROUPS, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    result = await shell.run("groups", "delete", "old", "--execute")
+    assert result.code == 1
+    assert "GROUP_AUTHORIZATION_FAILED" in result.err
+    assert "undo" not in result.err
+
+
+async def test_offsets_are_deleted_only_with_execute_and_can_be_brought_back(shell: Shell) -> None:
+    await commit(shell.cluster, "billing", "orders", 4, 20)
+    await commit(shell.cluster, "billing", "returns", 1)
+    before = shell.cluster.committed("billing")
+    plan = await shell.run("groups", "forget", "billing", "orders:1", "returns")
+    assert (plan.code, shell.cluster.committed("billing")) == (0, before)
+    assert [line.split()[1:] for line in plan.out.splitlines()[1:]] == [["orders", "1", "20"], ["returns", "0", "1"]]
+    (done,) = await shell.run_line(told(plan, "to delete these offsets, run:"))
+    assert (done.code, [str(tp) for tp in shell.cluster.committed("billing")]) == (0, ["orders-0"])
+    (undone,) = await shell.run_line(told(done, "to undo this:"))
+    assert (undone.code, shell.cluster.committed("billing")) == (0, before)
+
+
+async def test_offsets_of_a_topic_in_use_are_kept(shell: Shell) -> None:
+    await commit(shell.cluster, "billing", "orders", 4)
+    async with member(shell):
+        result = await shell.run("groups", "forget", "billing", "orders", "--execute")
+        assert (result.code, len(shell.cluster.committed("billing"))) == (1, 1)
+        assert "a member of the group subscribes to the topic: stop the members first" in result.err
+        assert "undo" not in result.err
+
+
+async def test_offsets_that_are_not_there(shell: Shell) -> None:
+    await commit(shell.cluster, "billing", "orders", 4)
+    result = await shell.run("groups", "forget", "billing", "orders:0,7", "nope")
+    assert result.code == 1
+    assert "orders:7: group 'billing' has committed nothing there" in result.err
+    assert "nope: group 'billing' has committed nothing there" in result.err
+
+
+async def test_where_nothing_can_be_saved_nothing_is_deleted(shell: Shell) -> None:
+    await commit(shell.cluster, "billing", "orders", 4)
+    (shell.folder / "aiokc").write_text("a file, and no folder")
+    for words in (["delete", "billing"], ["forget", "billing", "orders"]):
+        result = await shell.run("groups", *words, "--execute")
+        assert result.code == 4
+        assert "nothing was changed" in result.err
+        assert shell.cluster.committed("billing")
+
+
+async def test_a_broker_that_does_not_list_its_groups_fails_and_the_others_are_shown(shell: Shell) -> None:
+    for name in ("a", "b", "c", "d"):
+        await commit(shell.cluster, name, "orders", 1)
+    away = shell.cluster.coordinator("a")
+    shell.cluster.intercept(
+        ApiKey.LIST_GROUPS, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, where=lambda exchange: exchange.broker == away
+    )
+    result = await shell.run("groups", "--json", "--timeout", "2s")
+    assert result.code == 1
+    assert f"the groups of broker {away}" in result.err
+    assert '"a"' not in result.out
+
+
+async def test_forty_columns(shell: Shell) -> None:
+    await commit(shell.cluster, "billing", "orders", 4)
+    for words in (
+        ["groups"],
+        ["groups", "show", "billing"],
+        ["lag"],
+        ["reset-offsets", "billing", "orders", "--to", "0"],
+    ):
+        result = await shell.run(*words, columns=40)
+        assert result.code == 0
+        assert all(len(line) <= 40 for line in result.out.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines())

@@ -1,0 +1,118 @@
+"""``aiokc bench`` and ``aiokc perf``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from random import Random
+from typing import Any
+
+import pytest
+
+from aiokc.records import NewRecord
+from aiokc.testing import Cluster
+from aiokc.testing.virtual.loop import VirtualLoop
+from tests.cli.output.test_live import screen_of
+from tests.cli.running import Result, aiokc, system_of
+
+SHARES = ("waiting_percent", "network_percent", "decoding_percent", "deserializers_percent", "other_percent")
+
+
+async def measured(*words: str, bootstrap: str) -> list[dict[str, Any]]:
+    result = await aiokc("bench", "events", "--json", *words, bootstrap=bootstrap)
+    assert result.code == 0, result.err
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+async def test_bench_counts_all_records_once_and_its_shares_are_a_whole() -> None:
+    async with Cluster(topics={"events": 2}) as cluster:
+        for partition in (0, 1):
+            cluster.append("events", *[NewRecord(key=b"k", value=b'{"a": 1}')] * 2_000, partition=partition)
+        for words in ([], ["--columns"], ["--value", "json"]):
+            (row,) = await measured(*words, bootstrap=cluster.bootstrap)
+            assert row["records"] == 4_000
+            assert row["records_per_s"] > 0
+            shares = [row[name] for name in SHARES if row[name] is not None]
+            assert len(shares) == 1 or sum(shares) == pytest.approx(100, abs=3)
+        assert cluster.members("") == []
+
+
+async def test_bench_measures_a_peer_with_the_same_records() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        cluster.append("events", *[NewRecord(key=b"k", value=b"v" * 99)] * 1_000)
+        rows = await measured("--peer", "aiokafka", bootstrap=cluster.bootstrap)
+        assert [(row["client"], row["records"]) for row in rows] == [("aiokc", 1_000), ("aiokafka", 1_000)]
+        sizes = [row["mb_per_s"] / row["records_per_s"] * 1e6 for row in rows]
+        assert sizes == pytest.approx([100, 100], rel=0.2)
+
+
+async def test_bench_of_an_empty_topic() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        result = await aiokc("bench", "events", bootstrap=cluster.bootstrap)
+        assert result == Result(1, "", "aiokc: topic 'events' is empty: there is nothing to measure\n")
+
+
+async def test_bench_in_a_narrow_terminal() -> None:
+    async with Cluster(topics={"events": 1}) as cluster:
+        cluster.append("events", *[b"v"] * 1_000)
+        result = await aiokc("bench", "events", columns=40, bootstrap=cluster.bootstrap)
+        assert result.code == 0
+        shown = screen_of(result.out, 40, 40)
+        assert "RECORDS         1000" in shown
+        assert any(line.startswith("RECORDS/S") for line in shown)
+
+
+def perf(*words: str, ages: tuple[float, ...], columns: int | None = None, append_time: bool = False) -> Result:
+    """Run ``aiokc perf`` in virtual time, with a record of each of these ages (ms) in each second."""
+    loop = VirtualLoop(Random(1))
+    start = 1_793_491_200.0
+
+    async def happen() -> Result:
+        cluster = Cluster(topics={"events": 1}, random=Random(2), clock=lambda: start + loop.time())
+        async with cluster:
+            system = system_of(columns=columns, environ={"AIOKC_BOOTSTRAP_SERVERS": cluster.bootstrap})
+            system.now = lambda: start + loop.time()  # type: ignore[method-assign]
+            running = asyncio.ensure_future(aiokc("perf", "events", *words, system=system))
+            while not running.done():
+                await asyncio.sleep(1)
+                for age in ages:
+                    when = -1 if math.isnan(age) else math.floor((start + loop.time()) * 1000 - age)
+                    cluster.append("events", NewRecord(key=None, value=b"v", timestamp=when))
+            return running.result()
+
+    try:
+        return loop.run_until_complete(asyncio.wait_for(happen(), 600))
+    finally:
+        loop.end()
+
+
+def test_perf_shows_the_ages_of_live_records() -> None:
+    result = perf("--seconds", "20", "--json", "--percentiles", "50,99.9", ages=(10, 100, 1000))
+    assert (result.code, result.err) == (0, "")
+    row = json.loads(result.out)
+    assert list(row) == ["records", "min_ms", "p50_ms", "p99.9_ms", "max_ms"]
+    assert row["records"] >= 50
+    assert row["min_ms"] == pytest.approx(10, abs=6)
+    assert row["p50_ms"] == pytest.approx(100, abs=8)
+    assert row["max_ms"] == pytest.approx(1000, abs=8)
+
+
+def test_perf_says_what_its_figures_do_not_mean() -> None:
+    result = perf("--seconds", "10", "--json", ages=(-5000, math.nan))
+    assert result.code == 0
+    assert "have a timestamp of the future, and count as 0 ms: the clocks differ" in result.err
+    assert "have no timestamp, and do not count" in result.err
+    result = perf("--seconds", "3", "--json", ages=())
+    assert json.loads(result.out) == {"records": 0, **dict.fromkeys(("min_ms", "p50_ms", "p95_ms", "p99_ms", "max_ms"))}
+    assert "no record arrived" in result.err
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_perf_draws_a_live_view(columns: int) -> None:
+    result = perf("--seconds", "10", ages=(10, 100), columns=columns)
+    assert result.code == 0
+    assert result.out.count("\x1b[H") > 10
+    last = result.out.rpartition("\x1b[?1049l")[2].splitlines()
+    assert any("█" in line for line in last)
+    assert all(len(line.replace("\x1b[1m", "").replace("\x1b[0m", "")) <= columns for line in last)

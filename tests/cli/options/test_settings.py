@@ -1,0 +1,223 @@
+"""The options of clients: their spellings, their places and which of them wins, and where secrets come from."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiokc import Secret
+from aiokc.cli.options.settings import read_settings
+from aiokc.cli.options.spelling import _OTHER_NAMES, FIELDS
+from aiokc.cli.parser import parse
+from aiokc.cli.problems import UsageProblem
+from tests.cli.running import aiokc, system_of
+
+
+def settings_of(*words: str, environ: dict[str, str] | None = None) -> dict[str, Any]:
+    _, args = parse(["topics", *words])
+    settings = read_settings(args, system_of(environ=environ))
+    return {name: setting.value for name, setting in settings.values.items()}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / ".config" / "aiokc" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        """
+        [profile.default]
+        bootstrap_servers = "home:9092"
+        "fetch.max.wait.ms" = 100
+        client_rack = "a"
+
+        [profile.staging]
+        bootstrap_servers = ["one:9092", "two:9092"]
+        sasl_mechanism = "PLAIN"
+        security_protocol = "SASL_SSL"
+        sasl_plain_username = "me"
+        sasl_plain_password = {env = "STAGING_PASSWORD"}
+        """
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "value"),
+    [
+        ("fetch_max_wait_ms=7", "fetch_max_wait_ms", 7),
+        ("fetch.max.wait.ms=7", "fetch_max_wait_ms", 7),
+        ("fetch.wait.max.ms=7", "fetch_max_wait_ms", 7),
+        ("metadata.broker.list=h:1", "bootstrap_servers", "h:1"),
+        ("security.protocol=ssl", "security_protocol", "SSL"),
+        ("ssl.ca.location=/ca.pem", "ssl_truststore_location", "/ca.pem"),
+        ("ssl.key.location=/key.pem", "ssl_keystore_key", Path("/key.pem")),
+        ("ssl.endpoint.identification.algorithm=none", "ssl_endpoint_identification_algorithm", ""),
+        ("check.crcs=false", "check_crcs", False),
+        ("isolation.level=read_committed", "isolation_level", "read_committed"),
+        ("sasl.oauthbearer.extensions=a=1,b=2", "sasl_oauthbearer_extensions", {"a": "1", "b": "2"}),
+        ("partition.assignment.strategy=range,sticky", "partition_assignment_strategy", ["range", "sticky"]),
+        ("sasl.password={env=WORD}", "sasl_plain_password", Secret("secret")),
+    ],
+)
+def test_spellings_of_other_clients(option: str, name: str, value: object) -> None:
+    assert settings_of("-X", option, environ={"WORD": "secret"})[name] == value
+
+
+def test_other_names_lead_to_options_that_exist() -> None:
+    assert set(_OTHER_NAMES.values()) <= FIELDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("fetch.wait.max.mss=1", "did you mean fetch_wait_max_ms?"),
+        ("bootstrap_server=h", "did you mean bootstrap_servers?"),
+        ("zzz=1", "unknown option 'zzz'"),
+        ("sasl.jaas.config=x", "give sasl_plain_username"),
+        ("resolve=x", "for Python only"),
+        ("check_crcs=maybe", "must be true or false"),
+        ("fetch_max_bytes=lots", "must be a number"),
+        ("fetch_max_bytes", "must be KEY=VALUE"),
+        ("sasl.password=hunter2", "seen by everybody"),
+        ("sasl.password={env=MISSING}", "no variable MISSING"),
+        ("sasl.password={file=/dev/null/none}", "Not a directory"),
+        ('sasl.password={command=["false"]}', "ended with exit code 1"),
+        ('sasl.password={command=["/nonexistent"]}', "can't be run"),
+        ("sasl.password={command=false}", "is a list of texts"),
+        ("sasl.password={command=[]}", "is a list of texts"),
+    ],
+)
+def test_wrong_options(option: str, message: str) -> None:
+    with pytest.raises(UsageProblem) as caught:
+        settings_of("-X", option)
+    assert message in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_flag_beats_an_option_beats_the_environment_beats_the_profile(config: Path) -> None:
+    home = {"HOME": str(config.parents[2])}
+    variables = {**home, "AIOKC_CLIENT_RACK": "b", "AIOKC_FETCH_MAX_WAIT_MS": "200"}
+    assert settings_of(environ=home)["bootstrap_servers"] == "home:9092"
+    assert settings_of(environ=variables)["client_rack"] == "b"
+    found = settings_of("-X", "client.rack=c", "-b", "flag:9092", environ=variables)
+    assert (found["bootstrap_servers"], found["client_rack"], found["fetch_max_wait_ms"]) == ("flag:9092", "c", 200)
+    assert settings_of("--timeout", "5s", environ=home)["default_api_timeout_ms"] == 5_000
+
+
+def test_the_working_directory_is_never_searched(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cloned repository must not choose who gets a password."""
+    for name in (".config/aiokc/config.toml", "config.toml", "aiokc.toml", ".aiokc.toml"):
+        path = config.parent / "cloned" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('[profile.default]\nbootstrap_servers = "evil:9092"\n')
+    monkeypatch.chdir(config.parent / "cloned")
+    assert "bootstrap_servers" not in settings_of(environ={"HOME": ""})
+    assert "bootstrap_servers" not in settings_of(environ={"HOME": "/nonexistent"})
+
+
+def test_a_profile_by_name(config: Path) -> None:
+    variables = {"HOME": str(config.parents[2]), "STAGING_PASSWORD": "secret"}
+    for chosen in (["--profile", "staging"], []):
+        found = settings_of(*chosen, environ={**variables, **({} if chosen else {"AIOKC_PROFILE": "staging"})})
+        assert found["bootstrap_servers"] == ["one:9092", "two:9092"]
+        assert found["sasl_plain_password"] == Secret("secret")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"has no \[profile.staging\]"),
+        ("[profile.stagin]", r"did you mean stagin\?"),
+        ("bootstrap_servers = 'x'", "options belong below"),
+        ("[profile]\nstaging = 1", "options belong below"),
+        ("[[[", "is no TOML"),
+        ("[profile.staging]\nbootstrap_server = 'x'", "did you mean bootstrap_servers"),
+        ("[profile.staging]\nfetch_max_bytes = 'x'", "must be a number"),
+    ],
+)
+def test_wrong_configuration_files(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(content)
+    with pytest.raises(UsageProblem, match=message) as caught:
+        settings_of("--config", str(path), "--profile", "staging")
+    assert str(path) in str(caught.value)
+
+
+def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="no such configuration file"):
+        settings_of("--config", str(tmp_path / "none.toml"))
+    with pytest.raises(UsageProblem, match="can't be read"):
+        settings_of("--config", str(tmp_path))
+    (tmp_path / "bytes.toml").write_bytes(b"\xff")
+    with pytest.raises(UsageProblem, match="no text in UTF-8"):
+        settings_of("--config", str(tmp_path / "bytes.toml"))
+
+
+def test_files_that_are_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "long"  # as long as what is read of /dev/zero
+    path.write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(UsageProblem, match="is longer than 1 MiB"):
+        settings_of("--config", str(path))
+    with pytest.raises(UsageProblem, match=r"sasl\.password: .* is longer than 1 MiB"):
+        settings_of("-X", f"sasl.password={{file={path}}}")
+
+
+def test_secrets_from_files_and_commands(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text("from a file\n")
+    assert settings_of("-X", f"sasl.password={{file={path}}}")["sasl_plain_password"] == Secret("from a file")
+    found = settings_of("-X", 'sasl.password={command=["echo", "from a command"]}')
+    assert found["sasl_plain_password"] == Secret("from a command")
+
+
+def test_a_password_that_others_can_read_is_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("[profile.default]\nsasl_plain_username = 'me'\nsasl_plain_password = 'secret'\n")
+    _, args = parse(["topics", "--config", str(path)])
+    path.chmod(0o644)
+    assert "chmod 600" in read_settings(args, system_of()).warnings[0]
+    path.chmod(0o600)
+    assert read_settings(args, system_of()).warnings == []
+
+
+def test_a_missing_password_is_asked_for() -> None:
+    _, args = parse(["topics", "-X", "sasl.username=me"])
+    system, prompts = system_of(), []
+
+    def ask(prompt: str) -> str:
+        prompts.append(prompt)
+        return "typed"
+
+    system.ask_secret = ask  # type: ignore[method-assign]
+    assert read_settings(args, system).values["sasl_plain_password"] == (Secret("typed"), "typed in")
+    assert prompts == ["SASL password: "]
+    assert "sasl_plain_password" not in read_settings(args, system_of()).values  # no terminal, no question
+
+
+async def test_config_show_names_origins_and_no_secret(config: Path) -> None:
+    variables = {"HOME": str(config.parents[2]), "STAGING_PASSWORD": "hunter2", "AIOKC_CLIENT_RACK": "b"}
+    result = await aiokc("config", "show", "--profile", "staging", "--csv", "-X", "check.crcs=no", environ=variables)
+    assert (result.code, result.err) == (0, "")
+    rows = dict(line.split(",", 1) for line in result.out.splitlines())
+    assert rows["sasl_plain_password"] == f'***,"{config}, [profile.staging] ($STAGING_PASSWORD)"'
+    assert rows["client_rack"] == "b,$AIOKC_CLIENT_RACK"
+    assert rows["check_crcs"] == "False,-X check.crcs"
+    assert "hunter2" not in result.out
+
+
+async def test_config_show_refuses_what_contradicts_itself() -> None:
+    result = await aiokc("config", "show", "-X", "security.protocol=PLAINTEXT", "-X", "sasl.mechanism=PLAIN")
+    assert (result.code, result.out) == (2, "")
+    assert "sasl_mechanism" in result.err
+
+
+def test_no_option_is_a_password_flag() -> None:
+    from aiokc.cli.commands.table import COMMANDS
+    from aiokc.cli.parser import parser_of
+
+    options = {option for name in COMMANDS for action in parser_of(name)._actions for option in action.option_strings}
+    assert [option for option in options if "pass" in option or "secret" in option] == []
+    assert isinstance(parse(["topics"])[1], Namespace)

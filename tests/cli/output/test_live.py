@@ -1,0 +1,71 @@
+"""Live views and progress bars, as an emulated terminal shows them."""
+
+from __future__ import annotations
+
+import pyte
+import pytest
+
+from aiokc.cli.output.live import Live
+from aiokc.cli.output.progress import progress
+from aiokc.cli.output.terminal import Terminal
+from aiokc.cli.system import System
+from tests.cli.running import Stream, system_of
+
+
+def screen_of(text: str, columns: int, lines: int) -> list[str]:
+    screen = pyte.Screen(columns, lines)
+    pyte.Stream(screen).feed(text.replace("\n", "\r\n"))
+    return [line.rstrip() for line in screen.display]
+
+
+def shown_on(system: System) -> str:
+    assert isinstance(system.stdout, Stream)
+    return system.stdout.text
+
+
+def test_each_frame_takes_the_place_of_the_one_before() -> None:
+    system = system_of(columns=40, environ={"LINES": "6"})
+    with Live(system, Terminal(system, "auto")) as view:
+        view.show(["a long first line of the first frame", "two", "three"])
+        view.show(["ONE", "TWO"])
+        assert screen_of(shown_on(system), 40, 6) == ["ONE", "TWO", "", "", "", ""]
+        view.show([f"line {number}" for number in range(20)])
+        assert screen_of(shown_on(system), 40, 6)[-1] == "… 15 more lines"
+        view.show(["\x1b[1m" + "x" * 100 + "\x1b[0m", "below"])
+        assert screen_of(shown_on(system), 40, 6)[:3] == ["x" * 40, "below", ""]
+    assert shown_on(system).count("\x1b[?1049h") == shown_on(system).count("\x1b[?1049l") == 1
+    assert shown_on(system).endswith("below\n")  # the last frame stays, whole
+
+
+def test_the_screen_is_given_back_when_the_view_is_interrupted() -> None:
+    system = system_of(columns=40)
+    with pytest.raises(KeyboardInterrupt), Live(system, Terminal(system, "auto")) as view:  # noqa: PT012
+        view.show(["one"])
+        raise KeyboardInterrupt
+    assert "\x1b[?25h\x1b[?1049l" in shown_on(system)
+
+
+def test_frames_in_a_pipe_follow_each_other() -> None:
+    system = system_of()
+    with Live(system, Terminal(system, "auto")) as view:
+        view.show(["one"])
+        view.show(["two"])
+    assert shown_on(system) == "one\n\ntwo\n"
+
+
+def test_a_bar_is_on_stderr_when_a_person_waits_for_a_pipe() -> None:
+    system = System(Stream(), Stream(), Stream(is_terminal=True), {"COLUMNS": "60", "TERM": "xterm"})
+    with progress(system, Terminal(system, "auto"), "orders", 1000, quiet=False) as bar:
+        bar.reached(500)
+    assert isinstance(system.stderr, Stream)
+    assert "orders" in system.stderr.text
+    assert shown_on(system) == ""
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_no_bar_without_a_person(quiet: bool) -> None:
+    system = System(Stream(), Stream(), Stream(is_terminal=quiet), {})
+    with progress(system, Terminal(system, "auto"), "orders", 1000, quiet=quiet) as bar:
+        bar.reached(500)
+    assert isinstance(system.stderr, Stream)
+    assert system.stderr.text == ""

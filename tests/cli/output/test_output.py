@@ -1,0 +1,135 @@
+"""Rows as tables, JSON Lines and CSV; widths, escapes and units."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from aiokc.cli.output.columns import Column
+from aiokc.cli.output.escapes import escaped
+from aiokc.cli.output.output import Output
+from aiokc.cli.output.sparkline import sparkline
+from aiokc.cli.output.terminal import Terminal
+from aiokc.cli.output.units import bytes_shown, count_shown, duration_shown, time_shown
+from aiokc.cli.output.widths import cut, fitted, padded, width_of
+from tests.cli.running import Stream, system_of
+
+COLUMNS = (Column("topic"), Column("size", "bytes"), Column("replicas", "list"), Column("is_new", "flag", "NEW"))
+ROWS = [("orders", 3 << 40, (1, 2), True), ("a\x1b[31mb\n", None, (), False)]
+
+
+def written(
+    format: str, *, columns: int | None = None, rows: object = ROWS, color: str = "auto", **variables: str
+) -> str:
+    system = system_of(columns=columns, environ=variables)
+    terminal = Terminal(system, color)
+    assert isinstance(system.stdout, Stream)
+    Output(system.stdout, format, terminal).rows(COLUMNS, rows)  # type: ignore[arg-type]
+    return system.stdout.text
+
+
+def test_a_table() -> None:
+    assert written("table").splitlines() == [
+        "TOPIC            SIZE  REPLICAS  NEW",
+        "orders        3.0 TiB  1,2       yes",
+        "a\\x1b[31mb\\n        -",
+    ]
+
+
+def test_a_table_without_rows() -> None:
+    system = system_of()
+    assert isinstance(system.stdout, Stream)
+    Output(system.stdout, "table", Terminal(system, "auto")).rows(COLUMNS, [], empty="no topics")
+    assert system.stdout.text == "no topics\n"
+
+
+def test_json_lines_hold_the_values_themselves() -> None:
+    assert [json.loads(line) for line in written("json").splitlines()] == [
+        {"topic": "orders", "size": 3 << 40, "replicas": [1, 2], "is_new": True},
+        {"topic": "a\x1b[31mb\n", "size": None, "replicas": [], "is_new": False},
+    ]
+
+
+def test_csv_is_read_back() -> None:
+    assert list(csv.reader(io.StringIO(written("csv")))) == [
+        ["topic", "size", "replicas", "is_new"],
+        ["orders", str(3 << 40), "1,2", "true"],
+        ["a\x1b[31mb\n", "", "", "false"],
+    ]
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "table"])
+def test_no_control_character_reaches_a_terminal(format: str) -> None:
+    rows = [("\x1b]0;title\x07\x9b31m\u202e\x7f", 1, (), False)]
+    text = written(format, columns=200, rows=rows, color="never")
+    assert not any(character in text for character in "\x1b\x07\x9b\x7f")
+
+
+@pytest.mark.parametrize("columns", [20, 30, 40, 60, 80])
+def test_a_table_is_as_narrow_as_the_terminal(columns: int) -> None:
+    rows = [("a-long-name-of-a-topic-" * 4, 1 << 44, tuple(range(100, 130)), True), ("日本語" * 20, 5, (), False)]
+    lines = written("table", columns=columns, rows=rows, color="never").splitlines()
+    assert all(width_of(line) <= columns for line in lines), lines
+    assert any("16.0 TiB" in line for line in lines)
+
+
+def test_a_pipe_has_no_width() -> None:
+    assert "x" * 500 in written("table", rows=[("x" * 500, 1, (), False)], COLUMNS="40")
+
+
+@pytest.mark.parametrize(
+    ("color", "columns", "variables", "has_colors"),
+    [
+        ("auto", 80, {}, True),
+        ("auto", None, {}, False),
+        ("auto", 80, {"NO_COLOR": "1"}, False),
+        ("auto", 80, {"NO_COLOR": ""}, True),  # no-color.org: when present and not an empty string
+        ("auto", 80, {"TERM": "dumb"}, False),
+        ("always", None, {"NO_COLOR": "1"}, True),
+        ("never", 80, {}, False),
+    ],
+)
+def test_colors(color: str, columns: int | None, variables: dict[str, str], has_colors: bool) -> None:
+    assert ("\x1b[1m" in written("table", columns=columns, color=color, **variables)) is has_colors
+
+
+def test_widths() -> None:
+    assert (width_of("abc"), width_of("日本"), width_of("e\u0301"), width_of("\x1b[1mab\x1b[0m")) == (3, 4, 1, 2)
+    assert fitted("abcdef", 4) == "abc…"
+    assert fitted("日本語", 4) == "日…"
+    assert padded("日", 4) == "日  "
+    assert padded("7", 3, to_the_right=True) == "  7"
+    assert cut("\x1b[1mabcdef\x1b[0m", 3) == "\x1b[1mabc\x1b[0m"
+    assert cut("a日本", 2) == "a"
+
+
+def test_escapes() -> None:
+    assert escaped("a\tb\r\nc\x00\x85\u2028é") == "a\\tb\\r\\nc\\x00\\x85\\u2028é"
+    assert escaped("\ud800") == "\\ud800"
+
+
+def test_units() -> None:
+    assert [bytes_shown(size) for size in (0, 1023, 1024, 1536, (1 << 20) - 1, 5 << 40, 1 << 90)] == [
+        *("0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "5.0 TiB", "1048576 ZiB")
+    ]
+    assert [count_shown(count) for count in (0, 999, 1000, 1_550_000, -1500)] == [
+        "0",
+        "999",
+        "1.0 k",
+        "1.6 M",
+        "-1.5 k",
+    ]
+    assert [duration_shown(ms) for ms in (0, 999.4, 999.6, 59_949, 61_000, 7_260_000, 1e9, -5)] == [
+        *("0 ms", "999 ms", "1.0 s", "59.9 s", "1m 1s", "2h 1m", "11d 13h", "-5 ms")
+    ]
+    assert time_shown(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert time_shown((1 << 63) - 1) == str((1 << 63) - 1)
+
+
+def test_sparklines() -> None:
+    assert sparkline([0, 1, 2, 4, 8], 4) == "▂▃▅█"
+    assert sparkline([0, 0], 8) == "▁▁"
+    assert sparkline([], 8) == ""

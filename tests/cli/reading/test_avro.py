@@ -1,0 +1,115 @@
+"""Avro: what this package does around fastavro, with a registry on loopback."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import BytesIO
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aiokc.cli.problems import Problem, UsageProblem
+from aiokc.cli.reading.avro import AvroDecoder
+from aiokc.cli.reading.decoding import decoded
+from tests.cli.running import aiokc
+
+SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
+ANSWERS = {
+    "/schemas/ids/1": (200, {"schema": json.dumps(SCHEMA)}),
+    "/schemas/ids/2": (200, {"schema": "syntax = proto3", "schemaType": "PROTOBUF"}),
+    "/schemas/ids/3": (200, []),
+}
+
+
+@pytest.fixture
+def registry() -> Iterator[tuple[str, list[str]]]:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            status, answer = ANSWERS.get(self.path, (404, {"error_code": 40403}))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def fastavro(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in that reads one byte as a long: the package is optional, and not one of those of the tests."""
+
+    def read(stream: BytesIO, schema: Any, reader_schema: Any) -> Any:
+        assert (schema, reader_schema) == (SCHEMA, None)
+        return {"a": stream.read(1)[0] >> 1, "b": b"\xff", "c": [float("inf")]}
+
+    monkeypatch.setitem(
+        sys.modules,
+        "fastavro",
+        SimpleNamespace(schemaless_reader=read, parse_schema=lambda schema: schema),
+    )
+
+
+@pytest.mark.usefixtures("fastavro")
+async def test_the_registry_is_asked_once_a_schema(registry: tuple[str, list[str]]) -> None:
+    url, asked = registry
+    decoder = AvroDecoder(f"{url}/", 5)
+    framed = b"\x00\x00\x00\x00\x01\x0c"
+    await decoder.prepare(framed, framed, None, b"short")
+    await decoder.prepare(framed)
+    assert asked == ["/schemas/ids/1"]
+    assert decoded(framed, decoder).text == '{"a":6,"b":"ff","c":["inf"]}'
+
+
+@pytest.mark.usefixtures("fastavro")
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\x00\x00\x00\x00\x02\x0c", "schema 2 is of type PROTOBUF"),
+        (b"\x00\x00\x00\x00\x03\x0c", "answered no Avro schema"),
+        (b"\x00\x00\x00\x00\x09\x0c", "answered 404"),
+        (b"\x00\x00\x00\x00\x01\x0c\x00", "has 1 bytes more than schema 1 says"),
+        (b"\x00\x00\x00\x00\x01", "is no Avro of schema 1: IndexError"),
+        (b"\x01\x00\x00\x00\x01\x0c", "does not begin with the id of a schema"),
+        (b"text", "does not begin with the id of a schema"),
+    ],
+)
+async def test_what_is_no_avro_is_hex(registry: tuple[str, list[str]], data: bytes, problem: str) -> None:
+    decoder = AvroDecoder(registry[0], 5)
+    await decoder.prepare(data)
+    found = decoded(data, decoder)
+    assert problem in found.problem
+    assert found.text == f"<hex:{data.hex()}>"
+
+
+@pytest.mark.usefixtures("fastavro")
+async def test_a_registry_that_is_gone() -> None:
+    decoder = AvroDecoder("http://127.0.0.1:1", 5)
+    with pytest.raises(Problem, match=r"the schema registry does not answer: http://127\.0\.0\.1:1/schemas/ids/1"):
+        await decoder.prepare(b"\x00\x00\x00\x00\x01\x0c")
+    with pytest.raises(UsageProblem, match="begins with http"):
+        AvroDecoder("localhost:8081", 5)
+
+
+async def test_without_the_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    result = await aiokc("cat", "t", "--value", "avro", "-r", "http://localhost:8081")
+    assert (result.code, result.out) == (2, "")
+    assert "pip install fastavro" in result.err
+    assert (await aiokc("cat", "t", "--key", "avro")).err.startswith(
+        "aiokc: avro needs the address of the schema registry"
+    )

@@ -1,0 +1,137 @@
+"""The pages about metrics and production say what the code exports; their manifests and the dashboard can be used."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aiokc import ConsumerConfig
+from aiokc.contrib import probe_server
+from aiokc.contrib.health import Rules
+from aiokc.contrib.series import PROMETHEUS_PREFIX, SERIES, Kind, Scope
+
+from ..docs.examples import ROOT, tables
+
+PRODUCTION = (ROOT / "docs/production.md").read_text()
+DASHBOARD: dict[str, Any] = json.loads((ROOT / "docs/grafana/aiokc.json").read_text())
+NAMES = {name for series in SERIES for name in series.prometheus_names}
+
+
+def test_the_table_of_names_is_that_of_the_code() -> None:
+    (table,) = tables("docs/metrics.md", "Names")
+    suffix = {Kind.COUNTER: "_total", Kind.LATENCY: "_sum, _count, _max"}
+    assert [row[:6] for row in table] == [
+        [
+            series.source,
+            series.prometheus + suffix.get(series.kind, ""),
+            "`, `".join(series.otel_names) or "messaging.client.operation.duration",
+            series.kind.value,
+            "s" if series.kind is Kind.LATENCY else series.unit,
+            ", ".join(series.scope.value) or "-",
+        ]
+        for series in SERIES
+    ]
+
+
+def expressions() -> dict[str, str]:
+    """All expressions of the dashboard and of the pages, by where they stand."""
+    panels = DASHBOARD["panels"]
+    found = {f"{panel['title']} {one['refId']}": one["expr"] for panel in panels for one in panel["targets"]}
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            found[variable["name"]] = variable["query"]["query"]
+    for group in document("groups")["groups"]:
+        found |= {rule["alert"]: rule["expr"] for rule in group["rules"]}
+    (trigger,) = document("kind", "ScaledObject")["spec"]["triggers"]
+    return found | {"KEDA": trigger["metadata"]["query"]}
+
+
+def document(key: str, value: str | None = None) -> Any:
+    """The YAML block of the page that has this at its top."""
+    blocks = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PRODUCTION, re.M | re.S)]
+    (found,) = [one for one in blocks if key in one and value in (None, one[key])]
+    return found
+
+
+@pytest.mark.parametrize("where", sorted(expressions()))
+def test_expressions_name_series_and_labels_that_exist(where: str) -> None:
+    expression = expressions()[where]
+    named = set(re.findall(rf"\b{PROMETHEUS_PREFIX}\w+", expression))
+    assert named, expression
+    assert named <= NAMES
+    of_named = [series for series in SERIES if named & set(series.prometheus_names)]
+    labels = {"client_id", "group"} | {label for series in of_named for label in series.scope.value}
+    used = {label.strip() for part in re.findall(r"by \(([^)]*)\)", expression) for label in part.split(",")}
+    used |= set(re.findall(r"[{,]\s*(\w+)\s*[=!]~?", expression))
+    assert used <= labels
+    counters = {name for name in named if name.endswith(("_total", "_sum", "_count"))}
+    for name in counters - {f"{PROMETHEUS_PREFIX}polls"}:
+        assert re.search(rf"(rate|increase|deriv)\({name}\b", expression), f"{name} only grows: it needs a rate"
+    assert expression.count("(") == expression.count(")")
+
+
+def test_the_dashboard_shows_each_kind_of_series_and_its_panels_do_not_overlap() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert max(x for x, _ in cells) == 23
+    shown = {name for target in expressions().values() for name in re.findall(rf"{PROMETHEUS_PREFIX}\w+", target)}
+    unshown = {series.source for series in SERIES if not shown & set(series.prometheus_names)}
+    assert unshown == {
+        *("polls", "syncs", "failed_joins", "heartbeats", "buffered_records"),
+        *("nodes[id].connected", "nodes[id].connects"),
+    }
+
+
+def test_the_manifest_asks_for_what_the_server_answers() -> None:
+    stateful = document("kind", "StatefulSet")
+    pod = stateful["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    paths = {name: container[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert paths == {"startupProbe": "/readyz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    assert {container[name]["httpGet"]["port"] for name in paths} == {"health"}
+    annotations = stateful["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["prometheus.io/port"] == str(ports["health"]) == "8080"
+    source = Path(probe_server.__file__).read_text()
+    for path in {*paths.values(), annotations["prometheus.io/path"]}:
+        assert f'"{path}"' in source
+    assert stateful["spec"]["selector"]["matchLabels"] == stateful["spec"]["template"]["metadata"]["labels"]
+
+
+def test_the_manifests_times_agree_with_those_of_the_consumer() -> None:
+    pod = document("kind", "StatefulSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    startup, liveness = container["startupProbe"], container["livenessProbe"]
+    assert (startup["periodSeconds"], startup["failureThreshold"]) == (2, 30)
+    assert (liveness["periodSeconds"], liveness["failureThreshold"]) == (10, 6)
+    assert pod["terminationGracePeriodSeconds"] >= 30 + 10, "stop(), and 10 s"
+    environment = {entry["name"]: entry for entry in container["env"]}
+    instance = environment["AIOKC_GROUP_INSTANCE_ID"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert instance == "metadata.name"
+    session = int(environment["AIOKC_SESSION_TIMEOUT_MS"]["value"])
+    assert session > 1e3 * pod["terminationGracePeriodSeconds"], "longer than a pod takes to come back"
+    ConsumerConfig(group_id="billing", group_instance_id="billing-0", session_timeout_ms=session)
+    assert Rules().stall_after_ms == 1e3 * liveness["periodSeconds"] * liveness["failureThreshold"]
+
+
+def test_scaling_ends_at_the_partitions_and_scales_what_is_there() -> None:
+    scaled = document("kind", "ScaledObject")
+    stateful = document("kind", "StatefulSet")
+    assert scaled["spec"]["scaleTargetRef"] == {"kind": "StatefulSet", "name": stateful["metadata"]["name"]}
+    assert scaled["spec"]["maxReplicaCount"] >= stateful["spec"]["replicas"]
+
+
+def test_the_series_of_brokers_and_partitions_are_told_by_their_labels() -> None:
+    assert {series.scope for series in SERIES if series.source.startswith("nodes[id].")} == {Scope.NODE}

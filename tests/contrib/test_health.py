@@ -1,0 +1,342 @@
+"""What probes conclude: they fail for what a restart may cure, never for lag, an outage, or a rebalance."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, ErrorCode, Health, TopicPartition
+from aiokc.contrib import health as contrib_health
+from aiokc.contrib.health import Probe, Rules, Verdict, heartbeat_file, verdict
+from aiokc.errors import BrokerError, ConfigError, KafkaError
+from aiokc.testing import Cluster
+from aiokc.testing.faults import drop, throttle
+from aiokc.wire.messages.fetch import FetchRequest
+from aiokc.wire.messages.group import JoinGroupRequest
+
+from ..client.virtually import virtually
+from .consumers import T0, T1, consumer
+
+pytestmark = pytest.mark.timeout(30)
+
+
+def health(**changes: Any) -> Health:
+    well = {
+        "running": True,
+        "error": None,
+        "last_error": None,
+        "assigned": frozenset({T0}),
+        "generation": 1,
+        "member_id": "m",
+        "rebalancing": False,
+        "last_heartbeat_age_ms": 100.0,
+        "last_poll_age_ms": 0.0,
+        "has_assignment": True,
+        "cluster_id": "cluster",
+    }
+    return Health(**{**well, **changes})
+
+
+WELL = Verdict(True, True, ())
+FAILED = BrokerError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "no")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"assigned": frozenset()},
+        {"last_error": KafkaError("the broker is away")},
+        {"last_heartbeat_age_ms": 1e9},
+        {"last_heartbeat_age_ms": None, "generation": -1, "member_id": ""},
+        {"last_poll_age_ms": 599_000.0},
+        {"last_poll_age_ms": None},
+        {"stalled": {T0: 59_000.0}},
+    ],
+)
+def test_what_is_well(changes: dict[str, Any]) -> None:
+    assert verdict(health(**changes), None, Rules(handler_after_ms=600_000)) == WELL
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"error": FAILED}, f"its calls raise {type(FAILED).__name__}: {FAILED}"),
+        ({"running": False}, "it was stopped, or its background has ended"),
+        ({"stalled": {T1: 60_000.0, T0: 61_000.0}}, "t-0, t-1: no record for 60 s, and there are some"),
+        (
+            {"stalled": {TopicPartition("t", number): 1e6 for number in range(9)}},
+            "t-0, t-1, t-2, t-3, t-4 and 4 more: no record for 60 s, and there are some",
+        ),
+        ({"last_poll_age_ms": 600_000.0}, "the application has not asked for records for 600 s"),
+    ],
+)
+def test_what_a_restart_may_cure(changes: dict[str, Any], reason: str) -> None:
+    rules = Rules(handler_after_ms=600_000)
+    assert verdict(health(**changes), None, rules) == verdict(health(**changes), WELL, rules)
+    assert verdict(health(**changes), WELL, rules) == Verdict(False, False, (reason,))
+
+
+def test_a_handler_has_all_the_time_where_no_rule_ends_it() -> None:
+    assert verdict(health(last_poll_age_ms=1e9)) == WELL
+
+
+def test_ready_begins_with_the_first_assignment_and_outlives_rebalances() -> None:
+    starting = health(running=False, cluster_id=None, has_assignment=False, last_poll_age_ms=None)
+    assert verdict(starting) == (True, False, ("it was not started yet",))
+    joining = health(has_assignment=False, rebalancing=True)
+    first = verdict(joining)
+    assert first == Verdict(True, False, ("it waits for its first assignment",))
+    assert verdict(health(), first) == WELL
+    assert verdict(joining, WELL) == WELL
+    failed = verdict(health(error=FAILED), WELL)
+    assert not failed.ready
+    assert not verdict(joining, failed).ready, "a membership that has ended begins with an assignment again"
+
+
+def test_the_rules_for_a_consumer() -> None:
+    assert Rules.of(Consumer("t")) == Rules(stall_after_ms=60_000, handler_after_ms=None)
+    member = Consumer("t", group_id="g", max_poll_interval_ms=10_000)
+    assert Rules.of(member) == Rules(handler_after_ms=20_000)
+
+
+async def application(reader: Consumer[Any, Any], pause: float = 0.0, **options: Any) -> None:
+    """Reads, and does not give up for what a call raises."""
+    while True:
+        with suppress(KafkaError):
+            await reader.getmany(**options)
+        await asyncio.sleep(max(pause, 0.01))
+
+
+async def looks(probe: Probe, seconds: float, every: float = 5.0) -> list[Verdict]:
+    found = []
+    for _ in range(int(seconds / every)):
+        await asyncio.sleep(every)
+        found.append(probe.look())
+    return found
+
+
+# In a cluster with each trouble, from which a probe has to tell nothing
+
+
+def lag(cluster: Cluster) -> None:
+    for partition in (0, 1):
+        for _ in range(10):
+            cluster.append("t", *[b"v" * 100] * 100, partition=partition)
+
+
+def outage(cluster: Cluster) -> None:
+    for broker in (1, 2, 3):
+        cluster.take_down(broker)
+
+
+def outage_of_the_leader(cluster: Cluster) -> None:
+    leader = cluster.leader("t")
+    assert leader is not None
+    cluster.take_down(leader)
+
+
+def silence(cluster: Cluster) -> None:
+    cluster.intercept(FetchRequest, drop())
+
+
+def quota(cluster: Cluster) -> None:
+    cluster.intercept(FetchRequest, throttle(60_000))
+
+
+def rebalances(cluster: Cluster) -> None:
+    loop = asyncio.get_running_loop()
+    for number in range(10):
+        loop.call_later(10.0 * number, lambda: cluster.members("g") and cluster.expire_member("g"))
+
+
+def endless_rebalance(cluster: Cluster) -> None:
+    cluster.expire_member("g")
+    cluster.intercept(JoinGroupRequest, ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+@pytest.mark.parametrize("trouble", [lag, outage, outage_of_the_leader, silence, quota, rebalances, endless_rebalance])
+def test_what_no_restart_cures_fails_no_probe(trouble: Callable[[Cluster], None]) -> None:
+    async def story(cluster: Cluster) -> None:
+        for partition in (0, 1):
+            cluster.append("t", *[b"v"] * 10, partition=partition)
+        async with consumer(cluster, "t", group_id="g", enable_auto_commit=True) as reader:
+            probe = Probe(reader)
+            reading = asyncio.ensure_future(application(reader, 1.0, max_records=7))
+            await reader._runtime.changed.wait(60)
+            await asyncio.sleep(10.0)
+            assert probe.look() == WELL
+            trouble(cluster)
+            lag(cluster)
+            assert set(await looks(probe, 100)) == {WELL}
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    virtually(story)
+
+
+# What does fail them
+
+
+def test_a_poison_record_that_holds_up_its_partition_fails_the_probe() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"1", b"two", b"3")
+        async with consumer(cluster, "t", group_id="g", value_deserializer=int) as reader:
+            probe = Probe(reader)
+            reading = asyncio.ensure_future(application(reader, 1.0))
+            found = await looks(probe, 120)
+            assert [one.live for one in found] == [True] * 12 + [False] * 12
+            assert found[-1].reasons == ("t-0: no record for 60 s, and there are some",)
+            reading.cancel()
+            await asyncio.wait([reading])
+
+    virtually(story)
+
+
+def test_a_handler_that_never_ends_fails_the_probe() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"v")
+        async with consumer(cluster, "t", group_id="g", max_poll_interval_ms=30_000) as reader:
+            probe = Probe(reader)
+            await reader.getmany()
+            found = await looks(probe, 80, every=10.0)
+            assert [one.live for one in found] == [True] * 5 + [False] * 3
+
+    virtually(story)
+
+
+def test_a_background_that_has_ended_fails_the_probe() -> None:
+    async def story(cluster: Cluster) -> None:
+        reader = consumer(cluster, "t", group_id="g")
+        probe = Probe(reader)
+        assert probe.look() == (True, False, ("it was not started yet",))
+        await reader.start()
+        await reader.wait_assigned()
+        assert probe.look() == WELL
+
+        async def broken() -> None:
+            raise ZeroDivisionError("a bug")
+
+        reader._runtime.finder.wake.wait = lambda *args: broken()  # type: ignore[assignment]
+        reader._runtime.finder.wake.notify()
+        await asyncio.sleep(1.0)
+        found = probe.look()
+        assert not found.live
+        assert "ZeroDivisionError" in found.reasons[0]
+        await reader.stop()
+
+    virtually(story)
+
+
+def test_a_stopped_consumer_fails_the_probe_and_names_itself_among_others() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = consumer(cluster, "t", client_id="one"), consumer(cluster, "t", client_id="two")
+        probe = Probe(one, two)
+        async with two:
+            async with one:
+                await one.wait_assigned()
+                await two.wait_assigned()
+                assert probe.look() == WELL
+            assert probe.look() == (False, False, ("one: it was stopped, or its background has ended",))
+
+    virtually(story)
+
+
+def test_a_probe_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least one consumer"):
+        Probe()
+
+
+# The file
+
+
+def test_the_file_is_replaced_while_the_consumer_is_live(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "live"
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", b"1", b"two")
+        async with consumer(cluster, "t", group_id="g", value_deserializer=int) as reader:
+            async with heartbeat_file(reader, path=path):
+                first = path.stat().st_ino
+                content = json.loads(path.read_text())
+                assert content["live"] is True
+                assert content["ready"] is False
+                assert abs(content["time"] - time.time()) < 60
+                reading = asyncio.ensure_future(application(reader, 1.0))
+                await asyncio.sleep(6.0)
+                assert path.stat().st_ino != first, "replaced, not written over"
+                assert json.loads(path.read_text())["ready"] is True
+                await asyncio.sleep(80.0)
+                last = path.read_text()
+                await asyncio.sleep(30.0)
+                assert path.read_text() == last, "a partition is stalled: the file grows old"
+                assert os.listdir(tmp_path) == ["live"], "no temporary file is left"
+                reading.cancel()
+                await asyncio.wait([reading])
+            assert not path.exists()
+
+    virtually(story)
+    told = [record.getMessage() for record in caplog.records if record.name == "aiokc.health"]
+    assert told[0] == f"{path} is not replaced: t-0: no record for 60 s, and there are some"
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "folder"
+
+    async def story(cluster: Cluster) -> None:
+        reader = consumer(cluster, "t")
+        with pytest.raises(FileNotFoundError):
+            async with heartbeat_file(reader, path=folder / "live"):
+                pass
+        with pytest.raises(ConfigError, match="every_ms=0 must be positive"):
+            async with heartbeat_file(reader, path=folder / "live", every_ms=0):
+                pass
+        folder.mkdir()
+        async with heartbeat_file(reader, path=folder / "live", every_ms=1_000):
+            (folder / "live").unlink()
+            folder.rmdir()
+            await asyncio.sleep(1.5)
+            folder.mkdir()
+            await asyncio.sleep(1.0)
+            assert (folder / "live").exists(), "it goes on once it can"
+
+    virtually(story)
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert len(errors) == 1
+    assert "was not replaced" in errors[0].getMessage()
+
+
+async def test_a_blocked_loop_replaces_no_file_and_what_the_block_raises_comes_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, loop, replaced = tmp_path / "live", asyncio.get_running_loop(), asyncio.Event()
+    replace = contrib_health._replace
+
+    def noted(*args: Any) -> None:
+        replace(*args)
+        loop.call_soon_threadsafe(replaced.set)
+
+    monkeypatch.setattr(contrib_health, "_replace", noted)
+
+    async def block() -> None:
+        async with heartbeat_file(Consumer("t"), path=path, every_ms=50):
+            for _ in range(2):
+                replaced.clear()
+                await replaced.wait()
+            before = path.stat().st_mtime_ns
+            time.sleep(0.3)  # noqa: ASYNC251 - a handler that blocks
+            assert path.stat().st_mtime_ns == before
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await block()
+    assert not path.exists()

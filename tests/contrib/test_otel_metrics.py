@@ -1,0 +1,174 @@
+"""Consumers as OpenTelemetry sees them: its SDK collects the instruments into memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, Metric, NumberDataPoint
+from opentelemetry.semconv._incubating.metrics import messaging_metrics
+
+from aiokc.contrib import messaging
+from aiokc.contrib.otel import instrument
+from aiokc.contrib.series import SERIES, Kind
+from aiokc.errors import CommitFailed, ConfigError, DeserializationFailed
+from aiokc.testing import Cluster
+
+from ..client.virtually import virtually
+from .consumers import T0, consumer
+
+pytestmark = pytest.mark.timeout(30)
+
+ME = {"messaging.system": "kafka", "messaging.client.id": "c", "messaging.consumer.group.name": "g"}
+
+
+def collected(reader: InMemoryMetricReader) -> dict[str, Metric]:
+    data = reader.get_metrics_data()
+    if data is None:
+        return {}
+    return {
+        metric.name: metric
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+def value(found: dict[str, Metric], name: str, **attributes: str) -> Any:
+    wanted = ME | {key.replace("__", "."): text for key, text in attributes.items()}
+    (point,) = [one for one in found[name].data.data_points if dict(one.attributes or {}) == wanted]
+    assert isinstance(point, NumberDataPoint)
+    return point.value
+
+
+def histogram(found: dict[str, Metric], name: str, **wanted: str) -> HistogramDataPoint:
+    """The one data point with these attributes among its own (named with _ for the dot)."""
+    keys = {key.replace("__", "."): text for key, text in wanted.items()}
+    points = [one for one in found[name].data.data_points if keys.items() <= dict(one.attributes or {}).items()]
+    (point,) = points
+    assert isinstance(point, HistogramDataPoint)
+    return point
+
+
+def test_what_is_collected_is_what_metrics_tell() -> None:
+    async def story(cluster: Cluster) -> None:
+        memory = InMemoryMetricReader()
+        provider = MeterProvider([memory])
+        cluster.append("t", *[b"v"] * 10)
+        async with consumer(cluster, "t", group_id="g") as reader:
+            telemetry = instrument(reader, meter_provider=provider, nodes=True)
+            await reader.wait_assigned()
+            await reader.getmany(T0, max_records=4)
+            await reader.commit()
+            cluster.expire_member("g")
+            with pytest.raises(CommitFailed):
+                await reader.commit({T0: 3})
+            await asyncio.sleep(1.0)
+            found, metrics = collected(memory), reader.metrics()
+            poll = {"messaging__operation__name": "poll"}
+            assert value(found, "messaging.client.consumed.messages", **poll) == 4
+            assert value(found, "aiokc.consumer.polls") == 2
+            assert value(found, "aiokc.consumer.fetched") == metrics.bytes
+            assert value(found, "aiokc.consumer.fetches") == metrics.fetches.count
+            assert value(found, "aiokc.consumer.fetch.time") == pytest.approx(metrics.fetches.total_ms / 1e3)
+            assert value(found, "aiokc.consumer.up") == 1
+            where = {"messaging__destination__name": "t", "messaging__destination__partition__id": "0"}
+            assert found["aiokc.consumer.lost_partitions"].unit == "{partition}"
+            assert value(found, "aiokc.consumer.node.connected", node=str(cluster.leader("t"))) == 1
+            batches = histogram(found, "messaging.client.operation.duration", **poll)
+            assert batches.count == 1
+            assert tuple(batches.explicit_bounds) == messaging.BUCKETS
+            assert dict(batches.attributes or {})["messaging.destination.name"] == "t"
+            failed = histogram(found, "messaging.client.operation.duration", error__type="CommitFailed")
+            assert dict(failed.attributes or {})["messaging.operation.name"] == "commit"
+            await reader.wait_assigned()
+            await reader.getmany(T0, max_records=1)
+            await asyncio.sleep(1.0)
+            found = collected(memory)
+            assert value(found, "messaging.client.consumed.messages", **poll) == 5, "each collection looks anew"
+            assert value(found, "aiokc.consumer.lag", **where) == reader.current_lag(T0)
+            telemetry.close()
+            assert "aiokc.consumer.polls" not in collected(memory)
+
+    virtually(story)
+
+
+def test_the_histogram_has_the_calls_that_waited_and_those_that_failed() -> None:
+    async def story(cluster: Cluster) -> None:
+        memory = InMemoryMetricReader()
+        async with consumer(cluster, value_deserializer=int) as reader:
+            instrument(reader, meter_provider=MeterProvider([memory]))
+            reader.assign([T0])
+            waiting = asyncio.ensure_future(reader.getmany(max_records=1))
+            await asyncio.sleep(2.0)
+            cluster.append("t", b"1", b"2", b"three")
+            await waiting
+            await reader.getmany(max_records=1)  # from memory, in no time
+            with pytest.raises(DeserializationFailed):
+                await reader.getmany()
+            points = collected(memory)["messaging.client.operation.duration"].data.data_points
+            found = {str(dict(point.attributes or {}).get("error.type")): point for point in points}
+            assert found.keys() == {"None", "DeserializationFailed"}
+            waited = found["None"]
+            assert isinstance(waited, HistogramDataPoint)
+            assert (waited.count, round(waited.sum, 1)) == (1, 2.0)
+            assert reader.metrics().polls == 3
+
+    virtually(story)
+
+
+def test_instruments_have_the_names_units_and_kinds_of_the_table() -> None:
+    async def story(cluster: Cluster) -> None:
+        memory = InMemoryMetricReader()
+        cluster.append("t", b"v")
+        async with consumer(cluster, "t", group_id="g") as reader:
+            telemetry = instrument(reader, meter_provider=MeterProvider([memory]), nodes=True)
+            batch = await reader.getmany()
+            with telemetry.process(batch):
+                await reader.commit()
+            await asyncio.sleep(5.0)
+            found = collected(memory)
+            names = {name for series in SERIES for name in series.otel_names}
+            assert found.keys() == names | {messaging.OPERATION_DURATION, messaging.PROCESS_DURATION}
+            for series in SERIES:
+                if series.otel and series.kind is not Kind.LATENCY:
+                    assert found[series.otel].unit == series.unit
+                if series.otel_time:
+                    assert found[series.otel_time].unit == "s"
+
+    virtually(story)
+
+
+def test_the_names_of_the_conventions_are_theirs() -> None:
+    assert messaging_metrics.MESSAGING_CLIENT_OPERATION_DURATION == messaging.OPERATION_DURATION
+    assert messaging_metrics.MESSAGING_PROCESS_DURATION == messaging.PROCESS_DURATION
+    (records,) = [series for series in SERIES if series.source == "records"]
+    assert records.otel == messaging_metrics.MESSAGING_CLIENT_CONSUMED_MESSAGES
+
+
+def test_two_consumers_share_the_instruments_and_none_is_kept_alive(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        memory = InMemoryMetricReader()
+        provider = MeterProvider([memory])
+        one, two = consumer(cluster, client_id="one"), consumer(cluster, client_id="two")
+        instrument(one, meter_provider=provider)
+        instrument(two, meter_provider=provider)
+        with pytest.raises(ConfigError, match="instrumented already"):
+            instrument(two, meter_provider=provider)
+        names = [dict(point.attributes or {}) for point in collected(memory)["aiokc.consumer.up"].data.data_points]
+        assert [labels["messaging.client.id"] for labels in names] == ["one", "two"]
+        del one
+        gc.collect()
+        assert len(collected(memory)["aiokc.consumer.up"].data.data_points) == 1
+
+    virtually(story)
+    assert caplog.text == "", "the SDK has warned of no duplicate instrument"
+
+
+async def test_a_wrong_parent_is_refused() -> None:
+    with pytest.raises(ConfigError, match='parent=\'producer\' must be "ambient" or "record"'):
+        async with Cluster(topics={"t": 1}) as cluster:
+            instrument(consumer(cluster), parent="producer")  # type: ignore[arg-type]

@@ -1,0 +1,182 @@
+"""Consumers as Prometheus sees them: scraped, and read by prometheus_client's own parsers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_open
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from aiokc import Consumer
+from aiokc.contrib.prometheus import collector, exposition
+from aiokc.contrib.series import SERIES, Kind, Scope
+from aiokc.errors import ConfigError
+from aiokc.testing import Cluster
+
+from ..client.virtually import virtually
+from .consumers import T0, consumer
+
+pytestmark = pytest.mark.timeout(30)
+
+ONE = {"client_id": "c", "group": "g"}
+
+
+def scraped(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """All samples by name and labels; the same in both text formats."""
+    found = _samples(parse(exposition(registry).decode()))
+    assert _samples(parse_open(generate_open(registry).decode())).keys() == found.keys()  # type: ignore[no-untyped-call]
+    return found
+
+
+def _samples(families: Any) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    samples = [sample for family in families for sample in family.samples]
+    found = {(one.name, frozenset(one.labels.items())): one.value for one in samples}
+    assert len(found) == len(samples), "no series is there twice"
+    return found
+
+
+def of(found: dict[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
+    return found[f"aiokc_consumer_{name}", frozenset((ONE | labels).items())]
+
+
+def test_a_scrape_has_what_health_and_metrics_tell() -> None:
+    async def story(cluster: Cluster) -> None:
+        registry = CollectorRegistry()
+        cluster.append("t", *[b"v"] * 10)
+        async with consumer(cluster, "t", group_id="g") as reader:
+            collector(reader, registry=registry)
+            await reader.wait_assigned()
+            await reader.getmany(T0, max_records=4)
+            await reader.commit()
+            await asyncio.sleep(5.0)
+            metrics, found = reader.metrics(), scraped(registry)
+            assert of(found, "polls_total") == 2
+            assert of(found, "records_total") == 4
+            assert of(found, "fetched_bytes_total") == metrics.bytes > 0
+            assert of(found, "fetch_seconds_count") == metrics.fetches.count > 0
+            assert of(found, "fetch_seconds_sum") == pytest.approx(metrics.fetches.total_ms / 1e3)
+            assert of(found, "fetch_seconds_max") == pytest.approx(metrics.fetches.max_ms / 1e3)
+            assert of(found, "join_seconds_count") == of(found, "sync_seconds_count") == 1
+            assert of(found, "rebalance_seconds_count") == of(found, "commit_seconds_count") == 1
+            assert of(found, "heartbeat_seconds_count") == metrics.heartbeats.count > 0
+            assert of(found, "lag", topic="t", partition="0") == 6
+            assert of(found, "lead", topic="t", partition="0") == 4
+            assert of(found, "position", topic="t", partition="0") == 4
+            assert of(found, "committed", topic="t", partition="0") == 4
+            assert of(found, "committed", topic="t", partition="1") == 0
+            assert of(found, "buffered_records") == 6
+            assert of(found, "user_seconds_total") == pytest.approx(5.0, abs=0.1)
+            assert of(found, "poll_wait_seconds_total") == pytest.approx(metrics.poll_wait_ms / 1e3)
+            assert of(found, "assigned_partitions") == 2
+            assert of(found, "last_poll_age_seconds") == pytest.approx(5.0, abs=0.1)
+            assert of(found, "up") == 1
+            assert of(found, "stalled_partitions") == 0
+            assert of(found, "loop_lag_seconds_count") == metrics.loop_lag.count >= 4
+            assert of(found, "deserialization_failures_total") == of(found, "lost_partitions_total") == 0
+            assert of(found, "revoked_partitions_total") == of(found, "failed_commits_total") == 0
+            assert not [name for name, _ in found if "node" in name], "left out by default"
+        stopped = scraped(registry)
+        assert of(stopped, "up") == 0
+        assert of(stopped, "revoked_partitions_total") == 2
+
+    virtually(story)
+
+
+def test_every_series_of_the_table_is_exported_under_its_names() -> None:
+    async def story(cluster: Cluster) -> None:
+        registry = CollectorRegistry()
+        cluster.append("t", b"v")
+        async with consumer(cluster, "t", group_id="g") as reader:
+            collector(reader, registry=registry, nodes=True)
+            await reader.getmany()
+            await reader.commit()
+            await asyncio.sleep(5.0)
+            found = scraped(registry)
+            assert {name for name, _ in found} == {name for series in SERIES for name in series.prometheus_names}
+            types = {family.name: family.type for family in parse(generate_latest(registry).decode())}
+            for series in SERIES:
+                kind = {Kind.COUNTER: "counter", Kind.LATENCY: "summary"}.get(series.kind, "gauge")
+                assert types[f"aiokc_consumer_{series.prometheus}"] == kind
+            leader = cluster.leader("t")
+            assert of(found, "node_connected", node=str(leader)) == 1
+            assert of(found, "node_request_seconds_count", node=str(leader)) > 0
+
+    virtually(story)
+
+
+def test_sums_by_topic_instead_of_a_series_for_each_partition() -> None:
+    async def story(cluster: Cluster) -> None:
+        registry = CollectorRegistry()
+        for partition in (0, 1):
+            cluster.append("t", *[b"v"] * 10, partition=partition)
+        async with consumer(cluster, "t", group_id="g") as reader:
+            collector(reader, registry=registry, per_partition=False)
+            await reader.wait_assigned()
+            await reader.getmany(T0, max_records=4)
+            await asyncio.sleep(1.0)
+            found = scraped(registry)
+            assert of(found, "lag", topic="t") == 16
+            assert of(found, "lead", topic="t") == 0
+            assert not [labels for _, labels in found if "partition" in dict(labels)]
+            assert len(found) < 60
+
+    virtually(story)
+
+
+def test_several_consumers_and_what_labels_can_hold() -> None:
+    async def story(cluster: Cluster) -> None:
+        registry = CollectorRegistry()
+        strange = 'say "ü"\\\n'
+        one, two = consumer(cluster, group_id="g"), consumer(cluster, client_id=strange)
+        made = collector(one, registry=registry)
+        made.add(two)
+        found = scraped(registry)
+        assert of(found, "up") == 0
+        labels = frozenset({"client_id": strange, "group": ""}.items())
+        assert found["aiokc_consumer_up", labels] == 0
+        with pytest.raises(ConfigError, match="two consumers have client_id='c' and group_id='g'"):
+            made.add(consumer(cluster, group_id="g"))
+        with pytest.raises(ValueError, match="Duplicated timeseries"):
+            collector(two, registry=registry)
+        made.remove(two)
+        assert len([name for name, _ in scraped(registry) if name == "aiokc_consumer_up"]) == 1
+        made.close()
+        assert scraped(registry) == {}
+
+    virtually(story)
+
+
+def test_the_collector_keeps_no_consumer_alive() -> None:
+    async def story(cluster: Cluster) -> None:
+        registry = CollectorRegistry()
+        made = collector(consumer(cluster, group_id="g"), registry=registry)
+        gc.collect()
+        assert scraped(registry) == {}
+        made.add(consumer(cluster, group_id="g"))
+
+    virtually(story)
+
+
+async def test_a_scrape_comes_in_another_thread() -> None:
+    async with Cluster(topics={"t": 2}) as cluster:
+        cluster.append("t", *[b"v"] * 100)
+        registry = CollectorRegistry()
+        async with Consumer(bootstrap_servers=cluster.bootstrap, client_id="c", auto_offset_reset="earliest") as reader:
+            reader.assign([T0])
+            collector(reader, registry=registry)
+            await reader.getmany()
+            text = await asyncio.to_thread(exposition, registry)
+            assert b'aiokc_consumer_records_total{client_id="c",group=""} 100.0\n' in text
+
+
+def test_the_table_names_no_series_twice() -> None:
+    names = [name for series in SERIES for name in series.prometheus_names]
+    assert len(names) == len(set(names))
+    others = [name for series in SERIES for name in series.otel_names]
+    assert len(others) == len(set(others))
+    assert {series.scope for series in SERIES} == set(Scope)
