@@ -10,6 +10,8 @@
 #                     SASL can't stand   (SECONDS=60; INPUTS=10000000; SEED=5)
 #   make bench        compare it with other clients; make bench-rebalance: groups that rebalance; make bench-spark
 #   make kafka        a local Kafka until Ctrl-C; prints its address   (ARGS="--nodes 3 --topic events:6 --version 2.8.2")
+#   make wheel        build the wheel for this machine and this Python into dist/, and test it
+#   make docs         build the documentation site into site/   (the pages and their pictures are in docs/)
 #   make clean        remove what the other commands have made
 #
 # ARGS are passed on to the command, for instance to pytest: make test ARGS="tests/net -x". PYTHON chooses the
@@ -71,7 +73,7 @@ OLDER_SPARKS = $(if $(ARGS),:,for version in $$($(VENV_PYTHON) -c '$(OLD_SPARKS)
 # Tests on other Pythons: those that need neither a broker nor Spark.
 OTHER_PYTHONS = $(if $(ARGS),:,$(VENV_PYTHON) -m tests.suite.other_pythons)
 
-.PHONY: help setup jars demo lint test test-long test-pythons simulate mutants fuzz bench bench-rebalance bench-spark kafka clean
+.PHONY: help setup jars demo lint test test-long test-pythons simulate mutants fuzz bench bench-rebalance bench-spark kafka wheel docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -97,7 +99,7 @@ demo: $(if $(filter kafka,$(BROKER)),jars,$(READY))
 
 lint: $(READY)
 	@echo "== ruff" && $(VENV_PYTHON) -m ruff check . && $(VENV_PYTHON) -m ruff format --check .
-	@echo "== mypy --strict" && $(VENV_PYTHON) -m mypy && $(VENV_PYTHON) -m mypy docs/demo
+	@echo "== mypy --strict" && $(VENV_PYTHON) -m mypy && $(VENV_PYTHON) -m mypy docs/demo && $(VENV_PYTHON) -m mypy docs/site
 	@echo "== layers" && $(VENV_PYTHON) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()'
 
 test: lint jars
@@ -142,7 +144,13 @@ bench-spark: jars
 kafka: jars
 	@exec $(VENV_PYTHON) -m aiokc.testing.kafka $(ARGS)
 
+docs: $(READY)
+	@$(VENV_PYTHON) docs/site
+
+wheel: $(READY)
+	@$(VENV_PYTHON) -m wheels
+
 clean:
 	rm -rf .venv .kafka build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf .mutants spark-warehouse aiokc/_native/extension.*.so
+	rm -rf .mutants site spark-warehouse aiokc/_native/extension.*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

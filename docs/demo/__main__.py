@@ -2,7 +2,7 @@
 
 Rides are written into Kafka; two members of one group read them, the second one joining on the way; Spark counts them
 per minute and city; then it is checked that both saw every ride exactly once. Where there is no JDK, Spark is left out.
-Exit code 0: whoever read saw them.
+Exit code 0: the group and Spark read them all.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def arguments() -> argparse.Namespace:
 
 
 def demonstrate(display: Display, brokers: Running, folder: Path) -> bool:
-    """Let the group and Spark read the same topic; return whether all checks of those who did hold."""
+    """Let the group and Spark read the same topic; return whether all checks hold."""
     topic = f"rides-{uuid.uuid4().hex[:8]}"
     now_ms = time.time_ns() // 1_000_000
     produced = rides(RIDES, until_ms=now_ms - now_ms % MINUTE_MS, minutes=MINUTES, seed=7)
