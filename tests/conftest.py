@@ -31,7 +31,7 @@ IN_CI = os.environ.get("CI", "").lower() in {"1", "true"}
 # One download serves every run, from whatever folder pytest is called.
 os.environ.setdefault("AIOKC_KAFKA_HOME", str(ROOT / ".kafka"))
 
-# The release of PySpark to run the tests on that are marked every_spark, before anything imports the other one.
+# The release of PySpark for the tests that are marked every_spark, put first before any import of the other one.
 OLD_SPARK = os.environ.get("AIOKC_SPARK")
 if OLD_SPARK is not None:
     spark_releases.put_first(OLD_SPARK)
@@ -111,7 +111,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     done = yield
-    unused_faults.insist_on_use()  # not where the test has failed: then it may not have come to them
+    unused_faults.insist_on_use()  # not where the test has failed: then it may not have reached them
     return done
 
 
@@ -179,7 +179,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """In CI a test of a real system that did not run has failed: a missing Java must not look like success."""
     if call.excinfo is not None:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # it has ended, and no alarm may come while pytest says how
+        signal.setitimer(signal.ITIMER_REAL, 0)  # it has ended, and no alarm may come while pytest reports how
     report = yield
     expected = hasattr(report, "wasxfail")
     if IN_CI and report.skipped and not expected and any(map(item.get_closest_marker, ("kafka", "spark"))):
@@ -216,7 +216,7 @@ def secure_kafka(request: pytest.FixtureRequest) -> Iterator[SecureKafka]:
 
 @pytest.fixture(scope="session")
 def three_nodes_for_all() -> Iterator[LocalKafka]:
-    """Clients are sent to the listener FAULTY one port beside of where it is: a proxy may stand there."""
+    """The listener FAULTY advertises a port one above its own: a proxy may listen there."""
     with LocalKafka(nodes=3, listeners={"FAULTY": "PLAINTEXT"}, advertise=lambda _id, _name, port: port + 1) as running:
         yield running
 

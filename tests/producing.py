@@ -1,4 +1,4 @@
-"""Records for the tests, written by somebody else's producer: confluent-kafka, that is librdkafka."""
+"""Records for the tests, written by the producer of another library: confluent-kafka, that is librdkafka."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def produce_in_transaction(
 
 
 def add_partitions(bootstrap: str, topic: str, total: int) -> None:
-    """Let a topic have `total` partitions from now on."""
+    """Give a topic ``total`` partitions from now on."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(_FLUSH_SECONDS)
 

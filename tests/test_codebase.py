@@ -1,4 +1,4 @@
-"""The shape of the code that a reviewer would otherwise have to watch."""
+"""The rules for the shape of the code that a reviewer would otherwise have to watch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ FUNCTION_LINES = 70
 FOLDER_FILES = 12
 # The folders of tests without a package of their name: about all of aiokc, or one subject of a package with many tests.
 OF_NO_PACKAGE = {
-    *("comparison", "mutants", "scenarios", "security", "simulation", "suite"),
+    *("comparison", "mutants", "scenarios", "security", "simulation", "suite", "wheels", "docs/site"),
     *(f"scenarios/{subject}" for subject in ("fetch", "group", "offsets", "positions")),
     *("simulation/checking", "simulation/worlds"),
-    *("client/consumer/errors", "client/fetch/user_code", "client/group/listener"),
-    "client/group/classic/mixed_groups",
+    *("client/consumer/errors", "client/consumer/observing", "client/fetch/user_code", "client/group/listener"),
+    "client/group/mixed_groups",
     *("net/connection", "net/pool", "net/tls/peers"),
-    *("security/actors", "security/secrets"),
+    *("security/actors", "security/refused", "security/secrets"),
     *("records/columns", "records/compression", "records/old_formats"),
     *("spark/crashes", "spark/installation", "spark/queries", "spark/tasks"),
 }
-# Names that say nothing about the one idea of a file.
+# Names that tell nothing about the one idea of a file.
 VAGUE = {"base", "common", "core_utils", "helper", "helpers", "manager", "misc", "shared", "util", "utils"}
 
-# What warns or is gone in one of the Pythons up to 3.15, and what stands in for it. Most tests run on one of them only.
+# What is deprecated or removed in one of the Pythons up to 3.15, and what replaces it. Most tests run on one only.
 OUTDATED = {
     "ast.Bytes": "ast.Constant",
     "ast.NameConstant": "ast.Constant",
@@ -74,7 +74,7 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunction
 
 
 def _statements(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function without its docstring and decorators."""
+    """Return the number of lines of a function without its docstring and decorators."""
     first = function.body[1] if ast.get_docstring(function) and len(function.body) > 1 else function.body[0]
     return (function.end_lineno or function.lineno) - first.lineno + 1
 
@@ -89,7 +89,9 @@ def test_a_file_is_one_idea(path: Path) -> None:
 
 
 def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """The dotted names that a file uses, as it writes them, with the line; a name out of a module with that."""
+    """Yield the dotted names that a file uses, as written, with the line; a name imported from a module with that
+    module.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield node.lineno, f"{node.value.id}.{node.attr}"

@@ -1,4 +1,4 @@
-"""Every error: pickled, copied and raised anew it is the same one, also across processes."""
+"""Every error: pickled, copied or raised again it stays equal, also across processes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 import aiokc
 import spark_source
 from aiokc import RawRecord, TopicPartition
+from aiokc.admin import GroupIsActive, GroupListing, MemberDescription, PartialListing, PlanIsOutdated
 from aiokc.core.group.events import IllegalTransition
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
@@ -81,6 +82,11 @@ MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
     OffsetOutOfRange: lambda: [OffsetOutOfRange({T0: 3}, "said broker 1"), _found()],
     LogTruncated: lambda: [LogTruncated({T0: 3, T1: 4}, {T0: 2}), LogTruncated({T0: 3}, {}, "another log")],
     IllegalTransition: lambda: [IllegalTransition("stable", T0)],
+    PartialListing: lambda: [
+        PartialListing([GroupListing("g", "classic", "Empty", "consumer", 1)], {2: ConnectionFailed("refused")})
+    ],
+    GroupIsActive: lambda: [GroupIsActive("g", "Stable", [MemberDescription("m", "app", "/10.0.0.7")])],
+    PlanIsOutdated: lambda: [PlanIsOutdated("g", {T0: (3, 4), T1: (None, 1)})],
     DataLoss: lambda: [
         DataLoss(T0, "gone", wanted=(1, None), available=None),
         DataLoss(T0, "deleted", wanted=(1, 9), available=(3, 9)),
@@ -89,7 +95,7 @@ MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
 
 
 def every_class() -> list[type[KafkaError]]:
-    """Return all of ours, whichever module they are in."""
+    """Return all error classes of aiokc, whichever module they are in."""
     for package in (aiokc, spark_source):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):
@@ -105,7 +111,7 @@ def every_class() -> list[type[KafkaError]]:
 
 
 def instances(kind: type[KafkaError]) -> list[KafkaError]:
-    """Return some of a class: what MADE has, or where it is made as its base is, what that one has."""
+    """Return some instances of a class: those in MADE, or, if it is made like its base class, those of the base."""
     made = next(base for base in kind.__mro__ if base in MADE or "__init__" in vars(base))
     if made in MADE:
         return [one for one in MADE[made]() if type(one) is kind] or [_as(kind, one) for one in MADE[made]()]
@@ -193,7 +199,7 @@ class Foreign(Exception):
 
 
 class Doubling(Exception):
-    """Called with its ``args``, it says something else."""
+    """Called with its ``args``, it has another message."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"oh: {message}")

@@ -1,19 +1,177 @@
-"""What ``import aiokc`` brings along: it must stay quick for programs that use little of it."""
+"""The modules that ``import aiokc`` loads: it must stay quick for programs that use little of it."""
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import aiokc
+from aiokc.testing import Cluster
 
 # Each takes long, and few clients need it: it is imported where it is used, off the event loop where that is possible.
 LATER = {
     *("botocore", "cramjam", "cryptography", "gssapi", "pyarrow", "trustme", "uvloop"),
     *("http.client", "unittest", "urllib.request", "xml"),
-    *("aiokc.testing", "aiokc.__main__"),
+    *("opentelemetry", "prometheus_client", "rich"),
+    *("aiokc.testing", "aiokc.__main__", "aiokc.cli", "aiokc.contrib"),
 }
-IMPORTED = "import sys, aiokc, aiokc.net.credentials.token_login; print(*sys.modules, sep='\\n')"
+# Only a client with TLS or SASL needs these; they come when it is made.
+SECURE = {
+    "aiokc.net.tls.contexts",
+    "aiokc.net.tls.stores",
+    "aiokc.net.credentials.credentials",
+    "aiokc.core.sasl.scram",
+}
+
+# A consumer's whole life in a process of its own: the cluster is elsewhere, so that nothing of it is loaded here.
+LIFE = """
+import asyncio, sys
+from aiokc import Consumer
+
+async def main():
+    before = set(sys.modules)
+    options = {"group_id": "billing", "auto_offset_reset": "earliest"}
+    async with Consumer("events", bootstrap_servers=sys.argv[1], **options) as consumer:
+        await consumer.getmany()
+        await consumer.getone()
+        async for record in consumer:
+            break
+        await consumer.getmany_columns()
+        await consumer.commit()
+        consumer.health(), consumer.metrics()
+    print(*set(sys.modules) - before, sep="\\n")
+
+asyncio.run(main())
+"""
+
+# What the sources of tokens other than that of the options need is imported for those only: the application makes its
+# client in the event loop, which all of it together would hold for some 20 ms.
+OF_TOKENS = {"json", *(f"aiokc.net.credentials.tokens.{name}" for name in ("aws_credentials", "oidc", "https_post"))}
+A_CLIENT = """
+import sys, aiokc
+
+class Tokens:
+    def token(self) -> str: ...
+
+options = {"sasl_oauth_token_provider": Tokens()} if sys.argv[1:] == ["provider"] else {
+    "sasl_oauthbearer_token_endpoint_url": "file:///token"
+}
+aiokc.Client(bootstrap_servers="localhost:9092", sasl_mechanism="OAUTHBEARER", **options)
+print(*sys.modules, sep="\\n")
+"""
 
 
-def test_importing_aiokc_imports_nothing_that_few_clients_need() -> None:
-    ran = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=60, check=True)
-    assert LATER & set(ran.stdout.split()) == set()
+def loaded(statement: str) -> set[str]:
+    """The modules that a bare interpreter has after the statement."""
+    code = f"import sys\n{statement}\nprint(*sys.modules, sep='\\n')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return set(ran.stdout.split())
+
+
+def of_aiokc(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] == "aiokc"}
+
+
+def test_the_package_alone_is_next_to_nothing() -> None:
+    modules = loaded("import aiokc")
+    assert of_aiokc(modules) == {"aiokc"}
+    assert "asyncio" not in modules
+
+
+def test_a_value_loads_no_client() -> None:
+    modules = loaded("from aiokc import TopicPartition, KafkaError, ConsumerConfig")
+    assert not {name for name in modules if name.startswith(("aiokc.client", "aiokc.net", "aiokc.core", "aiokc.wire"))}
+    assert not modules & {"asyncio", "anyio", "crc32c"}
+
+
+@pytest.mark.parametrize("name", ["Consumer", "Client"])
+def test_a_client_loads_nothing_that_few_clients_need(name: str) -> None:
+    modules = loaded(f"from aiokc import {name}; import aiokc.net.credentials.token_login")
+    assert LATER & modules == set()
+    assert SECURE & loaded(f"from aiokc import {name}") == set()
+
+
+def test_a_client_without_a_group_loads_nothing_of_a_member() -> None:
+    modules = loaded("from aiokc import Client")
+    groups = ("aiokc.client.group.classic", "aiokc.core.group.machine", "aiokc.core.assignors", "aiokc.client.consumer")
+    assert not {name for name in modules if name.startswith(groups)}
+
+
+def test_all_names_load_with_none_of_what_few_need() -> None:
+    modules = loaded("from aiokc import *; assert Consumer and Client and TopicPartition")
+    assert LATER & modules == set()
+
+
+async def test_a_consumer_imports_nothing_while_the_event_loop_runs() -> None:
+    async with Cluster(brokers=1) as cluster:
+        cluster.create_topic("events")
+        cluster.append("events", *[b"x"] * 3000)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", LIFE, cluster.bootstrap), stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(40):
+            said, _ = await process.communicate()
+        assert process.returncode == 0
+    assert set(said.decode().split()) <= {"encodings.utf_16_be"}  # half a millisecond, for the names of topics
+
+
+# What type checkers read, what is public, and where it comes from at run time: one list, written three times.
+
+
+def for_type_checkers() -> Iterator[tuple[str, str]]:
+    tree = ast.parse(Path(aiokc.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            yield alias.name, f".{node.module}" if node.module else "."
+
+
+def test_type_checkers_see_what_is_there_at_run_time() -> None:
+    seen = dict(for_type_checkers())
+    modules = {name for name, module in seen.items() if module == "."}
+    assert modules == aiokc._PUBLIC_MODULES
+    assert {name: module for name, module in seen.items() if name not in modules} == aiokc._MODULES
+    assert sorted(aiokc._MODULES) == sorted(aiokc.__all__)
+
+
+@pytest.mark.parametrize("name", aiokc.__all__)
+def test_a_name_is_what_its_module_has(name: str) -> None:
+    module = importlib.import_module(aiokc._MODULES[name], "aiokc")
+    assert getattr(aiokc, name) is getattr(module, name)
+    assert name in dir(aiokc)
+
+
+def test_public_modules_need_no_import_of_their_own() -> None:
+    code = (
+        "import aiokc\nassert aiokc.errors.KafkaError is aiokc.KafkaError\nassert aiokc.records.NATIVE in (True, False)"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+
+
+def test_the_extension_can_be_the_first_import() -> None:
+    pytest.importorskip("aiokc._native.extension", reason="aiokc._native.extension is not built")
+    assert "aiokc.records" not in loaded("import aiokc._native.extension")
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"module 'aiokc' has no attribute 'Producer'"):
+        getattr(aiokc, "Producer")  # noqa: B009 (mypy knows that it is not there)
+    with pytest.raises(ImportError, match="cannot import name 'Producer'"):
+        exec("from aiokc import Producer")
+
+
+@pytest.mark.parametrize("source", ["provider", "file"])
+def test_a_client_with_tokens_imports_what_their_source_needs_only(source: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", A_CLIENT, source], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (LATER | OF_TOKENS) & set(ran.stdout.split()) == set()
+    assert "aiokc.net.credentials.token_login" in ran.stdout.split()

@@ -1,4 +1,4 @@
-"""What is promised of a record, whoever built it. A type written in C is one more parameter here."""
+"""The promises of a record, whichever code built it. A type written in C is one more parameter here."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_what_repr_says_can_be_evaluated(build: Build) -> None:
 
 
 def test_unhashable_content_is_only_unhashable() -> None:
-    """Keys and values may be anything that the user put there."""
+    """Keys and values may be any object that the application put there."""
     record: ConsumerRecord[None, dict[str, int]] = ConsumerRecord("events", 3, 42, value={"a": 1})
     assert record == ConsumerRecord("events", 3, 42, value={"a": 1})
     with pytest.raises(TypeError):

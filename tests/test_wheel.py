@@ -1,4 +1,4 @@
-"""What `pip wheel .` makes, and what is installed from it: with a C compiler, and without one. No network is needed."""
+"""The wheel that `pip wheel .` makes, and what is installed from it: with a C compiler, and without one, offline."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_all_of_the_extension_is_packaged() -> None:
 
 
 def source(folder: Path) -> Path:
-    """The project as it is in a clone: nothing that was built."""
+    """The project as it is in a clone, without any build products."""
     ignored = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd", "*.egg-info")
     for part in PACKAGED:
         if (ROOT / part).is_dir():
@@ -89,7 +89,7 @@ def installed(wheel: Path, folder: Path) -> Path:
 
 
 def read(interpreter: Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a consumer there. What aiokc depends on is lent from here; it itself is not."""
+    """Run a consumer there, with aiokc's dependencies from here; aiokc itself comes from the wheel."""
     lent = sysconfig.get_path("purelib")
     return python(interpreter, "-c", READ, cwd=folder, PYTHONPATH=lent, **environment)
 
@@ -150,7 +150,7 @@ def test_from_source_to_an_sdist_to_a_wheel_to_an_environment(tmp_path: Path) ->
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_without_a_compiler(tmp_path: Path) -> None:
-    """The wheel has no extension, and whoever uses it is told so, once."""
+    """The wheel has no extension, and a program that uses it logs that once."""
     wheel = pip_wheel(source(tmp_path / "source"), CC="false")
     with zipfile.ZipFile(wheel) as packed:
         assert not [name for name in packed.namelist() if name.endswith(".so")]

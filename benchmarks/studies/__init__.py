@@ -1,4 +1,4 @@
-"""Studies beside the table of throughput: latency, stalls, memory, many partitions. Each has a table of its own.
+"""Studies beside the table of throughput (startup, latency, stalls, memory, many partitions), each with its own table.
 
 A module has TITLE, and ``run(bootstrap, rounds)``, which returns the rows, each a dict of its cells by column.
 Every measurement is a process of its own: ``measured`` runs the module with a job as JSON.
@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any, Final
 
 NAMES: Final = (
+    "startup",
     "latency",
     "stalls",
     "memory",
     "logins",
+    "observing",
     "scale",
 )  # the last one leaves the broker with 10,000 partitions
 

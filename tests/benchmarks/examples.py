@@ -1,4 +1,4 @@
-"""Results of runs that never were."""
+"""Made-up results of benchmark runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def measurement(seconds: float = 1.0, cpu_seconds: float = 0.5, stalls: Stalls |
 
 
 def results(*, quick: bool = False, **rounds: list[Measurement | str]) -> Results:
-    """A run of CASE: by client, what each round measured, or why it failed."""
+    """A run of CASE: for each client the results of its rounds, or why it failed."""
     outcomes = [
         Outcome(number, CASE.name, client, None, found)
         if isinstance(found, str)

@@ -14,7 +14,7 @@ from tests.producing import Message, produce
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _SECONDS: Final = 30.0
 _BEGIN_MS: Final = 1_700_000_000_000
-#: The records are years old, and a broker looks after half a minute what it may delete.
+#: The records are years old, and a broker looks after half a minute which records it may delete.
 KEPT: Final = {"retention.ms": "-1"}
 
 
@@ -25,7 +25,7 @@ def any_bytes(chance: Random) -> bytes | None:
 
 
 def any_headers(chance: Random) -> list[tuple[str, bytes | None]]:
-    """None, or some with keys that are empty, twice there or not ASCII, and values that are null or empty."""
+    """Return None, or headers with empty, repeated or non-ASCII keys, and values that are null or empty."""
     if chance.random() < 0.5:
         return []
     keys = ("trace", "trace", "", "ключ-键-🔑", "x" * 70)
@@ -73,7 +73,7 @@ def write_codecs(
     return len(codecs)
 
 
-#: What is compacted at once, in small pieces: on a broker with a `log.cleaner.backoff.ms` that is short.
+#: A topic that is compacted at once, in small pieces: on a broker with a short `log.cleaner.backoff.ms`.
 COMPACTED: Final = {
     "cleanup.policy": "compact",
     "segment.ms": "300",  # by the records' own time, a millisecond from one to the next
@@ -159,7 +159,7 @@ class Transactions:
         return producer
 
     def _write(self, producer: Any, partition: int) -> None:
-        """Some records, on the broker when this returns: in the log transactions lie as they were written."""
+        """Write some records; on return they are on the broker. In the log, transactions lie as they were written."""
         for message in any_messages(self._chance, self._chance.randint(1, self._count), partition):
             producer.produce(
                 self._topic,

@@ -1,4 +1,4 @@
-"""What is compared of a record, whoever read it: all of it."""
+"""The values of a record that are compared, whichever client has read it: all of them."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def row(record: ConsumerRecord[bytes | None, bytes | None]) -> Row:
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
-    """By partition; within a partition as they came, which is compared too."""
+    """Sort rows by partition; within a partition they keep their order, which is compared too."""
     return sorted(rows, key=lambda row: row[0])
 
 
 def read_by_confluent(bootstrap: str, topics: Mapping[str, int], isolation_level: str) -> dict[str, list[Row]]:
-    """What librdkafka finds in topics with so many partitions, up to the end that it is told of for each."""
+    """Return what librdkafka reads from topics with these numbers of partitions, up to the given end of each."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": uuid.uuid4().hex,  # it joins none, and wants a name
+            "group.id": uuid.uuid4().hex,  # it joins none, but requires a name
             "isolation.level": isolation_level,
             "enable.auto.commit": False,
             "enable.partition.eof": True,

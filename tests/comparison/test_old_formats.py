@@ -1,7 +1,7 @@
-"""Record for record what confluent-kafka reads, from logs that only some brokers have.
+"""The same records as confluent-kafka reads, from logs that only some brokers have.
 
-Message sets of magic 0 and 1, on a broker that still writes them: as it makes them of newer batches, and as producers
-of that time sent them. And logs with holes, of every format, as the log cleaner leaves them.
+Message sets of magic 0 and 1, on a broker that still writes them: those that it makes of newer batches, and those of
+producers of that time. And logs with holes, of every format, as the log cleaner leaves them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def segments(kafka: LocalKafka, topic: str, partition: int) -> list[Path]:
 @pytest.mark.parametrize("written_by", ["broker", "producer"])
 def test_message_sets(old_kafka: LocalKafka, topic_name: str, magic: int, written_by: str) -> None:
     options: dict[str, object] = {}
-    if written_by == "producer":  # librdkafka, told that the broker knows no better
+    if written_by == "producer":  # librdkafka, as with a broker that knows nothing newer
         options = {"api_version_request": False, "broker_version_fallback": FORMATS[magic]}
     config = {"message.format.version": FORMATS[magic]}
     partitions = write_codecs(
@@ -102,7 +102,7 @@ def test_append_time(old_kafka: LocalKafka, topic_name: str) -> None:
 
 
 def test_all_formats_in_one_log(old_kafka: LocalKafka, topic_name: str) -> None:
-    """A topic that lived through upgrades of its brokers, and one back."""
+    """A topic that went through upgrades of its brokers, and one downgrade."""
     chance = Random(6)
     old_kafka.create_topic(topic_name, config={"message.format.version": FORMATS[0], "retention.ms": "-1"})
     for magic, codec in ((0, "none"), (0, "gzip"), (1, "lz4"), (1, "none"), (2, "snappy"), (0, "lz4"), (2, "none")):
@@ -115,7 +115,7 @@ def test_all_formats_in_one_log(old_kafka: LocalKafka, topic_name: str) -> None:
 
 
 def set_format(kafka: LocalKafka, topic: str, magic: int) -> None:
-    """Return once the broker writes it: it says that it is done before the log has heard of it."""
+    """Return once the broker writes that format: it reports success before the log uses it."""
     entry = ConfigEntry("message.format.version", FORMATS[magic], incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -141,7 +141,7 @@ def test_holes(topic_name: str) -> None:
 
 
 def compare_compacted(kafka: LocalKafka, topic: str, partitions: int) -> None:
-    """Compare once the cleaner is done with all but the last segments: what it changes on the way is no difference."""
+    """Compare once the cleaner is done with all but the last segments: what it changes meanwhile is no difference."""
     deadline = time.monotonic() + 60
     while True:
         log = written(kafka, {topic: partitions})

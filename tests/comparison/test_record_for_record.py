@@ -1,4 +1,4 @@
-"""Record for record what confluent-kafka reads from the same topics: offset, key, value, headers, timestamp, its type.
+"""The same records as confluent-kafka reads, from the same topics: offset, key, value, headers, timestamp, its type.
 
 At both isolation levels, in every way that aiokc has, with the native and the pure decoder.
 """
@@ -38,7 +38,7 @@ KINDS: Final = ("codecs", "append time", "transactions", "big records")
 
 @dataclass(frozen=True)
 class Written:
-    """Topics by what is in them, how many partitions each has, and what confluent-kafka reads there."""
+    """The topics by their content, with their partitions, and what confluent-kafka reads there."""
 
     bootstrap: str
     topics: Mapping[str, str]
@@ -93,7 +93,7 @@ def written(kafka: LocalKafka) -> Iterator[Written]:
 
 
 def test_the_logs_hold_what_they_should(written: Written) -> None:
-    """Or there would be nothing to compare."""
+    """Otherwise there would be nothing to compare."""
     uncommitted, committed = (written.rows("transactions", level) for level in ISOLATION_LEVELS)
     assert 0 < len(committed) < len(uncommitted)
     rows = written.rows("codecs", "read_committed")
@@ -136,7 +136,7 @@ def read_in_python(written: Written, ways: Mapping[str, Sequence[str]]) -> Found
 
 
 async def test_header_keys_that_are_not_utf_8(kafka: LocalKafka, topic_name: str) -> None:
-    """No producer is kept from writing them. So does Java read them; confluent-kafka ends in a SystemError."""
+    """No producer is kept from writing them. Java reads them as aiokc does; confluent-kafka ends in a SystemError."""
     kafka.create_topic(topic_name)
     batch = bytearray(encode_batch([NewRecord(b"value", headers=[("key-xx", b"1"), ("key-xx", None)])]))
     for bad in (b"\xff\xfe", b"\xe2\x82"):

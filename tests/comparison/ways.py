@@ -24,7 +24,7 @@ from .rows import Row, in_order, row
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 ISOLATION_LEVELS: Final[tuple[Isolation, ...]] = ("read_uncommitted", "read_committed")
 SECONDS: Final = 60.0
-# While nothing comes: so long until what is left to pass (markers, holes) has been fetched.
+# A read ends when nothing has come for this long: until then the rest (markers, holes) has been fetched.
 _LOOK_MS: Final = 200
 
 #: What was found, by topic, isolation level and way.
@@ -112,7 +112,7 @@ async def by_column_ranges(bootstrap: str, partitions: list[TopicPartition], iso
 
 
 def _rows(columns: RecordColumns) -> list[Row]:
-    """The same rows as of records, as far as columns hold the same: no headers are null there, and (empty) here."""
+    """The same rows as of records, as far as columns can hold them: headers that are () in a record are null there."""
     table = pa.record_batch(columns)
     table.validate(full=True)
     parts = [table.column(name) for name in ("partition", "offset", "timestamp", "timestamp_type", "key", "value")]
@@ -147,7 +147,7 @@ WAYS: Final[Mapping[str, Way]] = {
 async def read_all(
     bootstrap: str, topics: Mapping[str, int], isolation_levels: Iterable[Isolation], ways: Iterable[str] = tuple(WAYS)
 ) -> Found:
-    """Read every topic (with so many partitions) in these ways."""
+    """Read every topic (with its number of partitions) in these ways."""
     found: Found = {}
     for topic, count in topics.items():
         partitions = [TopicPartition(topic, number) for number in range(count)]

@@ -125,7 +125,7 @@ def test_keywords_override_a_given_configuration() -> None:
 
 @pytest.mark.parametrize("given", ["localhost:9092", {"group_id": "g"}, ClientConfig()], ids=repr)
 def test_what_is_no_configuration_is_told_so(given: Any) -> None:
-    """As in Client("localhost:9092"), or Consumer(config={...}); what it holds, a password perhaps, is not repeated."""
+    """As in Client("localhost:9092") or Consumer(config={...}). The content, perhaps a password, is not repeated."""
     with pytest.raises(ConfigError, match=f"config must be a ConsumerConfig, not {type(given).__name__}: give options"):
         configured(ConsumerConfig, given, {})
 

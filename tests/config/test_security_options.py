@@ -1,4 +1,4 @@
-"""Security options: secure unless told otherwise, and refused where they contradict each other."""
+"""Security options: secure by default, and refused where they contradict each other."""
 
 from __future__ import annotations
 

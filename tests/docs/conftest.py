@@ -1,4 +1,4 @@
-"""A broker for the examples alone: they are timed, and the one that all tests share is busy with what those left."""
+"""A broker for the examples alone: they have time limits, and the shared broker is busy with what other tests left."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The blocks of Python in README.md, the guide and Spark's page, as programs that run against a broker.
 
 Only this changes: ``localhost:9092`` becomes the broker's address, ``"events"`` or ``"rides"`` the test's topic
-(``"events.*"`` a pattern for it), ``"billing"`` a group of the test's own (a member that an earlier example left behind
-would delay it), and a block that imports nothing is put into the consumer that the guide names at its beginning.
+(``"events.*"`` a pattern for it), a port to listen on becomes 0, ``"billing"`` a group of the test's own (a member that
+an earlier example left behind would delay it), and a block that imports nothing is put into the consumer that the guide
+names at its beginning.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Example:
         code = self.code if is_whole else _CONSUMER.format(textwrap.indent(self.code, " " * 8))
         code = code.replace("localhost:9092", bootstrap).replace('"events"', f'"{topic}"')
         code = code.replace('"rides"', f'"{topic}"').replace('"events.*"', f'"{topic}.*"')
-        return code.replace('"billing"', f'"billing-{topic}"')
+        code = code.replace('"billing"', f'"billing-{topic}"')
+        return code.replace("http_server(9000)", "http_server(0)").replace("port=8080", "port=0")
 
 
 def examples(document: str) -> list[Example]:

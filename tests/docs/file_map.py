@@ -15,7 +15,7 @@ PACKAGES = ("aiokc", "spark_source", "pyspark_aiokc")
 
 
 def file_map() -> str:
-    """One table a package, a row a module: what the module itself says first."""
+    """Return one table for each package, with a row for each module: the first paragraph of its docstring."""
     tables: dict[str, list[str]] = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -31,7 +31,7 @@ def _first_line(path: Path) -> str:
 
 
 def page_with_map() -> str:
-    """The page as it should be."""
+    """Return the page as it should be."""
     before, rest = PAGE.read_text().split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{file_map()}\n{END}{after}"

@@ -1,4 +1,4 @@
-"""What a page about the code mentions in backticks, and what of that the repository does not have."""
+"""What a page about the code mentions in backticks, and which of that the repository does not have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FLAG: Final = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
 def missing(page: Path) -> list[str]:
-    """Return everything of ours that the page mentions and that there is not."""
+    """Return everything of ours that the page mentions and that does not exist."""
     gone: list[str] = []
     for text in quoted(page.read_text()):
         gone += [f"path {path}" for path in _PATH.findall(text) if not _is_there(path)]
@@ -42,7 +42,7 @@ def missing(page: Path) -> list[str]:
 
 
 def quoted(page: str) -> Iterator[str]:
-    """Yield what stands in backticks, and the diagrams; not what is generated from the code anyhow."""
+    """Yield the texts in backticks, and the diagrams, but not what is generated from the code anyhow."""
     by_hand = re.sub(r"<!-- ([\w ]+): begin -->.*?<!-- \1: end -->", "", page, flags=re.DOTALL)
     for diagram, text in _QUOTED.findall(by_hand):
         yield " ".join((diagram or text).split())
@@ -60,7 +60,7 @@ def _is_module(name: str) -> bool:
 
 
 def _is_known(dotted: str) -> bool:
-    """Whether it is an attribute of a class of ours, or a name in a module, of ours or of a library."""
+    """Return whether it is an attribute of a class of ours, or a name in a module, of ours or of a library."""
     owner, _, attribute = dotted.partition(".")
     if owner in _members():
         return attribute in _members()[owner]
@@ -91,7 +91,7 @@ def _file_names() -> frozenset[str]:
 
 @cache
 def _sources() -> str:
-    """All code, but for this file and its test, which quotes what there is not."""
+    """Return all code, except this file and its test, which quotes names that do not exist."""
     own = {"mentions.py", "test_mentions.py"}
     return "\n".join(path.read_text() for path in _files() if path.suffix == ".py" and path.name not in own)
 
@@ -105,7 +105,7 @@ def _words() -> frozenset[str]:
 
 @cache
 def _members() -> dict[str, set[str]]:
-    """By class of ours: all that its body defines, and all that is assigned to ``self``. A name may be of several."""
+    """Return, by class of ours, all that its body defines and all that is assigned to ``self``. Names may repeat."""
     members: dict[str, set[str]] = defaultdict(set)
     for path in _files():
         if path.suffix == ".py":

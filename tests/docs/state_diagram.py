@@ -1,37 +1,72 @@
-"""The diagram of the membership states in docs/design.md, drawn from the transition table.
+"""The diagrams of the membership states in docs/design.md, drawn from the transition tables of both group protocols.
 
-python -m tests.docs.state_diagram      writes it into the page
+python -m tests.docs.state_diagram      writes them into the page
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from dataclasses import dataclass
+from enum import Flag
+from typing import Any, Final, TypeAlias
 
-from aiokc.core.group.classic.transitions import JOINING_OR_IN, NEXT, State
+from aiokc.core.group.classic import transitions as classic
+from aiokc.core.group.consumer import transitions as consumer
 
 from .file_map import PAGE
 
-BEGIN, END = "<!-- membership states: begin -->", "<!-- membership states: end -->"
-
 #: An event, by its name, and the state that it can lead to.
-_Edge: TypeAlias = tuple[str, State]
+_Edge: TypeAlias = tuple[str, Flag]
 
 
-def state_diagram() -> str:
-    """One arrow for each pair of states, with the events that lead from one to the other; no arrows back to itself.
+@dataclass(frozen=True)
+class Machine:
+    """A machine's table. What can happen in each state of ``inside`` is drawn as arrows from a box around them."""
 
-    What can happen in each state of JOINING_OR_IN, and leads out of them, is one arrow from the box around them.
-    """
-    edges = {state: _edges_of(state) for state in NEXT}
-    inside = [state for state in State if state in JOINING_OR_IN]
+    name: str
+    states: type[Flag]
+    table: Mapping[Any, Mapping[type, Any]]
+    inside: Flag
+    box: str
+    begin: Flag
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        return f"<!-- {self.name} states: begin -->", f"<!-- {self.name} states: end -->"
+
+
+MACHINES: Final = (
+    Machine(
+        "membership",
+        classic.State,
+        classic.NEXT,
+        classic.JOINING_OR_IN,
+        "joins, or is in a generation",
+        classic.State.UNJOINED,
+    ),
+    Machine(
+        "consumer protocol",
+        consumer.State,
+        consumer.NEXT,
+        consumer.State.RECONCILING | consumer.State.STABLE,
+        "is in the group",
+        consumer.State.UNSUBSCRIBED,
+    ),
+)
+
+
+def state_diagram(machine: Machine) -> str:
+    """Return one arrow for each pair of states, with the events that lead from one to the other; no arrows back to
+    itself."""
+    edges = {state: _edges_of(machine, state) for state in machine.table}
+    inside = [state for state in machine.states if state in machine.inside]
     shared = {edge for edge in edges[inside[0]] if all(edge in edges[state] for state in inside)}
     shared -= {(event, target) for event, target in shared if target in inside}
     lines = [
         "```mermaid",
         "stateDiagram-v2",
-        "    [*] --> UNJOINED",
-        '    state "joins, or is in a generation" as MEMBER {',
+        f"    [*] --> {machine.begin}",
+        f'    state "{machine.box}" as MEMBER {{',
     ]
     lines += [f"        {state}" for state in inside]
     lines += ["    }", *_arrows("MEMBER", [edge for edge in edges[inside[0]] if edge in shared])]
@@ -40,28 +75,31 @@ def state_diagram() -> str:
     return "\n".join([*lines, "    LEFT --> [*]", "```"])
 
 
-def _edges_of(state: State) -> list[_Edge]:
-    events: Mapping[type, State] = NEXT[state]
+def _edges_of(machine: Machine, state: Flag) -> list[_Edge]:
     return [
         (event.__name__, target)
-        for event, targets in events.items()
-        for target in State
+        for event, targets in machine.table[state].items()
+        for target in machine.states
         if target in targets and target is not state
     ]
 
 
 def _arrows(source: str, edges: Iterable[_Edge]) -> list[str]:
-    names: dict[State, list[str]] = {}
+    names: dict[Flag, list[str]] = {}
     for event, target in edges:
         names.setdefault(target, []).append(event)
     return [f"    {source} --> {target}: {', '.join(events)}" for target, events in names.items()]
 
 
 def page_with_diagram() -> str:
-    """The page as it should be."""
-    before, rest = PAGE.read_text().split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{state_diagram()}\n{END}{after}"
+    """Return the page as it should be."""
+    page = PAGE.read_text()
+    for machine in MACHINES:
+        begin, end = machine.marks
+        before, rest = page.split(begin)
+        _, after = rest.split(end)
+        page = f"{before}{begin}\n{state_diagram(machine)}\n{end}{after}"
+    return page
 
 
 if __name__ == "__main__":

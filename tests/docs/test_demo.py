@@ -1,4 +1,4 @@
-"""The demo: its rides, its lines, checks that do find what differs, and all of it on a machine without Java."""
+"""The demo: its rides, its lines, its checks, which do find differences, and all of it on a machine without Java."""
 
 from __future__ import annotations
 

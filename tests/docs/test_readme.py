@@ -1,4 +1,4 @@
-"""Each block of Python in README.md, the guide and Spark's page does, against a real broker, what a reader expects."""
+"""Each block of Python in README.md, the guide and Spark's page runs against a real broker and does what it says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ SMALL_SPARK = (
     "--master local[2] --conf spark.ui.enabled=false --conf spark.driver.bindAddress=127.0.0.1 "
     "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
 )
-EXAMPLES = [*examples("README.md"), *examples("docs/guide.md"), *examples("docs/spark.md")]
+PAGES = ("README.md", "docs/index.md", "docs/guide.md", "docs/metrics.md", "docs/production.md", "docs/spark.md")
+EXAMPLES = [example for page in PAGES for example in examples(page)]
 
 
 @pytest.fixture
@@ -66,8 +67,8 @@ async def test_spark_example(example: Example, kafka: LocalKafka, topic: str, tm
 async def run(example: Example, bootstrap: str, topic: str, folder: Path, *, timeout: float) -> tuple[str, str]:
     """Run an example as its own process; return what it wrote to stdout and stderr.
 
-    One that reads for ever is interrupted (Ctrl-C, or SIGTERM where it heeds that) when it has printed all VALUES; any
-    other must end by itself, with exit code 0.
+    A program that reads for ever is interrupted (Ctrl-C, or SIGTERM if it handles that) when it has printed all VALUES;
+    any other must end by itself, with exit code 0.
     """
     program = folder / "example.py"
     program.write_text(example.program(bootstrap, topic))

@@ -26,7 +26,7 @@ EXAMPLES = examples("docs/security.md")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the examples find in /etc/kafka."""
+    """The files that the examples expect in /etc/kafka."""
     folder = tmp_path_factory.mktemp("etc-kafka")
     certificates = Certificates()
     mine = certificates.client_pem("billing")

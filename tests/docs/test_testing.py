@@ -1,4 +1,4 @@
-"""docs/testing.md: its tests pass under pytest, and each of its faults happens to a cluster that is in use."""
+"""docs/testing.md: its tests pass under pytest, and each of its faults can be requested of a cluster that is in use."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from .examples import ROOT, Example, examples, tables
 
 EXAMPLES = examples("docs/testing.md")
 (FAULTS,) = tables("docs/testing.md", "A fault, in one line")
+(GROUP_FAULTS,) = tables("docs/testing.md", "Groups of the consumer protocol")
 _, LOGIN_FAULTS = tables("docs/testing.md", "TLS, SASL and ACLs")
 
 
 def test_its_tests_pass(tmp_path: Path) -> None:
-    """Each in a file of its own, in one run: what one of them configures is a conftest.py beside it."""
+    """Each in a file of its own, in one run; an example of a fixture becomes a conftest.py beside it."""
     for number, example in enumerate(EXAMPLES):
         folder = tmp_path / f"example_{number}"
         folder.mkdir()
@@ -48,13 +49,16 @@ def split(example: Example) -> tuple[str, str]:
     return (fixtures, found + tests) if "@pytest.fixture" in fixtures else ("", example.code)
 
 
-@pytest.mark.parametrize("line", [line for _, line in FAULTS])
-async def test_a_fault(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It can be asked for as written, of a cluster with a member at work, and nothing breaks inside of the brokers."""
+@pytest.mark.parametrize(
+    ("line", "protocol"),
+    [(line, protocol) for of, protocol in ((FAULTS, "classic"), (GROUP_FAULTS, "consumer")) for _, line in of],
+)
+async def test_a_fault(line: str, protocol: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It can be requested as written, of a cluster with a member at work, and nothing breaks inside the brokers."""
     async with Cluster(brokers=3, topics={"events": 1}) as cluster:
         cluster.append("events", b"0")
         cluster.append("events", b"1")
-        options = {"bootstrap_servers": cluster.bootstrap, "auto_offset_reset": "earliest"}
+        options = {"bootstrap_servers": cluster.bootstrap, "auto_offset_reset": "earliest", "group_protocol": protocol}
         async with Consumer("events", group_id="billing", **options) as consumer:  # type: ignore[arg-type]
             async with asyncio.timeout(20):
                 await consumer.getone()
@@ -62,12 +66,12 @@ async def test_a_fault(line: str, capsys: pytest.CaptureFixture[str]) -> None:
                 cluster.take_down(1)
             exec(line, {"cluster": cluster, "faults": faults, "ApiKey": ApiKey, "ErrorCode": ErrorCode})
             cluster.heal()
-            forget()  # it need not have happened by now: that each fault does what it says is tested in tests/testing
+            forget()  # it may not have happened yet: tests/testing checks what each fault does
 
 
 @pytest.mark.parametrize("line", [line for _, line in LOGIN_FAULTS])
 async def test_a_fault_of_logins(line: str) -> None:
-    """It can be asked for as written, of a cluster with a member that has logged in, and nothing breaks inside."""
+    """It can be requested as written, of a cluster with a member that has logged in, and nothing breaks inside."""
     certificates = Certificates()
     async with Cluster(topics={"events": 1}, tls=certificates, sasl={"alice": "a secret"}) as cluster:
         cluster.append("events", b"0")

@@ -1,1 +1,1 @@
-"""Small wrong changes to the code, one at a time: do the fast tests see them?"""
+"""Mutation testing: small wrong changes to the code, one at a time, and whether the fast tests notice them."""

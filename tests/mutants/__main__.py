@@ -1,4 +1,4 @@
-"""python -m tests.mutants: wrong changes to the code from a seed, and which of them the fast tests do not see.
+"""python -m tests.mutants: makes wrong changes to the code from a seed, and lists those that no fast test notices.
 
 The exit code is 0 where each one is caught or explained (explained.py), 1 where one is neither, 130 after Ctrl-C.
 """

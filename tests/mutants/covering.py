@@ -1,4 +1,4 @@
-"""Which of the fast tests call which function: noted once, and kept for as long as neither tests nor code change."""
+"""Which of the fast tests call which function: noted once, and kept as long as neither tests nor code change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Final
 from . import tracing
 from .mutant import ROOT, Mutant
 
-#: The tests that are run, but for what needs a broker of Kafka's, or Spark, or long.
+#: The tests that are run, except those that need a real Kafka, or Spark, or a long time.
 TESTED_BY: Final = ("tests/core", "tests/client", "tests/net", "tests/scenarios", "tests/simulation", "tests/spark")
 FAST: Final = "not long and not kafka and not spark"
 # A test that takes longer than this is not a fast one.
@@ -30,7 +30,7 @@ _PROCESSES: Final = max(1, min(4, os.cpu_count() or 1))
 
 @dataclass(frozen=True, slots=True)
 class CoveringTest:
-    """``name`` is pytest's; ``seconds`` is what it took, with every call noted: it takes less without."""
+    """``name`` is pytest's; ``seconds`` is the time with every call noted: without that it takes less."""
 
     name: str
     seconds: float
@@ -38,7 +38,7 @@ class CoveringTest:
 
 
 class Covering:
-    """What calls what."""
+    """Which functions each test calls."""
 
     def __init__(self, tests: Iterable[CoveringTest]) -> None:
         self._tests = [test for test in tests if test.seconds <= _SLOWEST]
@@ -52,9 +52,10 @@ class Covering:
         return found
 
     def of(self, mutant: Mutant) -> list[CoveringTest]:
-        """Those that call the function; of what belongs to no function, those that use the class, or the module.
+        """Return the tests that call the function; for code outside of functions, those that use the class, or the
+        module.
 
-        First come those whose file is named like the module: the others came to it by the way. Then the quickest.
+        First come tests whose file is named like the module: the others use it only by the way. Then the quickest.
         """
         found: set[CoveringTest] = set()
         for of in (f"{mutant.path}:{mutant.function}", f"{mutant.path}:{mutant.function}.", f"{mutant.path}:"):
@@ -71,13 +72,13 @@ class Covering:
 
 
 def _words(path: str) -> list[str]:
-    """Those of a file's name that say what it is about."""
+    """Return the words of a file's name that say what it is about."""
     name = path.partition("::")[0].rpartition("/")[2].removesuffix(".py").removeprefix("test_")
     return [word for word in name.split("_") if len(word) > 2]
 
 
 def covering(folders: Iterable[str] = TESTED_BY) -> Covering:
-    """All fast tests of these folders (or files) that pass. Those that are new, or changed since, are run now."""
+    """Return all fast tests of these folders (or files) that pass. New or changed ones are run now."""
     now = {file: digest for folder in folders for file, digest in _digests(folder)}
     kept: dict[str, Any] = json.loads(_KEPT.read_text()) if _KEPT.is_file() else {}
     known = {file: entry for file, entry in kept.items() if now.get(file) == entry["digest"]}
@@ -103,7 +104,7 @@ def _keep(entries: Mapping[str, Any]) -> None:
 
 
 def _digests(folder: str) -> Iterable[tuple[str, str]]:
-    """Each file of tests, and what changes with it, with what the tests share, and with the code."""
+    """Return each file of tests with a key that changes with it, with what the tests share, and with the code."""
     shared = sha256(sys.version.encode())
     for path in sorted(path for top in (*_CODE, "tests") for path in (ROOT / top).rglob("*.py")):
         if not path.name.startswith("test_") and path.parent != Path(__file__).parent:
@@ -114,7 +115,7 @@ def _digests(folder: str) -> Iterable[tuple[str, str]]:
 
 
 def _noted(files: list[str]) -> dict[str, dict[str, Any]]:
-    """For each file its tests. Every so many-th file is run by the same process."""
+    """Return the tests of each file. The files are divided among several processes."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     with tempfile.TemporaryDirectory() as folder:
         parts = [files[first::_PROCESSES] for first in range(_PROCESSES)]

@@ -1,4 +1,4 @@
-"""Mutants that no test has to catch, each with its reason: they change nothing that anybody could see."""
+"""Mutants that no test has to catch, each with its reason: none of them changes anything that can be observed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .mutant import Mutant
 
 
 class Explained(NamedTuple):
-    """A mutant by its function, its line, and what is done to it; ``reason``: why that is no wrong change.
+    """A mutant by its function, its line, and its change; ``reason``: why that is no wrong change.
 
-    ``line`` may be the beginning of the line; where ``operator`` is "", whatever is done to it is meant.
+    ``line`` may be the beginning of the line; where ``operator`` is "", every change of the line is meant.
     """
 
     function: str
@@ -120,7 +120,7 @@ EXPLAINED: Final[tuple[Explained, ...]] = (
 
 
 def explanation(mutant: Mutant) -> str | None:
-    """Why it need not be caught; None where it must be."""
+    """Return why it need not be caught; None where it must be."""
     for one in EXPLAINED:
         if one.is_of(mutant):
             return one.reason

@@ -1,4 +1,4 @@
-"""A mutant: a module with one small wrong change. It is known by what it says, and not by where that stands."""
+"""A mutant: a module with one small wrong change. Its key depends on the changed text, and not on its position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final
 from .operators import AS_IT_IS, Edit, edits
 
 ROOT: Final = Path(__file__).parent.parent.parent
-#: What is changed: the folders in which a wrong change costs the user his records.
+#: The folders in which changes are made: there a wrong change costs the application its records.
 MUTATED: Final = ("aiokc/core", "aiokc/client", "spark_source")
 
 _SHOWN: Final = 200  # characters of a line
@@ -26,8 +26,8 @@ _SHOWN: Final = 200  # characters of a line
 class Mutant:
     """``key`` names it: it stays the same where the module is moved or renamed, and the rest of it changes.
 
-    ``line`` is the source, in one line, of the statement (or its head) that is changed; of those that are alike in one
-    function, the first one is number 0.
+    ``line`` is the source, in one line, of the statement (or its head) that is changed. Equal lines in one function are
+    counted from 0.
     """
 
     path: str
@@ -42,13 +42,13 @@ class Mutant:
 
     @property
     def source(self) -> str:
-        """The whole module, changed."""
+        """Return the whole module, changed."""
         original = (ROOT / self.path).read_bytes()
         return (original[: self.begin] + self.text.encode() + original[self.end :]).decode()
 
     @property
     def diff(self) -> str:
-        """What is changed, as a unified diff."""
+        """Return the change as a unified diff."""
         before, after = (ROOT / self.path).read_text().splitlines(), self.source.splitlines()
         return "\n".join(difflib.unified_diff(before, after, self.path, f"{self.path}, {self.operator}", "", "", 2, ""))
 
@@ -57,7 +57,7 @@ class Mutant:
 
 
 def mutants(of: str = "") -> list[Mutant]:
-    """All there are of the modules whose paths contain ``of``."""
+    """Return all mutants of the modules whose paths contain ``of``."""
     files = sorted(file for folder in MUTATED for file in (ROOT / folder).rglob("*.py"))
     paths = [path for file in files if of in (path := file.relative_to(ROOT).as_posix())]
     alike: Counter[str] = Counter()
@@ -65,7 +65,7 @@ def mutants(of: str = "") -> list[Mutant]:
 
 
 def mutants_of(path: str, source: str, alike: Counter[str] | None = None) -> Iterator[Mutant]:
-    """All of one module. ``alike`` counts equal ones, of the modules before as well: their keys must differ."""
+    """Return all mutants of one module. ``alike`` counts equal ones, in earlier modules too: their keys must differ."""
     tree = ast.parse(source)
     lines = _Lines(source, tree)
     alike = Counter() if alike is None else alike
@@ -80,12 +80,12 @@ def mutants_of(path: str, source: str, alike: Counter[str] | None = None) -> Ite
 
 
 def chosen(all_of_them: list[Mutant], seed: int, count: int) -> list[Mutant]:
-    """``count`` of them. Which ones, the seed says, and what each one is: not the order in which they stand."""
+    """Return ``count`` of them. The seed and the mutants decide which, and not the order in which they are given."""
     return sorted(all_of_them, key=lambda mutant: Random(f"{seed} {mutant.key}").random())[:count]
 
 
 class _Lines:
-    """The text of a module, by the places that its tree names: those count bytes."""
+    """The text of a module, by the positions in its syntax tree, which count bytes."""
 
     def __init__(self, source: str, tree: ast.Module) -> None:
         self._begins = [0]
@@ -109,7 +109,7 @@ class _Lines:
 
 
 def _own(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The statement, and the expressions that are of it, and of none of those inside of it."""
+    """Return the statement, and its expressions, without those of the statements inside of it."""
     yield statement
     rest = [child for child in ast.iter_child_nodes(statement) if not isinstance(child, ast.stmt)]
     while rest:
@@ -119,7 +119,7 @@ def _own(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _head(statement: ast.stmt) -> str:
-    """Its text in one line; of one that has others inside, the first line."""
+    """Return its text in one line; of a statement that has others inside, the first line."""
     alone = copy(statement)
     for field in ("body", "orelse", "finalbody"):
         if getattr(alone, field, None):

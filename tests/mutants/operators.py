@@ -1,7 +1,7 @@
-"""The small wrong changes that are made: what a hurried author gets wrong, or a refactoring loses.
+"""The small wrong changes: mistakes of a hurried author, or of a refactoring.
 
-Each is an edit of one place in the source text. Nothing is changed in what is only said (log lines, messages of errors,
-annotations): no test has to catch that.
+Each is an edit of one place in the source text. Texts (log lines, messages of errors, annotations) are not changed: no
+test has to notice that.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 
 class Edit(NamedTuple):
-    """``node`` is replaced by ``text``, in which AS_IT_IS stands for what is there now.
+    """``node`` is replaced by ``text``, in which AS_IT_IS stands for the present source.
 
-    ``function`` is the qualified name of where it is, as code objects have it: of a class, outside of its functions,
-    and "" outside of all.
+    ``function`` is the qualified name of its function, as code objects have it: the class, outside of the class's
+    functions, and "" outside of both.
     """
 
     function: str
@@ -45,7 +45,7 @@ AS_IT_IS: Final = "\0"
 
 
 def edits(tree: ast.Module) -> Iterator[Edit]:
-    """All of a module, in the order of its text."""
+    """Return all edits of a module, in the order of its text."""
     yield from _below(tree, "", is_in_function=False)
 
 
@@ -75,7 +75,7 @@ def _inside(node: ast.AST, function: str) -> str:
 
 
 def _children_that_matter(node: ast.AST) -> Iterator[ast.AST]:
-    """Leave out what is only said, and what is only declared."""
+    """Leave out texts and declarations."""
     match node:
         case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Import() | ast.ImportFrom():
             return
@@ -100,7 +100,7 @@ def _is_log(call: ast.Call) -> bool:
 
 
 def _of_body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[_Found]:
-    """A function that does nothing."""
+    """Replace the body of a function by one that does nothing."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
     returns_nothing = isinstance(function.returns, ast.Constant) and function.returns.value is None
     if not returns_nothing or not body or function.name == "__init__" or _is_stub(body[0]):

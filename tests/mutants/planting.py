@@ -1,4 +1,4 @@
-"""Letting a module be imported as its mutant, with the files as they are."""
+"""Importing a mutant in place of its module, without a change to the files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Planted(MetaPathFinder):
         self.is_used = False
 
     def plant(self) -> None:
-        """From here on. Nothing may have imported the module before."""
+        """Import it from here on. Nothing may have imported the module before."""
         if self._name in sys.modules:
             raise RuntimeError(f"{self._name} is imported already: nothing would see its mutant")
         sys.meta_path.insert(0, self)

@@ -1,4 +1,4 @@
-"""The wrong changes are what they say they are, and the fast tests see them."""
+"""The wrong changes are what they claim to be, and the fast tests notice them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def made(source: str = SOURCE) -> list[Mutant]:
 
 
 def changes(function: str) -> set[tuple[str, str]]:
-    """What is done in a function, and the text that comes of it."""
+    """Return the edits of a function, and the texts that result."""
     return {(mutant.operator, mutant.text) for mutant in made() if mutant.function == function}
 
 
@@ -92,7 +92,7 @@ def test_what_is_changed() -> None:
 
 
 def test_a_mutant_is_known_by_what_it_says() -> None:
-    """Not by the module's name, nor by what else there is: also where there are others like it."""
+    """A key depends neither on the module's name nor on the rest of it, even if there are similar lines."""
     before = {mutant.key: mutant.line for mutant in made()}
     moved = SOURCE.replace("class Counter", "GREATEST: Final = 70\n\n\nclass Counter").replace("# é", "# another word")
     after = {mutant.key: mutant.line for mutant in mutants_of("aiokc/core/other/place.py", moved)}
@@ -124,8 +124,8 @@ def test_what_is_explained_is_still_there(everything: list[Mutant]) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_who_is_caught_and_who_is_not(everything: list[Mutant]) -> None:
-    """By the tests of one module, which is not the one that covers the other."""
+def test_mutants_that_are_caught_and_those_that_are_not(everything: list[Mutant]) -> None:
+    """The tests of one module catch its mutants; those of another one, which does not cover it, do not."""
     arguments = [sys.executable, "-m", "tests.mutants", "-v", "-n", "4", "--seed", "2", "--tests"]
     caught = run_to_end([*arguments, "tests/core/test_backoff.py", "--of", "backoff"], seconds=100, cwd=ROOT)
     assert caught.returncode == 0, caught.stdout + caught.stderr

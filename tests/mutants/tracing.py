@@ -21,7 +21,7 @@ WRITE_TO: Final = "AIOKC_CALLS"
 _FOLDERS: Final = tuple(f"{ROOT / folder}{os.sep}" for folder in MUTATED)
 
 _tests: dict[str, dict[str, Any]] = {}
-_called: dict[int, CodeType] = {}  # by the test that runs, in whichever thread
+_called: dict[int, CodeType] = {}  # by the running test, in whichever thread
 
 
 def _note(frame: FrameType, event: str, arg: object) -> None:
@@ -58,7 +58,7 @@ def _name(code: CodeType) -> str:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.outcome != "passed":
-        _tests.setdefault(report.nodeid, {})["is_out"] = True  # it says nothing about mutants
+        _tests.setdefault(report.nodeid, {})["is_out"] = True  # it tells nothing about mutants
 
 
 def pytest_sessionfinish() -> None:

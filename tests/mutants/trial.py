@@ -1,4 +1,4 @@
-"""The fast tests that cover a mutant are run against it, in a process of its own, until one of them fails."""
+"""A mutant's trial: the fast tests that cover it run in a process of their own until one of them fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOT_USED: Final = 77
 
 
 class Outcome(Enum):
-    """What became of a mutant."""
+    """The outcomes of a trial."""
 
     FAILED = "a test failed"
     BROKEN = "what imports it is broken"
@@ -46,7 +46,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``by``: the test that failed or hung. ``tests``: how many were to run; ``left_out``: for how many is no time."""
+    """``by``: the test that failed or hung. ``tests``: how many were to run; ``left_out``: how many had no time."""
 
     mutant: Mutant
     outcome: Outcome
@@ -63,7 +63,7 @@ class Verdict:
 def verdicts(
     mutants: Iterable[Mutant], covering: Covering, *, processes: int, seconds: float, shown: bool = False
 ) -> Iterator[Verdict]:
-    """Yield one for each mutant, as it comes. Its tests take ``seconds`` at most: the quickest ones are taken."""
+    """Yield the result for each mutant as it comes. Its tests take ``seconds`` at most: the quickest ones are taken."""
     waiting = list(mutants)[::-1]
     running: list[_Trial] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +93,7 @@ def _affordable(tests: list[CoveringTest], seconds: float) -> tuple[list[Coverin
 
 
 class _Trial:
-    """One process. What its tests say goes to a file, or (``shown``) to where this one's goes."""
+    """One process. The output of its tests goes to a file, or (``shown``) to this process's output."""
 
     def __init__(self, mutant: Mutant, tests: list[CoveringTest], left_out: int, says: Path, shown: bool) -> None:
         self._mutant = mutant
@@ -108,7 +108,7 @@ class _Trial:
             _be_tried(mutant, [test.name for test in tests], says, shown)
 
     def verdict(self) -> Verdict | None:
-        """None while the tests run."""
+        """Return None while the tests run."""
         ended, status = os.waitpid(self._process, os.WNOHANG)
         if not ended and time.monotonic() < self._until:
             return None
@@ -124,7 +124,7 @@ class _Trial:
         return Verdict(self._mutant, outcome, time.monotonic() - self._began, by, self._tests, self._left_out)
 
     def end(self, *, ended: bool = False) -> None:
-        """The process, and what it started, is no more."""
+        """End the process, and those that it started."""
         try:
             os.killpg(self._process, signal.SIGKILL)
         except ProcessLookupError:
@@ -152,13 +152,13 @@ def _be_tried(mutant: Mutant, tests: list[str], says: Path, shown: bool) -> NoRe
         sys.stdout.flush()
         os._exit(code)
     except BaseException:
-        traceback.print_exc()  # where the caller looks on
+        traceback.print_exc()  # where the caller watches
     finally:
         os._exit(2)
 
 
 class _OnlyThese:
-    """A plugin of pytest: runs these tests, in this order, and writes down which one it is at, or has failed."""
+    """A plugin of pytest: runs these tests, in this order, and writes down the current one and the one that failed."""
 
     def __init__(self, tests: list[str], says: Path) -> None:
         self._places = {test: place for place, test in enumerate(tests)}

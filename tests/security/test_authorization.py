@@ -1,4 +1,4 @@
-"""ACLs of a real broker that change while a consumer runs: what is raised, what goes on, and what comes back."""
+"""ACLs of a real broker that change while a consumer runs: which calls raise, which go on, and what recovers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAY = Way("SASL", "SCRAM-SHA-512")
 
 
 class Rights:
-    """What bob may do; gone after the test."""
+    """The rights of bob; revoked after the test."""
 
     def __init__(self, kafka: SecureKafka) -> None:
         self._kafka, self._there = kafka, set[Acl]()
@@ -64,14 +64,14 @@ def new_topic(kafka: SecureKafka, name: str) -> str:
 
 
 async def refused(consumer: Consumer[Any, Any]) -> AuthorizationFailed:
-    """Return what the consumer raises, within a time."""
+    """Return the error that the consumer raises, within a time."""
     with pytest.raises(AuthorizationFailed) as raised:
         await read(consumer, 1_000)
     return raised.value
 
 
 async def read_when_allowed(consumer: Consumer[Any, Any], count: int) -> list[bytes | None]:
-    """Read through the refusals that the consumer has seen before the change."""
+    """Read on; ignore refusals that the consumer got before the change."""
     async with asyncio.timeout(SECONDS):
         while True:
             try:
@@ -83,7 +83,7 @@ async def read_when_allowed(consumer: Consumer[Any, Any], count: int) -> list[by
 async def test_a_topic_that_is_forbidden_and_then_allowed(
     secure_kafka: SecureKafka, topic_name: str, rights: Rights
 ) -> None:
-    """The error names topic and principal's right; the consumer lives, and reads when it may."""
+    """The error names the topic and the right that is missing. The consumer lives on, and reads once it may."""
     new_topic(secure_kafka, topic_name)
     rights.grant("GROUP", topic_name)
     async with Consumer(topic_name, group_id=topic_name, **options(secure_kafka)) as consumer:
@@ -108,7 +108,7 @@ async def test_a_topic_that_is_missing_looks_forbidden_and_the_error_says_so(
 async def test_a_topic_that_is_forbidden_while_it_is_read_leaves_its_neighbour_alone(
     secure_kafka: SecureKafka, topic_name: str, rights: Rights
 ) -> None:
-    """Then the application may go on with the other topic, and with both once it may read again: nothing is lost."""
+    """The application can then go on with the other topic, and with both once it may read again: nothing is lost."""
     kept, lost = (new_topic(secure_kafka, f"{topic_name}-{name}") for name in ("kept", "lost"))
     rights.grant("TOPIC", kept)
     right = rights.grant("TOPIC", lost)
@@ -130,7 +130,7 @@ async def test_a_topic_that_is_forbidden_while_it_is_read_leaves_its_neighbour_a
 
 
 async def test_a_group_that_is_forbidden(secure_kafka: SecureKafka, topic_name: str, rights: Rights) -> None:
-    """Reading by assign() lives; subscribe() works as soon as the group is allowed."""
+    """Reading by assign() continues; subscribe() works as soon as the group is allowed."""
     new_topic(secure_kafka, topic_name)
     rights.grant("TOPIC", topic_name)
     async with Consumer(group_id=topic_name, **options(secure_kafka)) as consumer:
@@ -144,7 +144,7 @@ async def test_a_group_that_is_forbidden(secure_kafka: SecureKafka, topic_name: 
         assert await read_when_allowed(consumer, 2) == [b"0", b"1"]
 
 
-async def test_a_group_that_is_forbidden_does_not_stop_those_who_assign(
+async def test_a_forbidden_group_does_not_stop_consumers_that_assign(
     secure_kafka: SecureKafka, topic_name: str, rights: Rights
 ) -> None:
     new_topic(secure_kafka, topic_name)
@@ -166,7 +166,7 @@ async def test_a_member_whose_group_is_forbidden_later_commits_nothing_and_comes
 ) -> None:
     """Its commit is refused; when the group is allowed again, a new consumer starts where the last commit was.
 
-    The first one could not leave the group: the second one gets its partition when the session of the first ends.
+    The first member could not leave the group: the second one gets its partition when the session of the first ends.
     """
     new_topic(secure_kafka, topic_name)
     rights.grant("TOPIC", topic_name)

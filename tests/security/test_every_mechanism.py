@@ -1,4 +1,4 @@
-"""A member of a group reads and commits in every way to connect, on both event loops, and the watchdog's way."""
+"""A member of a group reads and commits in every way to connect, on both event loops, and on the watchdog's socket."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Realm:
-    """A KDC that runs: its configuration, and the keytabs of the broker and of alice."""
+    """A running KDC: its configuration, and the keytabs of the broker and of alice."""
 
     config: Path
     broker_keytab: Path

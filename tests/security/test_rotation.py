@@ -30,7 +30,7 @@ async def _one_more(kafka: SecureKafka, topic: str, consumer: Consumer[Any, Any]
 async def test_a_client_certificate_that_is_replaced(
     secure_kafka: SecureKafka, topic_name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A half-written file changes nothing; one that the broker refuses is named; a good one is taken."""
+    """A half-written file changes nothing; one that the broker refuses is named; a good one is used."""
     secure_kafka.create_topic(topic_name)
     certificates = secure_kafka.certificates
     good = certificates.client.read_bytes()

@@ -1,4 +1,4 @@
-"""The secure Kafka: other people's clients read and write in every way, and are refused where they must be."""
+"""The secure Kafka of aiokc.testing: other clients read and write in every way, and are refused where they must be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.every_kafka, pytest.mark.timeout(90)]
 NO_AIOKAFKA = {Way("SHORT", mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")}
 
 
-# The consumers of aiokc go all the ways in every run (test_every_mechanism.py).
+# The consumers of aiokc use all the ways in every run (test_every_mechanism.py).
 EVERY_RUN = {Way("MTLS"), Way("SASLTLS", "SCRAM-SHA-512"), Way("OIDC", "OAUTHBEARER")}
 
 
@@ -33,7 +33,7 @@ def test_librdkafka_reads_and_writes(secure_kafka: SecureKafka, topic_name: str,
 @pytest.mark.long
 @pytest.mark.parametrize("way", parameters(*(way for way in WAYS if way not in NO_AIOKAFKA)))
 async def test_aiokafka_reads_and_writes(secure_kafka: SecureKafka, topic_name: str, way: Way) -> None:
-    """But on SHORT: it does not authenticate again."""
+    """Except on SHORT: aiokafka does not authenticate again."""
     secure_kafka.create_topic(topic_name)
     assert await other_clients.aiokafka_reads_and_writes(secure_kafka, way, topic_name) == [b"by aiokafka"]
 

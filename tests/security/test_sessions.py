@@ -28,7 +28,7 @@ MECHANISMS = [Way("SHORT", mechanism) for mechanism in ("PLAIN", "SCRAM-SHA-256"
 
 
 class Rebalances(RebalanceListener):
-    """Counts the assignments, and what was taken away."""
+    """Counts the assignments, and the revocations."""
 
     def __init__(self) -> None:
         self.assigned = 0
@@ -46,8 +46,8 @@ class Rebalances(RebalanceListener):
 async def read_over(kafka: SecureKafka, topic: str, way: Way, sessions: int) -> None:
     """Read, as a member of a group, a record about every 0.1 s, and none for whole sessions in between.
 
-    Each record comes exactly once and in order, over the connections that were there after the first records, without
-    a rebalance.
+    Each record comes exactly once and in order, over the connections that existed after the first records, without a
+    rebalance.
     """
     loop = asyncio.get_running_loop()
     rebalances = Rebalances()
@@ -91,7 +91,7 @@ async def read_over(kafka: SecureKafka, topic: str, way: Way, sessions: int) -> 
 @pytest.mark.every_kafka
 @pytest.mark.timeout(900)
 async def test_members_read_over_a_hundred_sessions(secure_kafka: SecureKafka, topic_name: str) -> None:
-    """One for each mechanism, at the same time."""
+    """One member for each mechanism, at the same time."""
     async with asyncio.TaskGroup() as group:
         for way in MECHANISMS:
             topic = f"{topic_name}-{way}"
@@ -100,7 +100,7 @@ async def test_members_read_over_a_hundred_sessions(secure_kafka: SecureKafka, t
 
 
 class Slow(Rebalances):
-    """Gives up its partitions when it is told to."""
+    """Revokes its partitions only when the test lets it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Slow(Rebalances):
 
 
 async def join_late(secure_kafka: SecureKafka, topic_name: str) -> None:
-    """The second member waits in JoinGroup until the first gives way, for two sessions; its connections stay."""
+    """The second member waits in JoinGroup until the first revokes, for two sessions; its connections stay."""
     secure_kafka.create_topic(topic_name, 2)
     way = Way("SHORT", "PLAIN")
     slow, second = Slow(), Rebalances()
@@ -165,7 +165,7 @@ asyncio.run(main())
 
 
 async def suspend(secure_kafka: SecureKafka, topic_name: str, times: int) -> None:
-    """A process that is suspended over the end of its session reads on where it was, and keeps its place."""
+    """A process that is suspended over the end of its session continues at its position, and stays a member."""
     secure_kafka.create_topic(topic_name)
     options = {"topic": topic_name, "group_id": topic_name, **Way("SHORT", "SCRAM-SHA-256").options(secure_kafka)}
     process = await asyncio.create_subprocess_exec(

@@ -47,7 +47,7 @@ def down() -> str:
 
 
 async def test_a_provider_that_raises(secure_kafka: SecureKafka) -> None:
-    """start() tries until its deadline, and then says who failed, and with what."""
+    """start() tries until its deadline. Its error then names the provider, and the provider's error."""
     provider = Scripted(down)
     consumer = Consumer(**options(secure_kafka, provider))
     with pytest.raises(KafkaError, match="token provider") as raised:
@@ -78,7 +78,7 @@ async def test_a_provider_that_hangs(secure_kafka: SecureKafka) -> None:
 
 @pytest.mark.parametrize("lifetime", [-2.0, -600.0])
 async def test_a_token_that_has_expired_is_not_sent(secure_kafka: SecureKafka, lifetime: float) -> None:
-    """Not within the broker's clock skew either: it would take the token, and close at the first request."""
+    """Not within the broker's clock skew either: the broker would take the token, and close at the first request."""
     provider = Scripted(lambda: secure_kafka.tokens.signed("alice", lifetime=lifetime))
     consumer = Consumer(**options(secure_kafka, provider))
     with pytest.raises(AuthenticationFailed, match=r"returned a token that expired \d+ s ago by this computer's clock"):

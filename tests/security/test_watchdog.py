@@ -26,7 +26,9 @@ WAYS = (Way("SHORT", "SCRAM-SHA-512"), Way("SHORT", "PLAIN"), Way("SHORT", "OAUT
 async def test_a_handler_that_blocks_the_loop_over_the_ends_of_sessions(
     secure_kafka: SecureKafka, topic_name: str, way: Way
 ) -> None:
-    """For more than a SASL session, and than a session of the group: the member stays, and commits what it has read."""
+    """It blocks the loop for longer than a SASL session, and than the group's session timeout: the member stays, and
+    commits what it has read.
+    """
     secure_kafka.create_topic(topic_name)
     produce(secure_kafka.bootstrap, topic_name, [b"0"])
     with CountingProxy(secure_kafka.bootstrap_of(way.listener)) as proxy:

@@ -1,16 +1,20 @@
-"""The ways to connect to a secure Kafka: which listener, with which mechanism, as which user."""
+"""The ways to connect to a secure Kafka, or a cluster like it: which listener, with which mechanism, as which user."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 from aiokc.testing.kafka import SecureKafka
 from aiokc.testing.kafka.secure import tokens
 from aiokc.testing.kafka.secure.broker_config import LOGIN_LISTENERS, MECHANISMS
+
+from .secure_cluster import SecureCluster
+
+Brokers: TypeAlias = SecureKafka | SecureCluster
 
 
 class TokenProvider:
@@ -35,16 +39,16 @@ class Way:
     def __str__(self) -> str:
         return "-".join(filter(None, (self.listener, self.mechanism)))
 
-    def password(self, kafka: SecureKafka, user: str = "alice") -> str:
+    def password(self, kafka: Brokers, user: str = "alice") -> str:
         """Return the user's password for PLAIN or SCRAM."""
         return (kafka.passwords if self.mechanism == "PLAIN" else kafka.scram_passwords)[user]
 
-    def token(self, kafka: SecureKafka, user: str = "alice", **options: Any) -> str:
+    def token(self, kafka: Brokers, user: str = "alice", **options: Any) -> str:
         """Return a token that the listener takes."""
         make = kafka.tokens.signed if self.listener == "OIDC" else tokens.unsecured
         return make(user, **options)
 
-    def options(self, kafka: SecureKafka, user: str = "alice") -> dict[str, Any]:
+    def options(self, kafka: Brokers, user: str = "alice") -> dict[str, Any]:
         """Return the options of an aiokc client."""
         options = kafka.options_of(self.listener)
         if self.mechanism == "OAUTHBEARER":

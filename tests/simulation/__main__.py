@@ -72,8 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--impatient", action="store_true", help="users cancel nearly every call")
     parser.add_argument("--eager", action="store_true", help="groups know range and roundrobin only")
     parser.add_argument("--secure", action="store_true", help="members log in; sessions end, ACLs change")
+    parser.add_argument("--consumer", action="store_true", help="groups have members of the consumer protocol")
     options = parser.parse_args(arguments)
-    twist = Twist(options.bug, options.impatient, options.eager, options.secure)
+    twist = Twist(options.bug, options.impatient, options.eager, options.secure, options.consumer)
     if options.seed is not None:
         return _replay(options.seed, twist)
     return _run_many(range(options.first, options.first + options.n), options.jobs, twist)

@@ -29,6 +29,7 @@ from aiokc.core.fetch.planner import FetchPlanner
 from aiokc.core.group.classic import leader
 from aiokc.core.group.classic.membership import Membership
 from aiokc.core.group.classic.owned_partitions import OwnedPartitions
+from aiokc.core.group.consumer.holdings import Holdings
 from aiokc.core.group.events import IdentityLost, Rebalancing, RevocationDone, SendHeartbeat, SentCommit
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.core.subscription.state import Subscription
@@ -44,8 +45,8 @@ from .checking.history import replaced
 class PlantedBug:
     """The replacements that make the bug, and the anomalies of which the checker must find one.
 
-    ``group``, ``cooperative`` and ``recreated`` choose the worlds. ``first`` is the first seed to try: some bugs show
-    only in one world of fifty, and the test must be fast.
+    ``group``, ``cooperative``, ``recreated`` and ``consumer`` choose the worlds. ``first`` is the first seed to try:
+    some bugs show only in one world of fifty, and the test must be fast.
     """
 
     kinds: frozenset[str]
@@ -54,6 +55,7 @@ class PlantedBug:
     replacements: tuple[tuple[Any, str, Any], ...]
     cooperative: bool = False
     recreated: bool = False
+    consumer: bool = False
 
 
 def _bug(
@@ -63,8 +65,9 @@ def _bug(
     first: int = 0,
     cooperative: bool = False,
     recreated: bool = False,
+    consumer: bool = False,
 ) -> PlantedBug:
-    return PlantedBug(frozenset(kinds.split(", ")), group, first, replacements, cooperative, recreated)
+    return PlantedBug(frozenset(kinds.split(", ")), group, first, replacements, cooperative, recreated, consumer)
 
 
 @contextmanager
@@ -293,7 +296,7 @@ _commit = GroupMembership.commit
 
 PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
-    "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=96),
+    "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=200),
     "keep the buffer on seek": _bug(
         "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_token), group=False
     ),
@@ -369,5 +372,19 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         group=True,
         first=10,
         cooperative=True,
+    ),
+    # groups of the consumer protocol
+    "acknowledge before the commit": _bug(
+        "double owner, duplicate, over-commit, zombie commit",
+        (Holdings, "owned", property(lambda self: frozenset(self.held) & (self.target or frozenset()))),
+        group=True,
+        first=17,
+        consumer=True,
+    ),
+    "commit by the newest epoch what was given up": _bug(
+        "zombie commit, regression, over-commit", (UserCommits, "commit", _commit_anything), group=True, consumer=True
+    ),
+    "acknowledge without giving up": _bug(
+        "double owner", (Reconciler, "_revoke", _release_without_giving_up), group=True, consumer=True
     ),
 }

@@ -18,7 +18,7 @@ from tests.suite.hang_guard import HangGuard
 
 from .checking.history import CutShort, replaced_item
 from .planted_bugs import PLANTED_BUGS, planted
-from .worlds.plan import deserializing, draw, impatient, with_columns, with_recreations
+from .worlds.plan import deserializing, draw, impatient, with_columns, with_protocols, with_recreations
 from .worlds.securing import secured
 from .worlds.world import run
 
@@ -37,17 +37,19 @@ class Twist:
 
     ``eager``: groups use range and roundrobin only, and no member deserializes or reads columns, as in the first
     version of the simulation. ``secure``: members log in, sessions end, logins are refused, and ACLs change.
+    ``consumer``: groups have members of the consumer protocol (KIP-848).
     """
 
     bug: str | None = None
     impatient: bool = False
     eager: bool = False
     secure: bool = False
+    consumer: bool = False
 
     @property
     def options(self) -> list[str]:
         """The command line options for this change."""
-        flags = [f"--{name}" for name in ("impatient", "eager", "secure") if getattr(self, name)]
+        flags = [f"--{name}" for name in ("impatient", "eager", "secure", "consumer") if getattr(self, name)]
         return [*(["--bug", self.bug] if self.bug else []), *flags]
 
 
@@ -86,7 +88,8 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
     cooperative = False if twist.eager else None
     if twist.bug is None:
         plan = draw(seed, cooperative=cooperative)
-        plan = plan if twist.eager else with_recreations(plan)
+        # A member of the consumer protocol reads on in a recreated topic, before the group gives it the new one.
+        plan = plan if twist.eager or twist.consumer else with_recreations(plan)
     else:
         bug = PLANTED_BUGS[twist.bug]
         plan = draw(seed, group=bug.group, cooperative=bug.cooperative)
@@ -95,6 +98,8 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
         plan = with_columns(deserializing(plan))
     if twist.secure:
         plan = secured(plan)
+    if twist.consumer or (twist.bug is not None and PLANTED_BUGS[twist.bug].consumer):
+        plan = with_protocols(plan)
     if twist.impatient:
         plan = impatient(plan)
     watching = _guard.watching(f"a world: {again}", _WORLD_SECONDS) if _guard else nullcontext()

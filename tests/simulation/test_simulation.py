@@ -8,7 +8,7 @@ import pytest
 
 from .runner import Twist, judge, judged
 from .worlds.faults import _APPLY
-from .worlds.plan import FAULTS, GROUP_FAULTS, FaultPlan, draw
+from .worlds.plan import FAULTS, GROUP_FAULTS, FaultPlan, draw, with_protocols
 from .worlds.securing import SECURITY_FAULTS
 from .worlds.world import run
 
@@ -36,6 +36,21 @@ def test_no_seed_shows_an_anomaly(seeds: range) -> None:
 def test_no_seed_in_whose_world_members_log_in_shows_an_anomaly(seeds: range) -> None:
     failed = [verdict.text for verdict in judged(seeds, twist=Twist(secure=True)) if verdict.kinds]
     assert not failed, "\n".join(failed)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seeds", [range(1000, 1030), pytest.param(range(1030, 2000), marks=pytest.mark.long)])
+def test_no_seed_whose_groups_speak_the_consumer_protocol_shows_an_anomaly(seeds: range) -> None:
+    failed = [verdict.text for verdict in judged(seeds, twist=Twist(consumer=True)) if verdict.kinds]
+    assert not failed, "\n".join(failed)
+
+
+def test_groups_speak_all_protocols_and_some_both() -> None:
+    spoken = {
+        frozenset(member.options.get("group_protocol", "classic") for member in with_protocols(draw(seed)).members)
+        for seed in range(60)
+    }
+    assert {frozenset({"consumer"}), frozenset({"classic", "consumer"}), frozenset({"classic", "auto"})} <= spoken
 
 
 def test_worlds_with_logins_have_refusals_and_sessions_that_end() -> None:

@@ -1,4 +1,4 @@
-"""One Spark for all tests of the source: a session takes seconds to start."""
+"""Fixtures of the Spark source's tests: one Spark for all of them, because a session takes seconds to start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def options(kafka: LocalKafka, topic_name: str) -> Mapping[str, str]:
 
 @pytest.fixture
 def topic(kafka: LocalKafka, topic_name: str) -> str:
-    """A topic of three partitions that keeps its records, however old their timestamps say that they are."""
+    """A topic of three partitions that keeps its records, however old their timestamps are."""
     kafka.create_topic(topic_name, partitions=3, config={"retention.ms": "-1"})
     return topic_name
 

@@ -1,4 +1,4 @@
-"""Deleting the oldest records of a partition, as retention does when nobody is looking."""
+"""Deleting the oldest records of a partition, as retention does without any client's request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 
 
 def delete_records(bootstrap: str, topic: str, *, partition: int, before: int) -> None:
-    """Let the log of this partition start at ``before``."""
+    """Make the log of this partition start at ``before``."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for deleted in admin.delete_records([TopicPartition(topic, partition, before)]).values():
         deleted.result(30)

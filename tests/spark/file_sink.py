@@ -13,7 +13,7 @@ from tests.producing import Stored
 
 
 def write_to(folder: Path) -> Callable[[DataFrame, int], None]:
-    """Return what to give to foreachBatch."""
+    """Return a function for foreachBatch."""
     folder.mkdir(exist_ok=True)
 
     def write(batch: DataFrame, batch_id: int) -> None:

@@ -14,7 +14,7 @@ from aiokc.testing.kafka.spark_jars import spark_kafka_jars
 
 ROOT = Path(__file__).parents[2]
 
-#: No call of the JVM takes longer, unless start_spark() was told so; those that wait say how long, and stay below it.
+#: No call of the JVM takes longer, unless start_spark() gets another limit; calls that wait give a lower one.
 CALL_SECONDS: Final = 150
 
 
@@ -29,9 +29,9 @@ def start_spark(
 ) -> SparkSession:
     """Start a session whose Python processes can import what this one can; no data source is registered in it.
 
-    No call of it takes longer than ``call_seconds``; it raises then.
+    A call to the JVM that takes longer than ``call_seconds`` raises an error.
     """
-    # Of the format that Spark has found by itself Spark runs all with the driver's, on the executors too.
+    # Spark runs a format that it has found by itself with the driver's interpreter, on the executors too.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
@@ -61,10 +61,10 @@ def start_spark(
 
 
 def _bound_calls(spark: SparkSession, seconds: float) -> None:
-    """Let every call of the JVM from this thread, and from others that never called it, end after so many seconds.
+    """Limit every call of the JVM to these seconds, from this thread and from others that have never called it.
 
-    Without that, where a test's time limit has interrupted a call that waits, the next one of the same thread
-    (query.stop() in a ``finally``) waits behind it on the same connection, for ever.
+    Otherwise, where a test's time limit has interrupted a call that waits, the next call of the same thread
+    (query.stop() in a ``finally``) would wait behind it on the same connection, for ever.
     """
     client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
     client.java_parameters.read_timeout = seconds

@@ -46,7 +46,7 @@ def test_not_more_than_the_bound_is_held(thread: LoopThread) -> None:
         await handoff.put(6, 99)
         handoff.finish()
 
-    async def others_had_their_turn() -> int:
+    async def put_after_other_tasks_ran() -> int:
         for _ in range(20):
             await asyncio.sleep(0)
         return len(put)
@@ -55,7 +55,7 @@ def test_not_more_than_the_bound_is_held(thread: LoopThread) -> None:
 
     seen = []
     for item in handoff:
-        held = thread.call(others_had_their_turn(), what="a turn", timeout=5) - item
+        held = thread.call(put_after_other_tasks_ran(), what="a turn", timeout=5) - item
         seen.append((item, held))
 
     assert [item for item, _ in seen] == list(range(7))
@@ -73,7 +73,7 @@ def test_an_error_comes_behind_the_items(thread: LoopThread) -> None:
         next(items)
 
 
-def test_who_waits_hears_that_the_loop_has_ended(thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_iterator_raises_when_the_loop_has_ended(thread: LoopThread, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handoff_module, "_LOOK_SECONDS", 0.01)
     handoff: Handoff[int] = Handoff(thread, max_bytes=10)
     thread.call(handoff.put(1, 1), what="put", timeout=5)

@@ -80,7 +80,7 @@ def test_every_column_carries_what_the_record_has() -> None:
     ]
 
 
-def test_a_schema_of_the_user_chooses_columns() -> None:
+def test_a_schema_of_the_application_chooses_columns() -> None:
     kafka = kafka_schema(include_headers=True)
     schema = StructType([kafka["offset"], kafka["headers"], kafka["value"]])
 

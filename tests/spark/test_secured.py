@@ -59,7 +59,7 @@ def test_a_relative_path_is_looked_for_in_both_folders(spark_files: Path) -> Non
 def test_a_folder_of_the_job_is_inside_of_that_of_the_application(
     spark_files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PySpark 4.3 plans streams so: what was sent by addFile() is one folder above."""
+    """PySpark 4.3 plans streams in such a folder: what addFile() sent is one folder above."""
     monkeypatch.setattr(SparkFiles, "_root_directory", str(spark_files / "streaming_job"))
     (spark_files / "ca.pem").write_text("sent")
     assert local_file("o", "ca.pem").read_text() == "sent"

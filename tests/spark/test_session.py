@@ -1,4 +1,4 @@
-"""The Spark that the tests share: it can keep nobody waiting for ever."""
+"""The Spark that the tests share: none of its calls waits for ever."""
 
 from __future__ import annotations
 

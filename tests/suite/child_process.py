@@ -1,7 +1,7 @@
 """Running a program that has to end: within a deadline, and with nothing of it left behind.
 
-What it prints goes to files. A pipe would be open for as long as any process that it started lives, and whoever reads
-to its end would wait for that one.
+Its output goes to files. A pipe would stay open for as long as any process that the program started lives, and to read
+to its end would mean to wait for that process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def run_to_end(
     env: Mapping[str, str] | None = None,
     given: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Return what it printed and its exit code; ``given`` is its stdin. Fails with what it said after ``seconds``."""
+    """Return its output and its exit code; ``given`` is its stdin. After ``seconds`` fail with the output so far."""
     done = run_bytes(command, seconds=seconds, cwd=cwd, env=env, given=given.encode())
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -40,7 +40,7 @@ def run_bytes(
     env: Mapping[str, str] | None = None,
     given: bytes = b"",
 ) -> subprocess.CompletedProcess[bytes]:
-    """The same for a program that prints no text."""
+    """Do the same for a program that prints no text."""
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         stdin.write(given)
         stdin.seek(0)
@@ -52,7 +52,7 @@ def run_bytes(
             process.wait(seconds)
             in_time = True
         except subprocess.TimeoutExpired:
-            pass  # told below, with what it said
+            pass  # reported below, with its output
         finally:
             kill_group(process)
         stdout.seek(0)
@@ -65,7 +65,7 @@ def run_bytes(
 
 
 def kill_group(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """End a process that was started with ``start_new_session``, and what it started in turn."""
+    """End a process that was started with ``start_new_session``, and the processes that it started in turn."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -2,7 +2,7 @@
 
 Where sanitizers make each of them cost ten times as much, `make test` tries fewer.
 
-What Hypothesis calls slow is not looked at: that is the machine's business, and whoever else uses it.
+Hypothesis' own limits of time are off: the machine may be slow, or busy with other work.
 """
 
 from __future__ import annotations
@@ -23,6 +23,6 @@ settings.register_profile(THOROUGH, max_examples=200, deadline=None, suppress_he
 
 
 def examples(sample: int, *, thorough: int) -> settings:
-    """The settings of a test that tries so many."""
+    """Return the settings of a test that tries this many."""
     is_thorough = settings.get_current_profile_name() == THOROUGH
     return settings(max_examples=thorough if is_thorough else sample)

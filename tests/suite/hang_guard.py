@@ -1,10 +1,10 @@
-"""The end of a test that its time limit cannot end.
+"""HangGuard: it ends the test run when a test hangs and its time limit cannot end it.
 
-A limit is a signal whose handler raises. Where that is in a callback of the event loop, the loop logs it and goes on;
-where it is in a ``with`` whose end waits for a process that never ends, the end has to be interrupted, too. So the
-signal comes again and again (``insist``), and a thread looks on: after a while it says which test hangs, where, and
-beside which processes, and ends the run. Where even that thread can't run, since C code keeps the interpreter's lock,
-a thread without Python ends it.
+The limit is a signal, and its handler raises. In a callback of the event loop the loop logs that error and goes on; in
+a ``with`` whose end waits for a process that never ends, that end has to be interrupted, too. So the signal is repeated
+(``insist``), and a thread watches: after a while it says which test hangs, where, and beside which processes, and ends
+the run. Where C code keeps the interpreter's lock, so that not even this thread can run, a thread without Python ends
+it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _LAST_SECONDS = 30.0
 
 
 def insist(seconds: float) -> None:
-    """Let the alarm that is set, if one is, come again every so many seconds until it is cancelled."""
+    """Repeat the alarm that is set, if one is, every so many seconds until it is cancelled."""
     left, _ = signal.getitimer(signal.ITIMER_REAL)
     if left:
         signal.setitimer(signal.ITIMER_REAL, left, seconds)
 
 
 class HangGuard:
-    """The thread, and what it looks at. Its last words go to what stderr is now, whatever is captured later."""
+    """The thread, and the test that it watches. It writes to what stderr is now, even if that is captured later."""
 
     def __init__(self) -> None:
         self._to: TextIO = os.fdopen(os.dup(sys.stderr.fileno()), "w")
@@ -71,7 +71,7 @@ class HangGuard:
                 self._changed.wait(left)
 
     def _end(self, test: str) -> None:
-        """Say all there is to say, the most telling last: often nothing but the end of a log is kept."""
+        """Write all that is known, the most important last: often only the end of a log is kept."""
         faulthandler.dump_traceback(file=self._to, all_threads=True)
         frames = traceback.format_stack(sys._current_frames()[self._main or 0])
         children = subprocess.run(["ps", "-eo", "pid,ppid,stat,etime,args"], capture_output=True, text=True, timeout=10)

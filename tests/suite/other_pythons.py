@@ -34,7 +34,7 @@ TESTS: Final = (
     *("tests/test_codebase.py", "tests/config", "tests/test_error_codes.py"),
 )
 MARKED: Final = "not kafka and not spark and not long"
-#: The slowest by far, and about C that is the same for all of them; and what only mypy has to say.
+#: These are the slowest by far, and about C that is the same for all of them; or they need mypy.
 LEFT_OUT: Final = ("tests/_native/test_sanitized.py", "tests/client/consumer/test_typing.py")
 
 #: Asked of each candidate: a pyenv shim of a version that is not chosen fails here.
@@ -57,7 +57,7 @@ def candidates(path: str, pyenv: Path) -> Iterator[Path]:
 def newest_of_each(
     programs: Iterable[Path], mine: tuple[int, int] = sys.version_info[:2]
 ) -> dict[tuple[int, int], Path]:
-    """By minor version, the newest that can make environments, of those that are new enough and not ``mine``."""
+    """Return, for each minor version, the newest that can make environments, if it is new enough and not ``mine``."""
     found: dict[tuple[int, int], tuple[int, Path]] = {}
     for program in programs:
         about = _ask(program)
@@ -72,7 +72,7 @@ def newest_of_each(
 
 
 def _ask(program: Path) -> tuple[tuple[int, int], int, Path] | None:
-    """Its version, patch and real path; None where it does not run, or lacks what an environment needs."""
+    """Return its version, patch and real path; None where it does not run, or lacks what an environment needs."""
     try:
         done = subprocess.run([program, "-c", _ABOUT], capture_output=True, text=True, timeout=_ASKING_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -84,7 +84,7 @@ def _ask(program: Path) -> tuple[tuple[int, int], int, Path] | None:
 
 
 def locked(lock: str, names: Iterable[str]) -> str:
-    """The part of a lock file, hashes and all, that is about these packages. Raises KeyError for one that lacks."""
+    """Return the part of a lock file, hashes and all, for these packages. Raises KeyError for one that is not in it."""
     parts = {part.partition("==")[0].partition("[")[0]: part for part in re.split(r"^(?=[a-z])", lock, flags=re.M)[1:]}
     return "".join(parts[name] for name in names)
 
@@ -112,14 +112,14 @@ def environment(minor: tuple[int, int], interpreter: Path) -> Path:
 
 
 def _key(interpreter: Path) -> str:
-    """What the environment is made of, in a few characters."""
+    """Return a short hash of what the environment is made of."""
     sources = [ROOT / "dev.lock", ROOT / "pyproject.toml", Path(__file__), *sorted(ROOT.glob("aiokc/_native/*.[ch]"))]
     version = subprocess.run([interpreter, "-VV"], capture_output=True, check=True).stdout
     return hashlib.sha256(b"".join([source.read_bytes() for source in sources] + [version])).hexdigest()[:12]
 
 
 def _install(python: Path, folder: Path, requirements: str) -> str:
-    """Install wheels; return what pip has against it, if anything."""
+    """Install wheels; return pip's error, if any."""
     wanted = folder / "requirements.txt"
     wanted.write_text(requirements)
     options = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", wanted)
@@ -132,12 +132,24 @@ def _run(*command: str | Path) -> None:
     subprocess.run(command, check=True, cwd=ROOT)
 
 
+def not_found(
+    project: str, found: Iterable[tuple[int, int]], mine: tuple[int, int] = sys.version_info[:2]
+) -> list[str]:
+    """The versions that the classifiers of pyproject.toml name, and that neither were found nor run this."""
+    named = re.findall(r'"Programming Language :: Python :: (3)\.(\d+)"', project)
+    there = {*found, mine}
+    return [f"{major}.{minor}" for major, minor in named if (int(major), int(minor)) not in there]
+
+
 def main(arguments: list[str]) -> int:
-    """Run the tests everywhere, whatever fails in between; return 1 where some did. ``arguments`` are pytest's."""
+    """Run the tests on every Python, whatever fails in between; return 1 if some did. ``arguments`` are pytest's."""
     home = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     pythons = newest_of_each(candidates(os.environ.get("PATH", ""), home))
     if not pythons:
         print("== no other Python of 3.11 or newer, neither on PATH nor pyenv's: tests ran on one")
+    missing = not_found((ROOT / "pyproject.toml").read_text(), pythons)
+    if missing:
+        print(f"== not tested, since neither PATH nor pyenv has it: Python {', '.join(missing)}", flush=True)
     failed = []
     for minor, interpreter in pythons.items():
         name = ".".join(map(str, minor))

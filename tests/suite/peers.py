@@ -1,6 +1,6 @@
-"""Other people's packages that tests compare with, and what happens to those tests where they are not installed.
+"""Other clients' packages that tests compare with; without them those tests are skipped only under ``--without-peers``.
 
-They are built for the newest Python later than aiokc has to work there: ``--without-peers`` runs the rest.
+Builds of them for the newest Python appear later than aiokc has to work there: ``--without-peers`` runs the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-#: What the option may leave out. Whatever else is missing is an error.
+#: What the option may leave out. Any other missing package is an error.
 PEERS: Final = frozenset(
     {
         "aiokafka",
@@ -35,7 +35,7 @@ PEERS: Final = frozenset(
 
 
 class WithoutPeers(MetaPathFinder):
-    """The last to be asked where a module is: the test, or the file of tests, that asks for a peer is skipped."""
+    """The last finder of modules: it skips the test, or the file of tests, that imports a peer."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if name in PEERS:

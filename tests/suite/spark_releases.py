@@ -21,7 +21,7 @@ _SECONDS: Final = 900
 
 
 def put_first(version: str) -> None:
-    """Let this process, and those that it starts, import PySpark of this version, downloaded once (450 MB)."""
+    """Make this process, and those that it starts, import PySpark of this version, downloaded once (450 MB)."""
     if version not in OLD_SPARKS:
         raise pytest.UsageError(f"AIOKC_SPARK={version}: it is one of {', '.join(OLD_SPARKS)}, or not set")
     assert "pyspark" not in sys.modules, "too late: another PySpark was imported already"

@@ -1,4 +1,4 @@
-"""Programs that have to end: what they said, their time, and what they leave behind."""
+"""Programs that have to end: their output, their time, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 from tests.suite.child_process import run_bytes, run_to_end
 
-# It starts a process that would outlive it, with the same stdout, and says its number.
+# It starts a process that would outlive it, with the same stdout, and prints its number.
 PARENT = "sleep 100 & echo $!"
 
 
 def is_gone(pid: int) -> bool:
-    """Whether no such process runs any more; one that is dead may still be in the table."""
+    """Return whether no such process runs any more; a dead one may still be in the table."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
@@ -36,7 +36,7 @@ def test_what_it_said_and_how_it_ended(tmp_path: Path) -> None:
     assert run_bytes(["printf", r"\377"], seconds=50).stdout == b"\xff"
 
 
-def test_nobody_waits_for_what_it_leaves_behind() -> None:
+def test_no_caller_waits_for_processes_that_it_leaves_behind() -> None:
     done = run_to_end(["sh", "-c", PARENT], seconds=50)
     assert done.returncode == 0
     assert is_gone(int(done.stdout))

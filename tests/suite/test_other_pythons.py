@@ -1,4 +1,4 @@
-"""What is found of other Pythons, and what is installed for them; that the tests run there is for them to show."""
+"""Finding other Pythons and installing for them; whether the tests pass there is shown by running them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite.other_pythons import LEFT_OUT, NEEDED, ROOT, TESTS, WHERE_BUILT, candidates, locked, newest_of_each
+from tests.suite.other_pythons import (
+    LEFT_OUT,
+    NEEDED,
+    ROOT,
+    TESTS,
+    WHERE_BUILT,
+    candidates,
+    locked,
+    newest_of_each,
+    not_found,
+)
 from tests.suite.peers import WithoutPeers
 
 
@@ -47,9 +57,16 @@ def test_the_newest_of_each_minor_version_that_can_be_used(tmp_path: Path) -> No
 
 
 def test_a_real_interpreter_answers_as_these_do() -> None:
-    """The one that runs this is left out for its version, and for nothing else."""
+    """The Python that runs this is left out for its version, and for nothing else."""
     assert newest_of_each([Path(sys.executable)]) == {}
     assert newest_of_each([Path(sys.executable)], mine=(3, 10)).keys() == {sys.version_info[:2]}
+
+
+def test_what_is_promised_and_not_there_is_named() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    assert not_found(project, [], mine=(3, 11)) == ["3.12", "3.13", "3.14", "3.15"]
+    assert not_found(project, [(3, 12), (3, 13), (3, 15)], mine=(3, 11)) == ["3.14"]
+    assert not_found(project, [(3, minor) for minor in range(12, 20)], mine=(3, 11)) == []
 
 
 def test_what_they_need_is_locked() -> None:
@@ -67,4 +84,4 @@ def test_the_tests_that_they_run_exist() -> None:
 def test_what_asks_for_a_missing_peer_is_skipped_and_nothing_else() -> None:
     with pytest.raises(pytest.skip.Exception, match="without duckdb"):
         WithoutPeers().find_spec("duckdb", None, None)
-    WithoutPeers().find_spec("cramjam", None, None)  # whoever misses that has an error
+    WithoutPeers().find_spec("cramjam", None, None)  # a module that misses it must see the error

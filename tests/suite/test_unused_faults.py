@@ -1,4 +1,4 @@
-"""A test whose fault nothing meets fails, with the line that asked for it."""
+"""A test fails if no request ever meets its fault, and the failure names the line that asked for the fault."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A fault that a test asks for and that nothing ever meets fails the test: it would pass without what it names.
 
 Every ``intercept`` of a Cluster has to catch a request before its test is over, and all of its ``times`` where that is
-given. One that only watches, or that may or may not be met, is declared so: ``may_be_unused(cluster.intercept(...))``.
+given. An interception that only watches, or that may or may not be met, is declared so:
+``may_be_unused(cluster.intercept(...))``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class _Asked:
 
     @property
     def unmet(self) -> str | None:
-        """What it has not caught; None where all is well."""
+        """Return what it has not caught; None if it has caught all."""
         hits, was_cancelled = self.interception.hits, self.interception.times != self.times
         wanted = 1 if self.times is None or was_cancelled else self.times
         if hits >= wanted or self.interception in _excused:
@@ -39,13 +40,13 @@ _excused: WeakSet[Interception] = WeakSet()  # a simulation makes thousands, in 
 
 
 def may_be_unused(interception: Interception) -> Interception:
-    """Let the test pass whether this one has caught anything or not."""
+    """Let the test pass whether this interception has caught anything or not."""
     _excused.add(interception)
     return interception
 
 
 def watch() -> None:
-    """Note from now on what every Cluster of this process is asked to intercept."""
+    """Note from now on every interception in a Cluster of this process."""
     intercept: Any = RunningBrokers.intercept
     if getattr(intercept, "is_watched", False):
         return
@@ -60,19 +61,19 @@ def watch() -> None:
 
 
 def forget() -> None:
-    """A test begins."""
+    """Begin a test: no interceptions yet."""
     _asked.clear()
     _excused.clear()
 
 
 def insist_on_use() -> None:
-    """A test has passed. Raises AssertionError with the places of the faults that were not met."""
+    """End a test that has passed. Raises AssertionError with the places of the faults that were not met."""
     unmet = [what for asked in _asked if (what := asked.unmet) is not None]
     assert not unmet, "faults that were asked for and not met (tests/suite/unused_faults.py):\n  " + "\n  ".join(unmet)
 
 
 def _place() -> str:
-    """The line that asked, of whoever called intercept()."""
+    """Return the line of the test that called intercept()."""
     frame = sys._getframe(2)
     path = Path(frame.f_code.co_filename)
     return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name}:{frame.f_lineno}"

@@ -72,7 +72,7 @@ def test_the_table_has_medians() -> None:
 
 
 def times(*seconds: float) -> list[Settled]:
-    """Rounds that formed in so many seconds, with a member more in a second each."""
+    """Return rounds that formed in these seconds, and in which a further member took a second each."""
     return [Settled(each, 1.0, 0.25, 90, 0.25) for each in seconds]
 
 

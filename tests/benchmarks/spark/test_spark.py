@@ -30,7 +30,7 @@ ADD_BATCH = {"kafka": 0.6, "kafka, 10 ms": 0.1, "aiokc": 0.16, "prebuilt": 0.04}
 
 
 def results(rounds: int = 5, records: int = 5_000_000) -> Results:
-    """A run that never was: a built-in source that is four times slower, but quick with the setting."""
+    """A made-up run: a built-in source that is four times slower, but quick with the setting."""
     found = []
     for number in range(rounds):
         for read, slots in itertools.product(READS, SLOTS):
@@ -159,7 +159,7 @@ os.read(0, 1)
 
 @pytest.mark.parametrize("disposition", ["SIG_IGN", "SIG_DFL"])
 def test_a_worker_that_ends_takes_no_time_from_what_others_used(disposition: str) -> None:
-    """Whether its parent gets the worker's 0.3 s or nobody does, they were used before."""
+    """The worker's 0.3 s were used before, whether its parent is charged for them or no process is."""
     with subprocess.Popen(
         [sys.executable, "-c", DAEMON.format(disposition=disposition)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as daemon:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.report.results import Results
 from benchmarks.report.table import render_studies
-from benchmarks.studies import Study, StudyFailed, latency, measured, render
+from benchmarks.studies import Study, StudyFailed, latency, measured, observing, render
 from benchmarks.studies import scale as scale_study
 
 from ..examples import measurement, results
@@ -47,6 +47,17 @@ def test_latencies_are_counted_after_the_warm_up() -> None:
         latencies.add(b"%020d" % time.time_ns())
     assert latencies.done
     assert 0 <= latencies.figures()["p50"] <= latencies.figures()["p99"] < 1_000
+
+
+def test_the_cost_of_observing_is_compared_within_each_process() -> None:
+    """The second process ran on a machine that was twice as slow: that is no cost of observing."""
+    found = {(mode, size): [0.1, 0.2] for mode in observing.MODES for size in (100, 1_000)}
+    found["otel sampled", 100] = [0.11, 0.22]
+    found["otel sampled: collecting", 100] = [8.0, 9.0]
+    row = observing._row("otel sampled", found)
+    assert row["vs nothing (100 B)"] == "+10.0 %"
+    assert row["vs nothing (1,000 B)"] == "+0.0 %"
+    assert row["one collection: CPU ms"] == "8.5"
 
 
 def test_a_failed_size_is_a_row_with_its_reason() -> None:

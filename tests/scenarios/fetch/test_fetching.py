@@ -255,7 +255,7 @@ async def test_a_partition_in_trouble_does_not_stop_the_others(stage: Stage) -> 
 
 
 @scenario(topics={"t": 1})
-async def test_frames_in_pieces_and_answers_to_nobody(stage: Stage) -> None:
+async def test_frames_in_pieces_and_answers_without_a_request(stage: Stage) -> None:
     """Given answers that arrive in pieces, cut anywhere, then they mean the same as whole ones; an answer with a
     correlation id that no request has ends its connection, and the request is sent again.
     """

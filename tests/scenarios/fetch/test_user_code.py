@@ -100,7 +100,7 @@ async def test_a_filter_changes_neither_position_nor_commit(stage: Stage) -> Non
 
 
 @scenario(topics={"t": 1})
-async def test_an_interceptor_that_raises_is_nobodys_trouble(stage: Stage) -> None:
+async def test_an_interceptor_that_raises_affects_no_other_one(stage: Stage) -> None:
     """Given a chain of three interceptors of which the second always raises, then the third gets what the first
     returned, the application gets its records, and its commits succeed.
     """

@@ -168,12 +168,12 @@ async def test_a_lost_member_that_comes_back_in_time_has_its_old_partitions(stag
         await group.works(HEARTBEAT + 1, *survivors)
         assert again.owned == had
         assert again.member.member_id not in ("", lost.member.member_id)
-        everybody = [*survivors, again]
-        assert [worker.assignor.until for worker in everybody] == [None, None, None]
+        all_workers = [*survivors, again]
+        assert [worker.assignor.until for worker in all_workers] == [None, None, None]
         assert [worker.joins(before) for worker in survivors] == [2, 2]
         back = len(stage.events)
-        await group.works(DELAY + 10, *everybody)
-        assert [worker.joins(back) for worker in everybody] == [0, 0, 0]
+        await group.works(DELAY + 10, *all_workers)
+        assert [worker.joins(back) for worker in all_workers] == [0, 0, 0]
         assert [worker.told("assigned", "revoked", "lost", since=before) for worker in survivors] == [[], []]
 
 
@@ -190,19 +190,19 @@ async def test_a_member_with_another_name_has_what_was_lost_at_the_end_of_the_de
         await group.works(SESSION + 100, *survivors)
         end = group.leader().until
         again = group.hire(lost.name, known_as="nobody that the others know")
-        everybody = [*survivors, again]
+        all_workers = [*survivors, again]
         await group.works(HEARTBEAT + 1, *survivors)
-        assert [worker.until for worker in everybody] == pytest.approx([end] * 3, abs=0.1)
+        assert [worker.until for worker in all_workers] == pytest.approx([end] * 3, abs=0.1)
         assert [worker.joins(before) for worker in survivors] == [2, 2]
         waits = len(stage.events)
-        await group.works_until(end, *everybody)
+        await group.works_until(end, *all_workers)
         assert group.unowned() == had
         assert not again.owned
         await stage.until(lambda: not group.unowned())
         assert stage.loop.time() == pytest.approx(end, abs=HEARTBEAT + 1)
         assert again.owned == had
-        await group.works(DELAY + 10, *everybody)
-        assert [worker.joins(waits) for worker in everybody] == [1, 1, 1]
+        await group.works(DELAY + 10, *all_workers)
+        assert [worker.joins(waits) for worker in all_workers] == [1, 1, 1]
         assert [worker.told("assigned", "revoked", "lost", since=before) for worker in survivors] == [[], []]
 
 
@@ -230,21 +230,21 @@ async def test_the_delay_outlives_the_leaders(stage: Stage) -> None:
         newcomer = group.hire("c5")
         await group.works(SESSION, *others)
         assert group.leader() in others
-        everybody = [*others, newcomer]
-        assert [worker.until for worker in everybody] == pytest.approx([end] * 3, abs=0.1)
-        await group.works_until(end, *everybody)
+        all_workers = [*others, newcomer]
+        assert [worker.until for worker in all_workers] == pytest.approx([end] * 3, abs=0.1)
+        await group.works_until(end, *all_workers)
         assert group.unowned() == had
         assert not newcomer.owned
         await stage.until(lambda: not group.unowned())
         assert stage.loop.time() == pytest.approx(end, abs=HEARTBEAT + 1)
-        assert sorted(len(worker.owned) for worker in everybody) == [2, 3, 3]
-        await group.works(DELAY + 10, *everybody)
+        assert sorted(len(worker.owned) for worker in all_workers) == [2, 3, 3]
+        await group.works(DELAY + 10, *all_workers)
         assert [worker.joins(before) for worker in others] == [2, 2]
         assert [worker.told("revoked", "lost", since=before) for worker in others] == [[], []]
 
 
 @scenario(topics={"t": 6})
-async def test_a_leader_that_has_just_come_hears_of_the_delay_from_the_others(stage: Stage) -> None:
+async def test_a_new_leader_learns_of_the_delay_from_the_others(stage: Stage) -> None:
     """KIP-415. Given a delay, a leader that crashes, and a newcomer that leads from its first generation on, then
     it knows the lost partitions and the rest of the delay: it has no past, but the members' user data has both.
     """

@@ -48,7 +48,7 @@ async def test_an_eager_rebalance_gives_up_everything_first(stage: Stage) -> Non
 
 
 @scenario(topics={"t": 6})
-async def test_a_cooperative_handover_takes_two_rounds_and_stops_nobody(stage: Stage) -> None:
+async def test_a_cooperative_handover_takes_two_rounds_and_stops_no_member(stage: Stage) -> None:
     """Given a COOPERATIVE c1 and c2 with 3 partitions each, when c3 joins, then two generations pass, c1 and c2 revoke
     one partition each and read the others throughout, and c3 gets the two; no partition ever has two owners.
     """

@@ -46,7 +46,7 @@ async def until(member: Member, state: State, after: int = -2) -> None:
 
 
 @scenario(topics={"t": 4})
-async def test_who_unsubscribes_and_subscribes_in_a_cooperative_revocation_reads_all_that_is_his(stage: Stage) -> None:
+async def test_unsubscribing_and_subscribing_in_a_cooperative_revocation_leaves_nothing_unread(stage: Stage) -> None:
     """Given a COOPERATIVE c1 that is to revoke two of its 4 partitions and whose application holds records, when the
     application unsubscribes and subscribes again, then it reads what c1 claims to own, and each partition has a reader.
     """
@@ -64,7 +64,7 @@ async def test_who_unsubscribes_and_subscribes_in_a_cooperative_revocation_reads
 
 
 @scenario(topics={"t": 2})
-async def test_a_listener_that_unsubscribes_and_subscribes_reads_all_that_is_his(stage: Stage) -> None:
+async def test_a_listener_that_unsubscribes_and_subscribes_reads_all_that_it_owns(stage: Stage) -> None:
     """Given a COOPERATIVE c1, when its on_partitions_revoked unsubscribes and subscribes again, then as above."""
     c1 = stage.member("c1", **COOPERATIVE)
     plain = c1.on_partitions_revoked
@@ -87,7 +87,7 @@ async def test_a_listener_that_unsubscribes_and_subscribes_reads_all_that_is_his
 
 
 @pytest.mark.parametrize("auto_commit", [True, False])
-def test_nobody_waits_for_who_unsubscribes_while_a_revocation_waits_for_him(auto_commit: bool) -> None:
+def test_the_group_does_not_wait_for_an_application_that_unsubscribes_during_a_revocation(auto_commit: bool) -> None:
     """Given an EAGER c1 whose application holds records while c2 joins, when the application unsubscribes, then c2 gets
     all partitions at once, and c1 is told of revoked and not of lost.
     """
@@ -144,7 +144,7 @@ async def test_a_topic_that_is_dropped_and_taken_back_while_its_assignment_waits
 
 
 @scenario(topics={"t": 1})
-async def test_what_was_left_and_then_lost_is_committed_by_nobody(stage: Stage) -> None:
+async def test_partitions_given_up_and_then_lost_are_not_committed(stage: Stage) -> None:
     """Given a c1 that has unsubscribed and whose listener is slow, when the group expires it and c2 comes, reads and
     commits everything, then c1's commit() of its old offsets raises CommitFailed, though it is no longer in a group.
     """
@@ -168,7 +168,7 @@ async def test_what_was_left_and_then_lost_is_committed_by_nobody(stage: Stage) 
 
 
 @scenario(topics={"t": 1})
-async def test_nobody_waits_for_who_reads_by_hand_what_his_group_takes_from_him(stage: Stage) -> None:
+async def test_the_group_does_not_wait_for_an_application_that_assigns_the_same_partition_by_hand(stage: Stage) -> None:
     """Given a c1 whose on_partitions_assigned is slow, when its application unsubscribes, calls assign() with the same
     partition, and holds records of it, then the group does not wait for the application.
     """
@@ -189,7 +189,7 @@ async def test_nobody_waits_for_who_reads_by_hand_what_his_group_takes_from_him(
 
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE], ids=["eager", "cooperative"])
 @pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
-def test_a_static_member_that_unsubscribes_and_subscribes_rebalances_nobody(
+def test_a_static_member_that_unsubscribes_and_subscribes_causes_no_rebalance_of_others(
     protocol: dict[str, Any], is_leader: bool
 ) -> None:
     """Given two static members, when one unsubscribes and subscribes to the same topics in one step, then it revokes

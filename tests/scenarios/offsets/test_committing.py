@@ -60,7 +60,7 @@ async def test_a_crash_before_the_next_auto_commit_repeats_what_came_since_the_l
 
 
 @scenario(topics={"t": 1})
-async def test_who_commits_before_processing_loses_what_a_crash_interrupts(stage: Stage) -> None:
+async def test_commits_before_processing_lose_what_a_crash_interrupts(stage: Stage) -> None:
     """Given an application that commits first and processes then, when it crashes in between, then those records are
     never read again: at most once.
     """

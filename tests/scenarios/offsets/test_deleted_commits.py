@@ -35,7 +35,7 @@ async def test_a_commit_of_a_deleted_topic_says_so_soon(stage: Stage) -> None:
 
 
 @scenario(topics={"t": 1})
-async def test_a_topic_that_nobody_has_asked_for_is_tried_until_the_timeout(stage: Stage) -> None:
+async def test_a_topic_that_was_in_no_metadata_request_is_tried_until_the_timeout(stage: Stage) -> None:
     """Given offsets of a topic that was in no metadata request, then the topic may exist soon: commit() retries until
     its timeout.
     """

@@ -16,7 +16,7 @@ _SECONDS = 10.0
 
 
 class CountingProxy:
-    """Passes every connection on to `target` ("host:port"). `opened` is how many clients have made so far."""
+    """Passes every connection on to `target` ("host:port"). `opened` counts the connections that clients have made."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -40,7 +40,7 @@ class CountingProxy:
         assert not self._thread.is_alive()
 
     async def resolve(self, host: str, port: int) -> Sequence[tuple[str, int]]:
-        """Return where to connect for any host: here."""
+        """Return the proxy's own address for any host."""
         return [("127.0.0.1", self._port)]
 
     def drop(self) -> None:
@@ -71,7 +71,7 @@ class CountingProxy:
         task = self._loop.create_task(self._pass_on(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: writer.close())  # one that is cancelled before its first step closes nothing
+        task.add_done_callback(lambda _: writer.close())  # a task cancelled before its first step closes nothing
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         others = None

@@ -1,4 +1,4 @@
-"""What the tests of a secure Kafka do with a consumer: read so many records, within a time."""
+"""Consumers in the tests of a secure Kafka: reading so many records within a time, and the committed offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other people's clients on a secure Kafka: librdkafka, aiokafka and kafka-python read and write in each way."""
+"""Other clients on a secure Kafka: librdkafka, aiokafka and kafka-python read and write in each way to connect."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from aiokc.testing.kafka import SecureKafka
 
 from ..ways import Way
 
-with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of its way to read its own resources
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # because of how it reads its own resources
     from kafka import KafkaConsumer, KafkaProducer
 
 _SECONDS = 20.0
 
 
 def confluent(kafka: SecureKafka, way: Way, **options: Any) -> dict[str, Any]:
-    """Return librdkafka's configuration; in `options`, "_" stands for ".", but in oauth_cb."""
+    """Return librdkafka's configuration; in `options`, "_" stands for ".", except in oauth_cb."""
     config: dict[str, Any] = {
         "bootstrap.servers": kafka.bootstrap_of(way.listener),
         "security.protocol": kafka.options_of(way.listener)["security_protocol"],

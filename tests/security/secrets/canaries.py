@@ -1,8 +1,9 @@
-"""Canaries: secrets that only a test knows, and where they are found again, in any spelling, whole or in part."""
+"""Canaries: secrets that only a test knows, and a search that finds them in any spelling, whole or in part."""
 
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Iterator
 from hashlib import sha256
@@ -13,12 +14,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from aiokc.testing.security.jwt import unsecured_token
 
-# A piece of so many characters gives a secret away. Python's reprlib, which asyncio shows arguments with, leaves the
+# A piece of this many characters gives a secret away. Python's reprlib, with which asyncio shows arguments, leaves the
 # first 12 and the last 13 characters of a long text.
 _SHARD: Final = 8
 _STEP: Final = 4
 _HEX_SHARD: Final = 14  # more, as addresses of objects are in hex, too
 _AROUND: Final = 120  # characters
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]{6,16}>")
 
 
 class Canaries:
@@ -44,7 +46,7 @@ class Canaries:
         return token
 
     def pem(self, name: str, text: str) -> str:
-        """Take the private key out of a PEM text for a secret."""
+        """Treat the private key in a PEM text as a secret."""
         key = load_pem_private_key(text.encode(), None)
         number: int = key.private_numbers().private_value  # type: ignore[union-attr]
         self.keep(name, number.to_bytes(32))
@@ -71,6 +73,7 @@ class Canaries:
 
     def found(self, text: str) -> Iterator[str]:
         """Yield what was found in ``text``, with the text around."""
+        text = _ADDRESS.sub(" at an address>", text)  # its digits may be those of a secret, by chance
         lower = text.lower()
         for shard, name in self._shards.items():
             if (at := lower.find(shard)) >= 0:
@@ -86,7 +89,7 @@ def _spellings_of_text(text: str) -> set[str]:
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """Yield what base64 shows of ``raw`` in the middle of other bytes: it depends on where it begins."""
+    """Yield what base64 shows of ``raw`` amid other bytes. This depends on the place where it begins."""
     for before, cut in ((0, 0), (1, 2), (2, 3)):
         whole = b64encode(bytes(before) + raw).decode()[cut:].rstrip("=")
         yield whole[:-2]  # the last characters depend on what follows

@@ -162,7 +162,7 @@ def _cut_while_it_sends(scene: Scene) -> None:
 
 
 def _watchdog(mechanism: str, fault: Fault, scene: Scene) -> None:
-    """Block the loop of a member, whose watchdog then has to log in, and can't."""
+    """Block the loop of a member. Its watchdog then has to log in, and cannot."""
     secret = secret_of(scene, mechanism)
 
     async def block(cluster: Cluster) -> None:

@@ -52,7 +52,7 @@ def secret_of(scene: Scene, mechanism: str) -> str:
 
 
 def login_fails(mechanism: str, fault: Fault, text: str, *, users: Options | None = None) -> Failure:
-    """Log in with the right password, unless there are other ``users``, where ``fault`` is in the way."""
+    """Log in with the right password, or with those of ``users``, while ``fault`` interferes."""
 
     def happen(scene: Scene) -> None:
         secret = secret_of(scene, mechanism)

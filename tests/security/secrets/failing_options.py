@@ -114,7 +114,7 @@ class Files:
         return pkcs12.serialize_key_and_certificates(b"alice", key, None, None, how)  # type: ignore[arg-type]
 
     def jks(self, password: str, key_password: str) -> bytes:
-        """Return a JKS file as keytool writes it: one password is for its digest, the other hides the key."""
+        """Return a JKS file as keytool writes it: one password is for its digest, the other one encrypts the key."""
         key = load_pem_private_key(self.pem.encode(), None)
         plain = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
         algorithm = _der(0x30, bytes.fromhex("060a2b060104012a02110101"), b"\x05\x00")
@@ -212,7 +212,7 @@ def _key_fails(make: Callable[[Files], Options], scene: Scene) -> None:
 
 
 def _replaced(scene: Scene) -> None:
-    """Replace a config's password by what is no text."""
+    """Replace a config's password by a value that is no text."""
     secret = scene.canaries.password("option")
     try:
         replace(ConsumerConfig(**_password(secret)), sasl_mechanism="none")

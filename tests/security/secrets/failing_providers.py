@@ -1,4 +1,4 @@
-"""Providers of passwords and tokens that fail: they raise, return what they must not, hang, or repeat a secret."""
+"""Providers of passwords and tokens that fail: they raise, return a wrong value, hang, or repeat a secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_CLIENT: Final = "sasl_oauthbearer_client_credentials_client_"
 
 
 class Provider:
-    """Gives what ``answer`` returns, as a token provider and as a credentials provider, async or plain."""
+    """Returns the result of ``answer``, as a token provider and as a credentials provider, async or plain."""
 
     def __init__(self, answer: Callable[[], Any], *, is_plain: bool) -> None:
         async def later() -> Any:
@@ -50,14 +50,14 @@ def _given(mechanism: str, provider: Provider) -> Options:
 
 
 def _returns(mechanism: str, is_plain: bool, make: Callable[[str], Any], scene: Scene) -> None:
-    """Return a wrong type, or a right one with what can't be sent."""
+    """Return a value of a wrong type, or of the right type that cannot be sent."""
     secret = scene.canaries.ascii("what the provider returns")
     provider = Provider(lambda: make(secret), is_plain=is_plain)
     _start_fails(scene, "provider|password|token", mechanism, **_given(mechanism, provider))
 
 
 def _raises_later(mechanism: str, is_plain: bool, scene: Scene) -> None:
-    """Give right credentials once, and repeat them in an exception afterwards."""
+    """Return right credentials once, and repeat them in an exception afterwards."""
     canaries = scene.canaries
     secret = canaries.token("token") if mechanism == "OAUTHBEARER" else canaries.password("password")
     calls = []
@@ -72,7 +72,7 @@ def _raises_later(mechanism: str, is_plain: bool, scene: Scene) -> None:
         options = over_plaintext(cluster, mechanism, "") | _given(mechanism, Provider(answer, is_plain=is_plain))
         kept = {name: value for name, value in options.items() if value is not None}
         async with Client(**kept) as client:
-            await asyncio.sleep(20)  # so old a token is replaced where a broker refuses it
+            await asyncio.sleep(20)  # a token of this age is replaced when a broker refuses it
             cluster.refuse_login(times=1)
             cluster.expire_sessions()
             await scene.fails(client.list_topics(), "raised OSError" if mechanism == "PLAIN" else "refused", client)

@@ -1,4 +1,4 @@
-"""Where failures happen: clients that fail in an event loop which shows all that it runs, as asyncio's debug mode."""
+"""A scene for failing clients: their event loop logs all callbacks that it runs, as in asyncio's debug mode."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USER = "alice"
 
 
 class Scene:
-    """What a failure needs. ``failures``: the errors that the failing calls have raised, in their order."""
+    """The cluster, options and secrets of a failure. ``failures``: the errors of the failing calls, in their order."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class Scene:
         self.failures: list[BaseException] = []
 
     def virtually(self, story: Story, **options: Any) -> None:
-        """Let ``story`` happen in virtual time, beside a cluster."""
+        """Run ``story`` in virtual time, beside a cluster."""
         loop = _TalkingLoop(self.shown)
         try:
             loop.run_until_complete(_beside(story, {"topics": {"t": 1}, "random": Random(2), **options}))
@@ -43,7 +43,7 @@ class Scene:
             loop.end()
 
     def really(self, story: Story, **options: Any) -> None:
-        """Let ``story`` happen with sockets and TLS, beside a cluster."""
+        """Run ``story`` with sockets and TLS, beside a cluster."""
 
         async def happen() -> None:
             loop = asyncio.get_running_loop()
@@ -79,7 +79,7 @@ class Scene:
         self.failed(task.exception(), text)
 
     def failed(self, error: BaseException | None, text: str) -> None:
-        """Take what a call has raised."""
+        """Keep the error that a call has raised."""
         assert isinstance(error, KafkaError), error
         assert re.search(text, str(error)), str(error)
         self.failures.append(error)
@@ -92,7 +92,7 @@ async def _beside(story: Story, options: Options) -> None:
 
 
 class _TalkingLoop(VirtualLoop):
-    """Shows what it runs, as asyncio's debug mode does of slow callbacks."""
+    """Logs what it runs, as asyncio's debug mode does of slow callbacks."""
 
     def __init__(self, shown: Shown) -> None:
         super().__init__(Random(1))

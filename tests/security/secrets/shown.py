@@ -1,4 +1,4 @@
-"""All that a program, its logs, and tools that report its errors may show of a client."""
+"""Everything that a program, its logs, and tools that report its errors may show of a client."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from aiokc.errors import KafkaError
 from .canaries import Canaries
 
 _ROOT: Final = Path(__file__).parents[3]
-# The variables of the application's own frames, and of the brokers and the identity provider of the tests.
+# Variables of the application's own frames, and of the brokers and the identity provider of the tests, do not count.
 _OF_OTHERS: Final = (str(_ROOT / "tests"), str(_ROOT / "aiokc" / "testing"))
-# How far the values are looked into that a client keeps.
+# How deep the search goes into the values that a client keeps.
 _DEPTH: Final = 4
 
 
@@ -35,7 +35,7 @@ class Shown(logging.Handler):
         self._texts.setdefault(text, where)
 
     def value(self, where: str, value: object, depth: int = _DEPTH) -> None:
-        """Collect what the repr of a value shows, and those of the values that it keeps."""
+        """Collect what the repr of a value shows, and the reprs of the values that it keeps."""
         seen: set[int] = set()
         todo: list[tuple[str, object, int]] = [(where, value, depth)]
         while todo:
@@ -48,7 +48,7 @@ class Shown(logging.Handler):
                 todo += [(f"{name}.{key}", held, left - 1) for key, held in _fields(found)]
 
     def error(self, error: BaseException) -> None:
-        """Collect what is shown of an exception, and of all that it follows from."""
+        """Collect what is shown of an exception, and of all exceptions in its chain."""
         self.errors.append(error)
         seen: set[int] = set()
         todo: list[BaseException | None] = [error]
@@ -88,7 +88,7 @@ class Shown(logging.Handler):
 
     def leaks(self, canaries: Canaries) -> list[str]:
         """Return where the canaries are found."""
-        gc.collect()  # tasks whose exception nobody has asked for write a log line now
+        gc.collect()  # tasks whose exception was never retrieved write a log line now
         if not any(canaries.found("\n".join(self._texts))):  # all at once: much faster than one by one
             return []
         return [f"{where}: {leak}" for text, where in self._texts.items() for leak in canaries.found(text)]
@@ -131,7 +131,7 @@ def _fields(value: object) -> list[tuple[str, object]]:
 
 
 def _is_of_the_application(error: BaseException) -> bool:
-    """Whether the application's own code has raised it: what that shows is the application's choice."""
+    """Return whether the application's own code has raised it: what that shows is the application's choice."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return bool(frames) and frames[-1][0].f_code.co_filename.startswith(_OF_OTHERS[0])
 

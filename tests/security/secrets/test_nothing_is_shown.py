@@ -48,7 +48,7 @@ _LONG = re.compile(
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Scene]:
-    """A place for failures, where everything is logged. At the end no canary is found in anything that was shown."""
+    """A scene for failures, where everything is logged. At the end no canary is in anything that was shown."""
     gc.freeze()  # so that collecting the garbage is quick
     scene = Scene(tmp_path)
     root = logging.getLogger()
@@ -73,7 +73,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 
 def _keeping(derive: Callable[..., bytes], scene: Scene) -> Callable[..., bytes]:
-    """Make the keys of SCRAM secrets, too: with them anyone can log in."""
+    """Treat the keys of SCRAM as secrets, too: with them anyone can log in."""
 
     def kept(name: str, *arguments: Any) -> bytes:
         key = derive(name, *arguments)
@@ -152,7 +152,7 @@ def test_a_secret_in_an_error_is_found(make: Callable[[str], Exception]) -> None
 
 
 async def test_a_secret_in_a_variable_a_task_and_a_log_line_is_found() -> None:
-    """Of code that is not the application's: compiled under another name than that of this file."""
+    """The code must not count as the application's: it is compiled under another file name than this one."""
     canaries = Canaries()
     secret = canaries.password("planted")
     namespace: dict[str, Any] = {"ConfigError": ConfigError, "asyncio": asyncio}

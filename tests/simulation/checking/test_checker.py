@@ -127,13 +127,13 @@ def test_an_anomaly(anomaly: str, events: list[Event]) -> None:
     assert kinds(*events) == [anomaly]
 
 
-def test_who_was_thrown_out_has_time_to_find_out() -> None:
+def test_a_member_that_was_removed_has_time_to_find_out() -> None:
     history = [*owned("m", 1), got("m", 0), *owned("n", 2), got("m", 1)]
     assert kinds(*history) == []
     assert kinds(*history, at=lambda index: 2 * index * ZOMBIE_SECONDS) == ["zombie"]
 
 
-def test_who_does_not_know_what_became_of_his_commit_may_commit_less() -> None:
+def test_a_member_with_a_commit_of_unknown_outcome_may_commit_less() -> None:
     begun = [*owned("m", 1), got("m", 0, 1), *handled_and_committed("m", 1, 2)]
     assert kinds(*begun, Uncertain("m"), CommitStored("m", 1, T, 1)) == []
     assert kinds(*begun, Uncertain("n"), CommitStored("m", 1, T, 1)) == ["regression"]
@@ -152,19 +152,19 @@ def test_an_open_transaction_is_not_read() -> None:
     assert kinds(*owned("m", 1), opened, settled, got("m", 0, 1)) == []
 
 
-def test_who_is_told_again_and_again_to_be_out_has_to_believe_it() -> None:
+def test_a_member_that_is_told_repeatedly_to_be_out_has_to_stop() -> None:
     begun = [*owned("m", 1), got("m", 0), *[Disowned("m")] * MISSED_WORDS]
     assert kinds(*begun, got("m", 1)) == []
     assert kinds(*begun, Disowned("m"), got("m", 1)) == ["zombie"]
     assert kinds(*begun, Disowned("m"), Unclaimed("m", T), *owned("m", 2), got("m", 0)) == []
 
 
-def test_nobody_got_it() -> None:
+def test_no_member_got_it() -> None:
     assert kinds(*owned("m", 1), got("m", 0, 1), complete=True) == ["lost"]
     assert kinds(*owned("m", 1), got("m", 0, 1), complete=False) == []
 
 
-def test_who_seeks_goes_on_there() -> None:
+def test_reading_goes_on_where_the_application_seeks() -> None:
     moved: list[Event] = [Claimed("m", T), got("m", 0, 1), Sought("m", T, 0), got("m", 0)]
     assert kinds(*moved, group=False) == []
     assert kinds(*moved, Sought("m", T, 2), got("m", 5), group=False) == ["skip"]
@@ -180,7 +180,7 @@ def test_a_cooperative_member_reads_on_while_it_joins_but_not_beside_another_of_
     assert kinds(*begun, Assigned("m", 2, MINE), *owned("n", 2), got("m", 1), cooperative=True) == ["double owner"]
 
 
-def test_a_cooperative_member_commits_what_was_taken_away_until_somebody_else_has_it() -> None:
+def test_a_cooperative_member_commits_what_was_taken_away_until_it_has_another_owner() -> None:
     begun = [*owned("m", 1), got("m", 0), Handled("m", T, 1), Assigned("m", 2, NOTHING)]
     committed = CommitStored("m", 2, T, 1)
     assert kinds(*begun, committed, cooperative=True) == []

@@ -14,7 +14,13 @@ from aiokc.testing.virtual.network import Link
 from aiokc.wire import Request
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
-from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
+from aiokc.wire.messages.group import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 from tests.suite.unused_faults import may_be_unused
 
@@ -60,6 +66,7 @@ class Nemesis:
         hosts: Callable[[], list[str]],
         *,
         group: bool,
+        has_consumer_groups: bool = False,
     ) -> None:
         self.cluster = cluster
         self.loop = loop
@@ -69,7 +76,13 @@ class Nemesis:
         self.down: set[int] = set()
         self.security: SecurityPlan | None = None
         self.apis = _READING + _OF_GROUPS if group else _READING
+        self._has_consumer_groups = has_consumer_groups
         self._history = history
+
+    def target(self, api: type[Request[Any]]) -> type[Request[Any]]:
+        """Return the request to hit instead of the one that was drawn: where members speak it, their heartbeat."""
+        swapped = self._has_consumer_groups and api in (HeartbeatRequest, JoinGroupRequest)
+        return ConsumerGroupHeartbeatRequest if swapped else api
 
     async def inflict(self, plan: FaultPlan) -> None:
         """Wait until the fault is due, inject it, and undo it."""
@@ -189,7 +202,7 @@ def _intercepting(name: str, fault: Callable[[Random], faults.Fault], *apis: typ
     """Return a function that injects a fault into the next few requests of one API."""
 
     async def apply(nemesis: Nemesis, random: Random, seconds: float) -> None:
-        api = random.choice(apis or nemesis.apis)
+        api = nemesis.target(random.choice(apis or nemesis.apis))
         nemesis.note(f"{name} {api.__name__}")
         may_be_unused(nemesis.cluster.intercept(api, fault(random), times=random.randint(1, 3)))
 

@@ -13,7 +13,12 @@ from aiokc.testing.virtual.hosts import LOCALHOST, current_host
 from aiokc.types import TopicPartition
 from aiokc.wire import Response, decode
 from aiokc.wire.messages.embedded import ConsumerProtocolAssignment
-from aiokc.wire.messages.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from aiokc.wire.messages.group import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+)
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
 from ..checking.history import Assigned, Claimed, CommitStored, Disowned, History, Joining, Unclaimed, replaced
@@ -72,12 +77,30 @@ def _assigned(history: History, exchange: Exchange, response: Any) -> None:
         partitions = frozenset(
             TopicPartition(topic.topic, index) for topic in assignment.assigned_partitions for index in topic.partitions
         )
+    # In a group of the consumer protocol a classic member holds what it gives up until it has joined again.
+    partitions |= _held(exchange)
     history.add(Assigned(exchange.call.client_id, exchange.request.generation_id, partitions))
+
+
+def _held(exchange: Exchange) -> frozenset[TopicPartition]:
+    """Return what the coordinator of a consumer group lets the member hold; nothing in a classic group."""
+    request = exchange.request
+    held = exchange.call.cluster.groups.holding(request.group_id, request.member_id)
+    return frozenset(TopicPartition(name, index) for name, index in held)
 
 
 def _beaten(history: History, exchange: Exchange, response: Any) -> None:
     if response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
         history.add(Disowned(exchange.call.client_id))
+
+
+def _reconciled(history: History, exchange: Exchange, response: Any) -> None:
+    """Note what the coordinator lets the member hold from this answer on; an epoch stands for a generation."""
+    client_id = exchange.call.client_id
+    if response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
+        history.add(Disowned(client_id))
+    if response.error_code == ErrorCode.NONE and response.member_epoch > 0:
+        history.add(Assigned(client_id, response.member_epoch, _held(exchange)))
 
 
 def _committed(history: History, exchange: Exchange, response: Any) -> None:
@@ -108,5 +131,6 @@ def _given_up(exchange: Exchange) -> bool:
 _OBSERVERS: Final[dict[type[Any], Callable[[History, Exchange, Any], None]]] = {
     SyncGroupRequest: _assigned,
     HeartbeatRequest: _beaten,
+    ConsumerGroupHeartbeatRequest: _reconciled,
     OffsetCommitRequest: _committed,
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from aiokc.config import ConsumerOptions
+from aiokc.config.consumer import GroupProtocolName
 
 from .user_code import DESERIALIZES, Deserializes
 
@@ -23,6 +25,16 @@ ASSIGNORS: Final[tuple[tuple[list[str], ...], ...]] = (
     (["cooperative-sticky"],),
     (["range", "cooperative-sticky"], ["cooperative-sticky"]),
 )
+
+#: The protocols that members of a group may speak, by kind of world: each member draws one of its world.
+PROTOCOLS: Final[tuple[tuple[GroupProtocolName, ...], ...]] = (
+    ("consumer",),
+    ("consumer",),
+    ("auto", "consumer"),
+    ("classic", "consumer"),
+    ("classic", "auto"),
+)
+_CLASSIC_ONLY: Final = ("session_timeout_ms", "heartbeat_interval_ms", "partition_assignment_strategy")
 
 #: The faults that any world can have, and those that have an effect only on a group.
 FAULTS: Final = (
@@ -111,11 +123,15 @@ class Plan:
     faults: tuple[FaultPlan, ...]
     recreations: tuple[RecreationPlan, ...] = ()
     security: SecurityPlan | None = None
+    cluster: Mapping[str, Any] = field(default_factory=dict)  # settings of the brokers
 
     @property
     def cooperative(self) -> bool:
         """Whether some members keep their partitions while their group rebalances."""
-        return any(member.options["partition_assignment_strategy"] == ["cooperative-sticky"] for member in self.members)
+        return any(
+            member.options.get("partition_assignment_strategy") in (None, ["cooperative-sticky"])
+            for member in self.members
+        )
 
     @property
     def text(self) -> str:
@@ -214,6 +230,32 @@ def with_recreations(plan: Plan, *, always: bool = False) -> Plan:
         replace(member, options={**member.options, "allow_auto_create_topics": False}) for member in plan.members
     )
     return replace(plan, members=members, recreations=tuple(recreations))
+
+
+def with_protocols(plan: Plan) -> Plan:
+    """Return the same world, whose group is of the consumer protocol (KIP-848), or has some members of it.
+
+    Members come and go, so a group with both changes its protocol in the middle, up and down. Drawn separately, too.
+    """
+    random = Random(f"{plan.seed} protocols")
+    if not plan.group:
+        return plan
+    kinds = random.choice(PROTOCOLS)
+    members = tuple(_speaking(member, random.choice(kinds)) for member in plan.members)
+    cluster = {
+        "group_consumer_session_timeout_ms": random.choice((6_000, 10_000)),
+        "group_consumer_heartbeat_interval_ms": random.choice((300, 2_000)),
+        "group_consumer_assignment_interval_ms": random.choice((0, 1_000)),
+        "group_consumer_assignors": random.choice((("uniform", "range"), ("range", "uniform"))),
+    }
+    return replace(plan, members=members, cluster=cluster)
+
+
+def _speaking(member: MemberPlan, protocol: GroupProtocolName) -> MemberPlan:
+    if protocol == "classic":
+        return member
+    options = {name: value for name, value in member.options.items() if name not in _CLASSIC_ONLY}
+    return replace(member, options=cast(ConsumerOptions, {**options, "group_protocol": protocol}))
 
 
 def impatient(plan: Plan) -> Plan:

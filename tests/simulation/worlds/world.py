@@ -84,6 +84,7 @@ class World:
             random=Random(plan.seed + 2),
             clock=lambda: _EPOCH + loop.time() - start,
             **cluster_options(plan.security),
+            **plan.cluster,
         )
         self._writers = Writers(plan, self._cluster, history, self._partitions, Random(plan.seed + 1))
 
@@ -95,7 +96,15 @@ class World:
         """Run the whole world, from the start of the brokers to their end."""
         plan, loop = self._plan, self._loop
         async with self._cluster:
-            nemesis = Nemesis(self._cluster, loop, self._history, plan.topics, self._hosts, group=plan.group)
+            nemesis = Nemesis(
+                self._cluster,
+                loop,
+                self._history,
+                plan.topics,
+                self._hosts,
+                group=plan.group,
+                has_consumer_groups=bool(plan.cluster),
+            )
             nemesis.security = plan.security
             nemesis.frozen = self._frozen
             lives = [loop.create_task(self._life(member)) for member in plan.members]

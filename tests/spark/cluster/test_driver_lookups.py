@@ -1,4 +1,4 @@
-"""What the driver finds of times and topics: asked of a cluster, and not of what plays one."""
+"""The driver's look-ups of times and topics, on a cluster of aiokc.testing instead of one that a test plays."""
 
 from __future__ import annotations
 

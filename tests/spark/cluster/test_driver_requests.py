@@ -1,4 +1,4 @@
-"""How much the driver asks of the brokers, counted at the brokers; its clock runs only while it sleeps."""
+"""How many requests the driver sends, counted at the brokers; its clock runs only while it sleeps."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_idle_stream_sends_at_most_five_requests_a_second(cluster: Cluster) -
 
 
 def test_a_topic_that_was_deleted_costs_an_idle_stream_no_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In real time, for seconds: what its client does by itself counts, too."""
+    """In real time, for seconds: the requests that its client sends by itself count, too."""
     monkeypatch.setattr(driver, "_PATIENCE_MS", 300)
     monkeypatch.setattr(cluster_client, "_NEW_TOPIC_SECONDS", 0.3)
     with Cluster(topics={"events": 1, "other": 1}).in_thread() as cluster:
@@ -144,7 +144,7 @@ def test_a_planning_call_is_repeated_as_the_options_say() -> None:
             assert driver.clock.now - slept == 2.0
 
 
-def test_a_commit_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_does_not_hold_up_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where the client does not keep its deadline."""
     monkeypatch.setattr(driver, "_GRACE", 0.2)
     monkeypatch.setattr(driver, "_COMMIT_MS", 100)
@@ -161,7 +161,7 @@ def test_a_commit_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
         calls.commit("g", {TopicPartition("events", 0): 1})
 
 
-def test_a_topic_that_was_deleted_holds_nobody_up_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_topic_does_not_hold_up_list_offsets_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_PATIENCE_MS", 300)
     with (
         Cluster(topics={"events": 1, "other": 1}).in_thread() as cluster,

@@ -33,7 +33,7 @@ from spark_source.readers.stream_reader import AiokcStreamReader
 
 @dataclass(frozen=True)
 class Death:
-    """Where it happens, and to whom."""
+    """The step at which the death happens, and the processes that die."""
 
     step: str
     count: int
@@ -52,7 +52,7 @@ class Death:
         if count == self.count:
             if self.group:
                 os.killpg(self.group, signal.SIGKILL)
-            # Above a Python worker there are the daemon that forked it, the executor, and Spark's worker.
+            # Above a Python worker are the daemon that forked it, the executor, and Spark's worker.
             for process in reversed(_ancestry(4) if self.machine else [os.getpid()]):
                 os.kill(process, signal.SIGKILL)
 
@@ -70,7 +70,7 @@ def _ancestry(generations: int) -> list[int]:
 
 
 def death(options: Mapping[str, str]) -> Death:
-    """Return what these options say."""
+    """Return the death that these options describe."""
     step, _, count = options["die.at"].partition(":")
     group, machine = int(options.get("die.group", "0")), options.get("die.machine") == "true"
     return Death(step, int(count), Path(options["die.folder"]), group, machine)

@@ -33,7 +33,7 @@ RECORDS = 20
 
 
 class WriteAfterStart(stream_reader_of(pyspark.__version__)):  # type: ignore[misc]  # the one of this Spark
-    """Writes records when the start of the stream is decided: so batch 0 has some, also from the latest offsets on."""
+    """Writes records while the start of the stream is decided: so batch 0 has some, also with latest offsets."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)

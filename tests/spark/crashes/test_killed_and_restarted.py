@@ -81,7 +81,7 @@ def test_killed_and_restarted(
 def test_killed_in_batch_0_while_others_write(
     kafka: LocalKafka, topic_name: str, read_stream: DataStreamReader, tmp_path: Path
 ) -> None:
-    """From latest: what was written between its start and its death would be lost if nobody knew of the start."""
+    """With latest: what was written between its start and its death would be lost if its start were stored nowhere."""
     kafka.create_topic(topic_name, partitions=3)
     before = produce(kafka.bootstrap, topic_name, [b"before the stream starts at latest"] * 10)
     arguments = [kafka.bootstrap, topic_name, str(tmp_path), "in-batch-0"]
@@ -128,7 +128,7 @@ def writing(bootstrap: str, topic: str) -> Iterator[None]:
 
 
 def run_alone(command: list[str], *, seconds: float) -> tuple[int, str]:
-    """Run a process in a session of its own, which with its JVM it takes along; return its code and what it said."""
+    """Run a process in a session of its own, so that its JVM is killed with it. Return its exit code and its output."""
     with subprocess.Popen(
         command, cwd=ROOT, start_new_session=True, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:
@@ -141,7 +141,7 @@ def run_alone(command: list[str], *, seconds: float) -> tuple[int, str]:
 
 
 def expected(kafka: LocalKafka, topic: str) -> Counter[Stored]:
-    """Return the place of every record of the topic, as another client sees them."""
+    """Return the partition and offset of every record of the topic, as another client sees them."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic, "enable.auto.commit": False})
     found: Counter[Stored] = Counter()
     try:

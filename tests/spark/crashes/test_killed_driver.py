@@ -1,4 +1,4 @@
-"""Exactly-once over the death of processes: nothing lost, nothing twice, whichever dies and wherever."""
+"""Exactly-once when processes die: nothing lost, nothing twice, whichever process dies and wherever."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
 
 
 class RunningProducer:
-    """Writes a few records at a time, until it is stopped; adds partitions to the topic once it is told to."""
+    """Writes a few records at a time until it is stopped. Adds partitions to the topic once it is told to."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap, self._topic = bootstrap, topic
@@ -148,7 +148,7 @@ def test_a_killed_python_process_costs_a_restart_and_no_row(
     tmp_path: Path,
     point: str,
 ) -> None:
-    """The process that plans (latest, planned), a worker in the middle of its range (reading); a producer goes on."""
+    """The planning process (latest, planned) or a worker amid its range (reading) dies, while a producer goes on."""
     produce(kafka.bootstrap, topic, [b"x"] * 60)
     spark.dataSource.register(DyingSource)
     die = {"die.at": point, "die.folder": str(tmp_path / "death")}
@@ -171,5 +171,5 @@ def start(rows: DataFrame, folder: Path, **trigger: Any) -> StreamingQuery:
 
 
 def finish(stream: DataStreamReader, folder: Path) -> None:
-    """Go on from the checkpoint, with nothing that dies, to the end of the topic."""
+    """Go on from the checkpoint, without a death, to the end of the topic."""
     assert start(stream.load(), folder, availableNow=True).awaitTermination(120)

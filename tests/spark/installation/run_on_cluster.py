@@ -20,7 +20,7 @@ from ..crashes.dying_source import DyingSource
 from ..file_sink import write_to
 from ..session import start_spark
 
-#: Executors that are processes of their own take their time to start. Whoever runs this has a limit of his own.
+#: Executors that are processes of their own take their time to start. The test that runs this has a limit of its own.
 SECONDS = 250
 
 

@@ -1,4 +1,4 @@
-"""This project as its users get it: built, installed into an environment of nothing else, packed to be sent along."""
+"""The project as its users get it: built, installed in an environment without anything else, and packed to be sent."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def build(folder: Path, kind: str) -> Path:
 
 
 def environment(folder: Path, wheel: Path, *more: str, without: Iterable[str] = ()) -> Path:
-    """Make a virtual environment with this wheel, what ``aiokc[spark]`` requires, and ``more``; return where it is all.
+    """Make a virtual environment with this wheel, what ``aiokc[spark]`` requires, and ``more``. Return its folder.
 
-    What is required is not copied: it is linked from where the tests run.
+    Requirements are not copied: they are linked from the environment in which the tests run.
     """
     venv.create(folder, symlinks=True, with_pip=False)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -48,7 +48,9 @@ def environment(folder: Path, wheel: Path, *more: str, without: Iterable[str] = 
 
 
 def pack(folder: Path, target: Path) -> Path:
-    """Pack a virtual environment, as venv-pack does: what it links to is packed, but the interpreter's own."""
+    """Pack a virtual environment, as venv-pack does: the targets of its links are packed, but not the interpreter's
+    own.
+    """
     with tarfile.open(target, "w:gz", compresslevel=1) as packed:
         for name in ("bin", "pyvenv.cfg"):
             packed.add(folder / name, name)
@@ -58,7 +60,7 @@ def pack(folder: Path, target: Path) -> Path:
 
 
 def pure_zip(target: Path, *packages: str) -> Path:
-    """Return a zip of the Python files of these packages: what --py-files takes."""
+    """Return a zip of the Python files of these packages, for --py-files."""
     with zipfile.ZipFile(target, "w") as packed:
         for package in packages:
             for file in (ROOT / package).rglob("*.py"):
@@ -67,7 +69,7 @@ def pure_zip(target: Path, *packages: str) -> Path:
 
 
 def run(*command: str, cwd: Path | None = None, **environ: str) -> str:
-    """Run a command that knows nothing of where the tests run; return what it printed."""
+    """Run a command without the environment variables of the tests; return its output."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
     done = subprocess.run(
         command, cwd=cwd, env=plain | environ, capture_output=True, text=True, timeout=300, check=False
@@ -77,7 +79,7 @@ def run(*command: str, cwd: Path | None = None, **environ: str) -> str:
 
 
 def _required(more: Iterable[str], without: set[str]) -> Iterator[Path]:
-    """What is installed here of the project's requirements, of ``more``, and of theirs."""
+    """Return what is installed here of the project's requirements, of ``more``, and of their requirements."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["spark"], *more]
     left, seen = [(Requirement(text), "") for text in wanted], set[tuple[str, str]]()

@@ -1,4 +1,4 @@
-"""Spark finds the format in environments where this project was installed as its users install it."""
+"""Spark finds the format in environments where this project is installed as its users install it."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ NATIVE_IS_MISSING = "records are decoded in Python"
 
 @pytest.fixture
 def job(options: Mapping[str, str], tmp_path: Path) -> dict[str, Any]:
-    """What all of them do; nothing that is not sent is on the executors' path."""
+    """The job of all tests here. The executors find no code but what the driver sends."""
     (tmp_path / "elsewhere").mkdir()
     die = {"die.at": "reading:2", "die.folder": str(tmp_path / "death")}
     return {
@@ -70,7 +70,7 @@ def test_a_standalone_cluster_is_sent_a_packed_environment(
 ) -> None:
     """The driver has the same environment under the same relative path: it plans with its interpreter.
 
-    One of the two workers dies, with its executor, while a task of it reads.
+    One of the two workers dies, with its executor, while one of its tasks reads.
     """
     stored = produce(kafka.bootstrap, topic, [b"x"] * RECORDS)
     shipping.environment(tmp_path / "environment", shipping.build(tmp_path / "build", "wheel"), without=["pyspark"])

@@ -1,4 +1,4 @@
-"""How Spark finds the format, and that looking for it can do no harm."""
+"""How Spark finds the format, and that its search for formats does no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The zip that is sent to executors holds all that a task needs: nothing is left behind where it was made."""
+"""The zip that is sent to executors holds all of the project that a task needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of Spark's own Kafka source and of aiokc alike: options over the topics that ``lay_out`` writes.
+"""Cases for Spark's own Kafka source and for aiokc alike: options over the topics that ``lay_out`` writes.
 
 In the options {a} and {b} stand for the two topics: {a} has three partitions, {b} one.
 """
@@ -27,7 +27,7 @@ LATER: Final = json.dumps({"{a}": {"0": START_MS + 8_000, "1": START_MS + 60_000
 
 @dataclass(frozen=True)
 class Case:
-    """Options, and what they are an example of; ``said`` is what the error says where they are refused."""
+    """Options, and what they are an example of; ``said`` is the error's text where they are refused."""
 
     what: str
     options: Given
@@ -42,7 +42,7 @@ class Case:
 
 
 def lay_out(kafka: LocalKafka, a: str, b: str) -> None:
-    """Write what all cases read: all kinds of keys, values and headers, and transactions, also an aborted one."""
+    """Write the records of all cases: all kinds of keys, values and headers, and transactions, also an aborted one."""
     keep = {"retention.ms": "-1"}
     kafka.create_topic(a, partitions=3, config=keep)
     kafka.create_topic(b, config=keep | {"message.timestamp.type": "LogAppendTime"})
@@ -121,7 +121,7 @@ SAME_TASKS: Final = (
     Case("both", {"minPartitions": "9", "maxRecordsPerPartition": "5"}),
 )
 
-#: Both refuse; ``said`` is aiokc's sentence.
+#: Both refuse; ``said`` is aiokc's message.
 BOTH_REFUSE: Final = (
     Case("no choice", {}, "'subscribe' is missing", base={}),
     Case("two choices", {"assign": '{"{a}":[0]}'}, "options 'assign' and 'subscribe' exclude one another"),
@@ -160,7 +160,7 @@ BOTH_REFUSE: Final = (
     ),
 )
 
-#: Only aiokc refuses: the built-in source reads on as if nothing had been said, or reads something else.
+#: Only aiokc refuses: the built-in source ignores the option, or reads something else.
 ONLY_AIOKC_REFUSES: Final = (
     Case("a typing error", {"startingOffset": "earliest"}, "unknown option 'startingoffset'; did you mean 'startingO"),
     Case("what a Java consumer has", {"kafka.max.poll.records": "5"}, "'kafka.max.poll.records' has no meaning here"),
@@ -170,7 +170,7 @@ ONLY_AIOKC_REFUSES: Final = (
     Case("a strategy for nothing", {"startingOffsetsByTimestampStrategy": "latest"}, "no meaning without 'startingT"),
 )
 
-#: Options that no case above gives: the test that does. (Some of them only aiokc has.)
+#: Options that no case above gives, each with the test that does. (Some of them only aiokc has.)
 ELSEWHERE: Final = {
     "maxOffsetsPerTrigger": "options/test_built_in.py::test_the_same_micro_batches",
     "minOffsetsPerTrigger": "options/test_built_in.py::test_both_wait_for_the_least_number_of_records",

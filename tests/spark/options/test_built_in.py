@@ -1,4 +1,4 @@
-"""Spark's own Kafka source is the oracle: the same options over the same topics, the same rows and refusals.
+"""Spark's own Kafka source is the oracle: the same options over the same topics give the same rows and refusals.
 
 Where the two differ on purpose, the case says so.
 """
@@ -81,7 +81,7 @@ def test_on_purpose_a_batch_query_too_has_no_more_records_in_a_task(
 
 
 def by_task(rows: DataFrame) -> list[list[tuple[str, int, int]]]:
-    """Return what each task read."""
+    """Return the records that each task read."""
     tasks = defaultdict[int, list[tuple[str, int, int]]](list)
     for task, *place in rows.select(spark_partition_id(), "topic", "partition", "offset").collect():
         tasks[task].append((*place,))
@@ -89,14 +89,14 @@ def by_task(rows: DataFrame) -> list[list[tuple[str, int, int]]]:
 
 
 def planned_by_aiokc(bootstrap: str, options: Mapping[str, str]) -> Sequence[InputPartition]:
-    """Do what Spark has aiokc's source do until a batch query is planned, in this process."""
+    """Do in this process what Spark has aiokc's source do until a batch query is planned."""
     source = AiokcDataSource({"kafka.bootstrap.servers": bootstrap, **options})
     return source.reader(source.schema()).partitions()
 
 
 @pytest.mark.parametrize("case", BOTH_REFUSE, ids=lambda case: f"{case.what}: {' '.join(case.options)}")
 def test_both_refuse(spark: SparkSession, kafka: LocalKafka, topics: tuple[str, str], case: Case) -> None:
-    """What aiokc raises reaches Spark's user as an error of Spark's (test_batch_query.py::test_wrong_options)."""
+    """aiokc's errors reach the application as errors of Spark's (test_batch_query.py::test_wrong_options)."""
     given = {"fetchOffset.retryIntervalMs": "1", **case.given(*topics)}
 
     with pytest.raises(Exception):  # noqa: B017, PT011 (the built-in source raises all kinds)
@@ -119,7 +119,7 @@ def test_on_purpose_only_aiokc_refuses(
 
 
 class Streams:
-    """The same stream from both sources, each with its own checkpoint; keeps what the tasks of each batch read."""
+    """The same stream from both sources, each with its own checkpoint. It keeps what the tasks of each batch read."""
 
     def __init__(self, spark: SparkSession, bootstrap: str, folder: Path) -> None:
         self._spark, self._bootstrap, self._folder = spark, bootstrap, folder
@@ -145,7 +145,7 @@ class Streams:
         return keep
 
     def end_offsets(self, source: str) -> list[dict[str, Any]]:
-        """The last line of each entry of the offset log, the anchor left out, repeated ones left out."""
+        """Return the last line of each entry of the offset log, without the anchor, and without repeated ones."""
         logged = (self._folder / source / "offsets").glob("[0-9]*")
         files = sorted(logged, key=lambda file: int(file.name))
         ends = [json.loads(file.read_text().splitlines()[-1]) for file in files]

@@ -1,4 +1,4 @@
-"""`kafka.sasl.jaas.config` is read as Java reads it; where this is stricter, Java reads something else than is written.
+"""`kafka.sasl.jaas.config` is read as Java reads it. Texts that Java reads otherwise than they are written are refused.
 
 All texts, those of the table and random ones, go through Java's own parser in one JVM.
 """
@@ -24,7 +24,7 @@ REFUSED = None
 
 Read = tuple[str, Mapping[str | None, str]]  # the module, and its options
 
-#: Texts, and what both read; None: both refuse.
+#: Texts, and what both parsers read; None: both refuse.
 TABLE: Sequence[tuple[str, Read | None]] = [
     (f'{PLAIN} required username="alice" password="secret";', (PLAIN, {"username": "alice", "password": "secret"})),
     ("m required;", ("m", {})),
@@ -89,7 +89,7 @@ TABLE: Sequence[tuple[str, Read | None]] = [
     ("m required [a=b];", REFUSED),
 ]
 
-#: On purpose refused here: the text, what Java reads, and what the error says.
+#: Refused here on purpose: the text, what Java reads, and what the error says.
 STRICTER: Sequence[tuple[str, Read, str]] = [
     ('m required a="b\n;', ("m", {"a": "b"}), "line 1, column 14: this quote is not closed on its line"),
     ("m required\n a=b/c d=e\n;", ("m", {"a": "b"}), "line 2, column 5: only letters"),
@@ -120,7 +120,7 @@ QUOTED = st.builds(quoted, TEXT, st.sampled_from("\"'"), st.booleans())
 
 @st.composite
 def well_formed(draw: st.DrawFn) -> str:
-    """A text by the grammar."""
+    """Return a text of the grammar."""
     text = draw(NO_GAPS) + draw(BARE) + draw(GAPS) + draw(FLAGS)
     for name in draw(st.lists(BARE, max_size=4)):
         text += draw(GAPS) + name + draw(NO_GAPS) + "=" + draw(NO_GAPS) + draw(BARE | QUOTED)
@@ -185,7 +185,7 @@ def examples_of(strategy: st.SearchStrategy[str], count: int) -> list[str]:
 
 
 def is_stricter_here(text: str) -> bool:
-    """Return whether this is one of the three kinds of text that Java reads, and that are refused on purpose."""
+    """Return whether this is one of the three kinds of text that Java reads, and that are refused here on purpose."""
     try:
         parse_jaas(OPTION, text)
     except ConfigError as error:

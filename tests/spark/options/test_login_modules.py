@@ -1,4 +1,4 @@
-"""What login modules mean here, which are refused, and what to write instead; no error has a value."""
+"""Login modules: what each means here, which are refused, and what to write instead; no error shows a value."""
 
 from __future__ import annotations
 

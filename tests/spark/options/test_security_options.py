@@ -64,7 +64,7 @@ def here(changed: dict[str, str], jaas: str = "") -> dict[str, Any]:
     return parsed(changed).security.fields(as_found, read)
 
 
-#: Options, and a field that one of them is.
+#: Options, and one field of SecurityConfig that they set.
 FIELDS: Sequence[tuple[dict[str, str], str, object]] = [
     ({"kafka.security.protocol": "ssl"}, "security_protocol", "SSL"),
     ({"kafka.security.protocol": " PLAINTEXT "}, "security_protocol", "PLAINTEXT"),

@@ -1,4 +1,4 @@
-"""Every option is obeyed, or refused by a sentence that names it and what to do."""
+"""Every option is obeyed, or refused with an error that names it and says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster that a test plays, on a clock that the test owns, and plans of streams over it."""
+"""A cluster that a test plays, with a clock that the test moves, and plans of streams over it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FROM_EARLIEST = AtOffset("startingOffsets", EARLIEST)
 
 
 class PlayedCluster:
-    """Logs as (earliest, latest); counts what it is asked, and has a clock that only sleeping moves."""
+    """Logs as (earliest, latest); counts its requests, and has a clock that only sleeping moves."""
 
     def __init__(self, logs: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self.logs = dict(logs)
@@ -98,6 +98,6 @@ class PlayedCluster:
 
 
 def stored(offset: OffsetJson) -> OffsetJson:
-    """Return what comes back of an offset that Spark keeps as JSON text."""
+    """Return an offset after Spark has kept it as JSON text."""
     restored: OffsetJson = json.loads(json.dumps(offset))
     return restored

@@ -1,4 +1,4 @@
-"""What a batch query reads, where the cluster changes while it is planned."""
+"""Planning a batch query while the cluster changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .played_cluster import A0, OPTIONS, PlayedCluster
 
 
 class LiveCluster(PlayedCluster):
-    """Records are written, and a member of the group commits them, whenever its start is asked for."""
+    """Records are written, and a member of the group commits them, whenever the start of the query is asked for."""
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         self.logs[A0] = (0, 14)
@@ -40,7 +40,7 @@ def test_a_start_behind_the_ends_that_were_asked_for_first_is_no_loss(bound: Bou
 
 
 class TrimmedCluster(PlayedCluster):
-    """Retention goes on once the earliest offsets were asked for."""
+    """Retention deletes more records once the earliest offsets have been asked for."""
 
     def list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found = super().list_offsets(timestamps)

@@ -1,4 +1,4 @@
-"""With read_committed a log ends where its first open transaction begins; what lies behind that is no loss."""
+"""With read_committed a log ends where its first open transaction begins. A start behind that is no loss."""
 
 from __future__ import annotations
 

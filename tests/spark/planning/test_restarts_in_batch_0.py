@@ -1,4 +1,4 @@
-"""A query that died in batch 0 is restarted, and startingOffsets can no longer say what they said."""
+"""A query that died in batch 0 is restarted, and startingOffsets now resolve to other offsets, or to none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which offsets a micro-batch has, against a cluster that the test plays, on a clock that the test owns."""
+"""Which offsets a micro-batch has, on a cluster that the test plays, with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_starts(bound: Bound, expected: dict[str, int]) -> None:
         (AtCommitted("startingOffsets", "g"), "group 'g' has committed nothing for a-1; say .*startingOffsetsDefault"),
     ],
 )
-def test_starts_that_nobody_said(bound: Bound, message: str) -> None:
+def test_a_missing_start_is_an_error_that_says_what_to_set(bound: Bound, message: str) -> None:
     cluster = PlayedCluster({A0: (0, 5), A1: (4, 10)})
     cluster.groups["g"] = {A0: 3}
 
@@ -284,7 +284,7 @@ def test_assigned_partitions_only() -> None:
 
 
 def idle_on_three_leaders() -> tuple[PlayedCluster, StreamPlan, OffsetJson]:
-    """A cluster, the plan of a stream that has read all of it, and asked once more, and where that is."""
+    """Return a cluster, the plan of a stream that has read all of it and asked once more, and its offset."""
     cluster = PlayedCluster({TopicPartition("a", part): (0, 5) for part in range(8)})
     cluster.brokers = 3
     plan = cluster.plan()
@@ -451,7 +451,7 @@ FROZEN: tuple[Frozen, ...] = ("never", "before", "after")
 
 
 def plan_in_progress(event: Event, *, fail: bool, frozen: Frozen) -> tuple[StreamPlan, OffsetJson]:
-    """Return the plan of a stream that has read all before the event, and where that is; frozen before it or after."""
+    """Return the plan of a stream that has read all before the event, and its offset; frozen before or after it."""
     cluster = PlayedCluster({A0: (0, 50)})
     cluster.ids["a"] = UUID(int=1)
     plan = cluster.plan(fail_on_data_loss=fail)
@@ -467,7 +467,7 @@ def plan_in_progress(event: Event, *, fail: bool, frozen: Frozen) -> tuple[Strea
     return plan, end
 
 
-# To a frozen plan there are no partitions but those that there were.
+# For a frozen plan only the partitions exist that existed when it was frozen.
 EVENTS = [
     (*loss, frozen) for loss in LOSSES for frozen in FROZEN if (loss[0], frozen) != (trimmed_partition_added, "before")
 ]
@@ -505,7 +505,7 @@ def test_with_fail_on_data_loss_false_it_is_told_once_and_the_stream_goes_on(
     assert not caplog.records
 
 
-def test_a_short_log_made_anew_is_read_to_its_own_end_though_the_end_was_frozen() -> None:
+def test_a_short_recreated_log_is_read_to_its_own_end_though_the_end_was_frozen() -> None:
     cluster = PlayedCluster({A0: (0, 50)})
     cluster.ids["a"] = UUID(int=1)
     plan = cluster.plan(starting=FROM_EARLIEST, fail_on_data_loss=False)
@@ -556,7 +556,7 @@ def test_a_log_cut_after_a_batch_of_it_was_planned_is_a_loss() -> None:
 
 
 def test_what_is_left_after_a_loss_does_not_wait_for_more() -> None:
-    """What is known of the topic that was made anew would be forgotten meanwhile, and its first records passed over."""
+    """Otherwise the state of the recreated topic would be forgotten meanwhile, and its first records skipped."""
     cluster = PlayedCluster({A0: (0, 50)})
     cluster.ids["a"] = UUID(int=1)
     plan = cluster.plan(fail_on_data_loss=False)

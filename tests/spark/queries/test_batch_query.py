@@ -160,7 +160,7 @@ def test_wrong_options(
     assert message in str(caught.value)
 
 
-def test_nobody_listens_at_the_address(spark: SparkSession, unused_tcp_port: int, topic_name: str) -> None:
+def test_no_broker_listens_at_the_address(spark: SparkSession, unused_tcp_port: int, topic_name: str) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
     rows = load(
         spark,

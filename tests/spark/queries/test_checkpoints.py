@@ -31,7 +31,7 @@ Run: TypeAlias = Callable[..., Counter[Stored]]
 
 @pytest.fixture
 def run(spark: SparkSession, options: Mapping[str, str], tmp_path: Path) -> Run:
-    """Read what there is with one of the sources, from the one checkpoint; return what the sink holds then."""
+    """Read to the end with one of the sources, from the same checkpoint; return what the sink holds then."""
 
     def read(source: str, starting: str = "earliest") -> Counter[Stored]:
         rows = spark.readStream.format(source).options(**options, startingOffsets=starting).load()
@@ -90,7 +90,7 @@ def test_a_query_that_aiokc_began_goes_back_by_a_command(
 def test_a_batch_0_that_the_built_in_source_has_not_finished(
     kafka: LocalKafka, topic: str, run: Run, tmp_path: Path
 ) -> None:
-    """Where it began is in a file that no source written in Python can look for."""
+    """Where it began is in a file that a source written in Python cannot find."""
     checkpoint, by_time = tmp_path / "checkpoint", json.dumps({topic: {"0": -2, "1": -1, "2": -1}})
     stored = produce(kafka.bootstrap, topic, [Message(b"x", partition=part) for part in (0, 1, 2)])
     run("kafka", by_time)
@@ -158,7 +158,7 @@ def test_the_start_of_batch_0_is_written_where_spark_had_written_none(tmp_path: 
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """In this process: what it prints, and its exit code."""
+    """Run it in this process: what it prints, and its exit code."""
     entry(tmp_path, 0, json.dumps({"a": {"0": 5}, ANCHOR: {"a": {"0": 1}}}))
     for arguments, code, printed, said in (
         ([str(tmp_path)], 0, "batch 0, source 0: anchor taken out", ""),

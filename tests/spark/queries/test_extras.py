@@ -1,4 +1,4 @@
-"""What aiokc's source has beyond Spark's own one, on a real Spark and a real Kafka."""
+"""Features of aiokc's source that Spark's own does not have, on a real Spark and a real Kafka."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
 
 @pytest.fixture
 def group(kafka: LocalKafka, topic: str) -> Iterator[Consumer]:
-    """A consumer of another client that looks at the offsets of a group; its name is that of the topic."""
+    """A consumer of another client, which reads the offsets of a group; the group is named after the topic."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": topic, "enable.auto.commit": False})
     yield consumer
     consumer.close()

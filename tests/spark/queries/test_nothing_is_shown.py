@@ -73,7 +73,7 @@ def test_nothing_is_shown(secure_kafka: SecureKafka, topic_name: str, tmp_path: 
     assert any("/events/" in name for name in seen)
     assert any("/good-0/offsets/" in name for name in seen)
     assert "AuthenticationFailed" in done.stdout
-    # What is not secret is there: the search looks at the right places.
+    # Values that are not secret are found: the search looks in the right places.
     assert done.stdout.count("kafka.ssl.truststore.location") > 5
     for secret in (CANARY, password, key.splitlines()[1]):
         found = {name: text[max(0, text.index(secret) - 300) :][:400] for name, text in seen.items() if secret in text}

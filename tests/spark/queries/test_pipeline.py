@@ -1,4 +1,4 @@
-"""The pipeline of the documentation does what it says, over restarts."""
+"""The pipeline of the documentation does what the page says, across restarts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The Spark examples of README.md and docs/spark.md, as they stand there, on the Spark of the other tests.
+"""The Spark examples of README.md and docs/spark.md, unchanged, on the Spark of the other tests.
 
-On one of their own, from a shell as it were, they run in tests/docs.
+In tests/docs they run on a Spark of their own, started as from a shell.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EXAMPLES = [example for page in ("README.md", "docs/spark.md") for example in ex
 
 
 class Program(threading.Thread):
-    """An example that waits for its query for ever; ``error`` is what it ended with."""
+    """An example that waits for its query for ever; ``error`` is the error that ended it."""
 
     def __init__(self, example: Example, code: str) -> None:
         super().__init__(name=example.name, daemon=True)

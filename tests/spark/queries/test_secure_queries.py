@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
+from aiokc.testing import Certificates, Cluster, IdP, TokenRules
 from aiokc.testing.kafka import SecureKafka
 from tests.producing import Message, produce
 
@@ -48,6 +49,18 @@ def stream(spark: SparkSession, source: str, options: Mapping[str, str], folder:
     finally:
         query.stop()
     return sorted(found, key=lambda row: (row.partition, row.offset))
+
+
+def stream_on_every_spark(spark: SparkSession, options: Mapping[str, str], folder: Path) -> list[Row]:
+    """Do as ``stream`` with aiokc. Before 4.2, Spark knows neither a limit nor an end of a stream in Python."""
+    rows = spark.readStream.format("aiokc").options(**options, startingOffsets="earliest").load()
+    writer = rows.writeStream.format("memory").queryName(f"rows_{folder.name.replace('-', '_')}")
+    query = writer.option("checkpointLocation", str(folder / "every")).start()
+    try:
+        query.processAllAvailable()
+        return spark.table(query.name).collect()
+    finally:
+        query.stop()
 
 
 def both_read_all(spark: SparkSession, options: Mapping[str, str]) -> None:
@@ -122,10 +135,45 @@ def test_a_batch_by_a_client_certificate(
     both_read_all(spark, {**over_tls(secure_kafka, "MTLS", topic), "kafka.ssl.keystore.type": "PEM", **given})
 
 
+@pytest.mark.long
+@pytest.mark.every_spark
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_stream_by_tokens_of_an_openid_provider(spark: SparkSession, tmp_path: Path, scheme: str) -> None:
+    """Driver and workers ask the provider themselves, which is trusted by the option for the brokers' authority."""
+    certificates, ca = Certificates(), tmp_path / "ca.pem"
+    ca.write_text(certificates.ca_pem)
+    with IdP({"billing": CANARY}, tls=certificates if scheme == "https" else None) as idp:
+        rules = TokenRules(idp=idp, audience="kafka")
+        cluster = Cluster(topics={"events": 3}, tls=certificates, mechanisms=["OAUTHBEARER"], tokens=rules)
+        with cluster.in_thread():
+            for number in range(RECORDS):
+                cluster.append("events", b"value %d" % number, partition=number % 3)
+            options = {
+                "kafka.bootstrap.servers": cluster.bootstrap,
+                "kafka.security.protocol": "SASL_SSL",
+                "kafka.ssl.truststore.type": "PEM",
+                "kafka.ssl.truststore.location": str(ca),
+                "kafka.sasl.mechanism": "OAUTHBEARER",
+                "kafka.sasl.oauthbearer.token.endpoint.url": idp.token_url,
+                "kafka.sasl.login.callback.handler.class": f"{_OIDC}.OAuthBearerLoginCallbackHandler",
+                "kafka.sasl.jaas.config": (
+                    f'{_OIDC}.OAuthBearerLoginModule required clientId="billing" clientSecret="{CANARY}";'
+                ),
+                "subscribe": "events",
+            }
+
+            found = stream_on_every_spark(spark, options, tmp_path)
+
+            assert sorted(int(bytes(row.value).split()[1]) for row in found) == list(range(RECORDS))
+            assert idp.token_url.startswith(f"{scheme}:")
+            assert len(idp.asked) >= 2, "the driver, and at least one worker"
+
+
+@pytest.mark.every_spark
 def test_secrets_in_files_that_spark_sends(
     spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path
 ) -> None:
-    """What ``--files`` does: driver and executors find the files by their names alone."""
+    """As with ``--files``: driver and executors find the files by their names alone."""
     file, ca = tmp_path / f"{topic}.jaas", tmp_path / f"{topic}.pem"
     file.write_text(jaas("SCRAM-SHA-256", secure_kafka.scram_passwords["alice"]))
     ca.write_bytes(secure_kafka.certificates.ca.read_bytes())
@@ -139,7 +187,7 @@ def test_secrets_in_files_that_spark_sends(
     }
 
     assert len(batch(spark, "aiokc", options)) == RECORDS
-    assert len(stream(spark, "aiokc", options, tmp_path)) == RECORDS
+    assert len(stream_on_every_spark(spark, options, tmp_path)) == RECORDS
 
 
 def test_a_wrong_password_is_named_and_not_shown(

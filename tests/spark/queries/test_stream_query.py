@@ -34,7 +34,7 @@ def sink(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(sink: Path, tmp_path: Path) -> Iterator[Start]:
-    """Start a query into the idempotent sink; what still runs after the test is stopped."""
+    """Start a query into the idempotent sink; queries that still run after the test are stopped."""
     queries: list[StreamingQuery] = []
 
     def started(rows: DataFrame, **trigger: Any) -> StreamingQuery:
@@ -212,7 +212,7 @@ def test_an_unknown_topic(spark: SparkSession, kafka: LocalKafka, start: Start) 
 
 
 @pytest.mark.long
-def test_nobody_listens_at_the_address(
+def test_no_broker_listens_at_the_address(
     spark: SparkSession, topic_name: str, unused_tcp_port: int, start: Start
 ) -> None:
     options = {

@@ -1,4 +1,4 @@
-"""What can happen to a log under a running stream: transactions, markers, compaction, a topic made anew."""
+"""Changes of a log under a running stream: transactions, markers, compaction, a recreated topic."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def recreate(bootstrap: str, topic: str) -> None:
 @pytest.mark.parametrize(
     "records", [pytest.param(2, id="smaller", marks=pytest.mark.long), pytest.param(9, id="larger")]
 )
-def test_a_topic_made_anew_while_it_runs(
+def test_a_topic_recreated_while_it_runs(
     kafka: LocalKafka, topic: str, read_stream: DataStreamReader, sink: Path, start: Start, records: int
 ) -> None:
     produce(kafka.bootstrap, topic, [Message(b"old", partition=0)] * 5)

@@ -1,4 +1,4 @@
-"""Streams on Spark 4.0 and 4.1: these call their sources in another order. AIOKC_SPARK=4.1.4 is the real thing."""
+"""Streams on Spark 4.0 and 4.1, which call their sources in another order. AIOKC_SPARK=4.1.4 runs the real ones."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ def cluster() -> Iterator[Cluster]:
 
 
 def started(cluster: Cluster, **more: str) -> UnlimitedStreamReader:
-    """A reader as a new process has it."""
+    """Return a reader as a new process has it."""
     options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "events", **more}
     return UnlimitedStreamReader(for_stream(parse_options(options)), kafka_schema(include_headers=False))
 
 
 def restarted(cluster: Cluster, newest: OffsetJson, **more: str) -> UnlimitedStreamReader:
-    """A reader after a restart: Spark plans nothing at the newest offset of its checkpoint, before all else."""
+    """Return a reader after a restart: before all else, Spark plans an empty batch at the newest offset of its
+    checkpoint.
+    """
     reader = started(cluster, **more)
     assert reader.partitions(newest, newest) == []
     return reader
@@ -161,7 +163,7 @@ def test_the_group_follows_finished_batches(cluster: Cluster) -> None:
 
 
 def test_a_batch_that_was_not_finished_is_planned_again_first_of_all(cluster: Cluster) -> None:
-    """Its records would be skipped if what Spark plans first were always "so that sources know"."""
+    """If what Spark plans first were always "so that sources know", the records of that batch would be skipped."""
     cluster.append("events", b"x", b"x", b"x")
     first: OffsetJson = {"events": {"0": 1}}
 

@@ -22,7 +22,7 @@ from spark_source import worker
 from spark_source.planning.task_plan import OffsetRange
 from spark_source.source import AiokcDataSource
 
-# More than a socket takes, and more than waits for Spark at most: the reading is in its midst.
+# More than a socket takes, and more than ever waits for Spark: the read is in its middle.
 RECORDS, RECORD = 30_000, b"x" * 1000
 SECONDS = 60.0
 
@@ -54,7 +54,9 @@ def readers() -> list[threading.Thread]:
 def test_the_broken_pipe_is_met_by_pyspark_and_ends_the_thread_and_the_connections_of_the_read(
     cluster: Cluster,
 ) -> None:
-    """In PySpark's own generator, written to a socket as its worker does. The read hears of it by being closed."""
+    """The error is raised in PySpark's own generator, which writes to a socket as its worker does. The read learns of
+    it when it is closed.
+    """
     source = AiokcDataSource({"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t"})
     task = InputPartition((OffsetRange(TopicPartition("t", 0), 0, RECORDS),))
     read: Any = records_to_arrow_batches(source.reader(source.schema()).read(task), 10_000, source.schema(), source)
@@ -68,7 +70,7 @@ def test_the_broken_pipe_is_met_by_pyspark_and_ends_the_thread_and_the_connectio
         assert connections(cluster) > 0
         with pytest.raises(BrokenPipeError):
             write_all(first, read, outfile)
-        with pytest.raises(BrokenPipeError):  # of what is left in the buffer: this one PySpark's daemon prints
+        with pytest.raises(BrokenPipeError):  # about what is left in the buffer: PySpark's daemon prints this one
             outfile.close()
     limit.join(SECONDS)
     assert readers() == []

@@ -1,4 +1,4 @@
-"""Retention deletes the oldest records after a batch query was planned: one from the earliest begins later."""
+"""Retention deletes the oldest records after a batch query was planned: a query from the earliest begins later."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def trim_at(cluster: Cluster, starts: dict[int, int]) -> None:
-    """Let the log start at ``starts[n]`` once the nth Fetch comes."""
+    """Make the log start at ``starts[n]`` once the nth Fetch comes."""
     fetches: list[Exchange] = []
 
     def trim(exchange: Exchange) -> None:

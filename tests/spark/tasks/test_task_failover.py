@@ -48,7 +48,7 @@ def test_a_leader_that_dies_costs_the_task_no_row(dies_at_fetch: int) -> None:
 
 
 def test_a_task_whose_brokers_are_all_gone_fails_within_its_poll_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One whose client is connected, and one in a fresh worker: the client's own limit is a minute."""
+    """Two tasks: one whose client is connected, and one in a fresh worker. The client's own limit is a minute."""
     monkeypatch.setattr("spark_source.worker._LOOK_MS", 200)
     with Cluster(brokers=2, topics={"events": 1}).in_thread() as cluster:
         cluster.append("events", b"x")

@@ -1,4 +1,4 @@
-"""What a task makes of a topic that is taken away while it reads, and of one that no broker leads."""
+"""Tasks whose topic is deleted while they read, or whose partition has no leader."""
 
 from __future__ import annotations
 

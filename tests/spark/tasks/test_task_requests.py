@@ -1,4 +1,4 @@
-"""What a task asks of the brokers and holds in memory, counted at the brokers."""
+"""The requests of a task, counted at the brokers, and the bytes that it holds in memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rows(batches: list[pa.RecordBatch]) -> int:
 
 
 class Asked:
-    """Counts what is asked; ``fetches`` are (broker, partitions that the request names)."""
+    """Counts requests; ``fetches`` are (broker, partitions that the request names)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.fetches: list[tuple[int, list[int]]] = []
@@ -116,7 +116,9 @@ def test_a_task_leaves_no_fetch_session_at_the_brokers() -> None:
 
 
 def whole_batches(records: bytes) -> int:
-    """Return the size of them; a broker cuts the last one off where the partition's limit is, and it is sent again."""
+    """Return the size of the whole batches. A broker truncates the last one at the partition's limit, and sends it
+    again.
+    """
     at = 0
     while (end := at + 12 + int.from_bytes(records[at + 8 : at + 12])) <= len(records) and end > at + 12:
         at = end
@@ -141,7 +143,7 @@ class Outstanding:
         return response
 
     def wait_for(self, size: int) -> None:
-        """Return once so much is outstanding, or so much was sent in all."""
+        """Return once so many bytes are outstanding, or so many were sent in all."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.sent - self.taken >= size or self.sent >= 4_000 * KB, 20)
 
@@ -166,7 +168,7 @@ def test_a_task_holds_no_more_than_its_bounds_however_slow_spark_is(monkeypatch:
             outstanding.take(batch.num_rows * 10 * KB)
 
     assert found == 400
-    # Behind the fetch buffer and the queue there are the batch that Spark has, one that waits, one that is being made.
+    # Besides the fetch buffer and the queue there are three batches: Spark has one, one waits, one is being built.
     assert outstanding.most < (500 + 200 + 300 + 3 * 110) * KB
 
 

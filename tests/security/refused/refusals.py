@@ -1,7 +1,8 @@
-"""Each way in which a login or a TLS handshake fails on a real broker: what leads there, and what the user reads."""
+"""Each way in which a login or a TLS handshake fails: what leads there, and what the application reads."""
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,9 @@ from typing import Any
 import pytest
 
 from aiokc.errors import AuthenticationFailed, CertificateRefused, ConnectionFailed, KafkaError
-from aiokc.testing.kafka import SecureKafka
 from aiokc.testing.kafka.secure.tokens import TokenMaker
 
-from .ways import TokenProvider, Way
+from ..ways import Brokers, TokenProvider, Way
 
 Options = dict[str, Any]
 
@@ -24,13 +24,13 @@ ALERTS_SINCE = "3.0"
 
 @dataclass(frozen=True)
 class Refusal:
-    """`options` are those of a client; it raises `error` with a message that `text` (a regular expression) is in.
+    """`options` are those of a client. It raises `error` with a message that matches `text` (a regular expression).
 
     `at_once`: start() raises it long before its timeout. `asks`: the client has asked the broker, and names it.
     """
 
     name: str
-    options: Callable[[SecureKafka], Options]
+    options: Callable[[Brokers], Options]
     error: type[KafkaError]
     text: str
     at_once: bool = True
@@ -42,24 +42,31 @@ class Refusal:
         return pytest.param(self, id=self.name, marks=marks)
 
 
-def _login(listener: str, mechanism: str, **changed: Any) -> Callable[[SecureKafka], Options]:
+def _login(listener: str, mechanism: str, **changed: Any) -> Callable[[Brokers], Options]:
     return lambda kafka: {**Way(listener, mechanism).options(kafka), **changed}
 
 
-def _moved(listener: str, way: Way, **changed: Any) -> Callable[[SecureKafka], Options]:
+def _moved(listener: str, way: Way, **changed: Any) -> Callable[[Brokers], Options]:
     """Return the options of one way, at the address of another listener."""
     return lambda kafka: {**way.options(kafka), "bootstrap_servers": kafka.bootstrap_of(listener), **changed}
 
 
-def _tls(listener: str, **changed: Any) -> Callable[[SecureKafka], Options]:
+def _tls(listener: str, **changed: Any) -> Callable[[Brokers], Options]:
     return lambda kafka: {**kafka.options_of(listener), **changed}
 
 
-def _certificate(choose: Callable[[SecureKafka], Path | None]) -> Callable[[SecureKafka], Options]:
+def _certificate(choose: Callable[[Brokers], Path | None]) -> Callable[[Brokers], Options]:
     return lambda kafka: {**kafka.options_of("MTLS"), "ssl_keystore_location": choose(kafka)}
 
 
-def _token(listener: str, make: Callable[[SecureKafka], str]) -> Callable[[SecureKafka], Options]:
+def _strict(authority: Path) -> ssl.SSLContext:
+    """Return a context that is as strict as Python 3.13's with the system's store."""
+    context = ssl.create_default_context(cafile=authority)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _token(listener: str, make: Callable[[Brokers], str]) -> Callable[[Brokers], Options]:
     return lambda kafka: {
         **kafka.options_of(listener),
         "sasl_mechanism": "OAUTHBEARER",
@@ -170,6 +177,16 @@ CERTIFICATES = [
     ),
     Refusal("expired", _tls("EXPIRED"), CertificateRefused, r"has expired; the clock here says 20\d\d-"),
     Refusal("not yet valid", _tls("NOTYET"), CertificateRefused, r"is not valid yet; the clock here says 20\d\d-"),
+    Refusal(
+        "strict",
+        lambda kafka: {
+            "bootstrap_servers": kafka.bootstrap_of("LAX"),
+            "security_protocol": "SSL",
+            "ssl_context": _strict(kafka.certificates.lax_ca),
+        },
+        CertificateRefused,
+        r"breaks RFC 5280",
+    ),
     Refusal(
         "no client certificate",
         _certificate(lambda _: None),

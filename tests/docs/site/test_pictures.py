@@ -1,0 +1,78 @@
+"""The pictures of the documentation come from real runs: the recorder of terminals, the timeline, the plot."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from ..examples import ROOT
+from .programs import program
+
+drawing, plot, recording, timeline = (program(name) for name in ("drawing", "plot", "recording", "timeline"))
+SVG = "{http://www.w3.org/2000/svg}"
+
+# It shows a number, waits for a line of input that never comes, and redraws as a live view does.
+SHOW = """
+import os, sys, time
+columns, lines = os.get_terminal_size()
+for number in range(3):
+    print(f"\\x1b[H\\x1b[2J\\x1b[1;36mlag\\x1b[0m {number} of {columns}x{lines}", end="", flush=True)
+    time.sleep(0.4)
+"""
+
+
+@pytest.mark.parametrize("palette", drawing.PALETTES, ids=lambda palette: palette.name)
+async def test_a_terminal_is_drawn_as_it_was_seen(palette: object) -> None:
+    seen = await recording.record([sys.executable, "-c", SHOW], columns=40, lines=3, seconds=30, each=0.02)
+    shown = [seen.text(index) for index in range(len(seen.screens))]
+    assert shown[-1] == "lag 2 of 40x3"
+    assert {"lag 0 of 40x3", "lag 1 of 40x3"} <= set(shown)
+
+    picture = ElementTree.fromstring(recording.draw(seen, palette, "lag <1>"))
+    screens = list(picture.iter(f"{SVG}g"))
+    assert len(screens) == len(seen.screens)
+    first = next(screens[-1].iter(f"{SVG}text"))
+    assert (first.text, first.get("font-weight")) == ("lag", "700")
+    assert first.get("fill") == palette.ansi["cyan"]  # type: ignore[attr-defined]
+    style = "".join(picture.find(f"{SVG}style").itertext())  # type: ignore[union-attr]
+    assert "prefers-reduced-motion" in style
+
+
+async def test_a_command_that_runs_for_ever_is_ended_and_one_that_fails_is_an_error() -> None:
+    forever = "import time\nprint('on', flush=True)\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    pass"
+    seen = await recording.record([sys.executable, "-c", forever], columns=20, lines=2, seconds=1.5)
+    assert seen.text(0) == "on"
+    with pytest.raises(RuntimeError, match=r"(?s)ended with 3:\nno"):
+        await recording.record([sys.executable, "-c", "print('no'); raise SystemExit(3)"], seconds=30)
+
+
+async def test_an_eager_rebalance_stops_all_partitions_and_a_cooperative_one_only_what_moves() -> None:
+    eager, cooperative = await timeline.run("range"), await timeline.run("cooperative-sticky")
+    stopped = [number for number in range(timeline.PARTITIONS) if eager.gap(number) > 0]
+    assert stopped == list(range(timeline.PARTITIONS))
+    stopped = [number for number in range(timeline.PARTITIONS) if cooperative.gap(number) > 0]
+    assert len(stopped) == timeline.PARTITIONS // 2
+
+    for palette in drawing.PALETTES:
+        picture = ElementTree.fromstring(timeline.draw([eager, cooperative], palette))
+        bars = [one for one in picture.iter(f"{SVG}rect") if one.get("fill") in palette.members]
+        assert len(bars) >= 12 + 9 + 2
+
+
+def test_the_plot_is_that_of_the_last_benchmark() -> None:
+    measured = plot.rates(ROOT / "benchmarks" / "results.json")
+    assert {"aiokc", "aiokafka", "confluent-kafka"} <= {client for client, _ in measured}
+    for palette in drawing.PALETTES:
+        drawn = (ROOT / "docs" / "pictures" / f"benchmark-{palette.name}.svg").read_text(encoding="utf-8")
+        assert drawn == plot.draw(measured, palette), "draw it anew: python docs/site/pictures.py benchmark"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=lambda path: path.stem)
+def test_pictures_are_whole_and_say_what_they_show(path: Path) -> None:
+    picture = ElementTree.parse(path).getroot()
+    assert picture.get("aria-label")
+    assert picture.find(f"{SVG}title") is not None
+    assert path.stat().st_size < 200_000

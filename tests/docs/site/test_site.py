@@ -1,0 +1,104 @@
+"""The documentation site: its pages, their links, the programs on them, and that it can be built."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from aiokc import Client, Consumer, ConsumerConfig, ConsumerRecord
+
+from ..examples import ROOT, examples
+from .programs import program
+
+staging = program("staging")
+
+# What the pages call on something that is neither a consumer, a client nor a record.
+OTHERS = {"Consumer", "RebalanceListener", "Client", "topic", "value"}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "docs"
+    staging.stage(folder)
+    return folder
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page: its headings in lower case, with hyphens."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.replace("`", "")).strip().lower().replace(" ", "-") for title in found}
+
+
+def test_every_link_leads_somewhere(pages: Path) -> None:
+    broken, followed = [], 0
+    for page in pages.glob("*.md"):
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for link in re.findall(r"(?<!`)\]\(([^)\s]+)\)", text):
+            if re.match(r"[a-z]+:", link):
+                continue
+            name, _, anchor = unquote(link).partition("#")
+            target = pages / name if name else page
+            is_there = target.exists() and (target.suffix != ".md" or not anchor or anchor in headings(target))
+            followed += 1
+            if not is_there:
+                broken.append(f"{page.name}: {link}")
+    assert broken == []
+    assert followed > 80
+
+
+def test_a_page_that_is_in_no_navigation_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = {part: {t: p for t, p in some.items() if p != "spark.md"} for part, some in staging.NAVIGATION.items()}
+    monkeypatch.setattr(staging, "NAVIGATION", without)
+    with pytest.raises(LookupError, match=r"not in the navigation of docs/site/staging\.py: spark\.md"):
+        staging.stage(tmp_path / "docs")
+
+
+def test_language_models_are_told_of_each_page(pages: Path) -> None:
+    text = (pages / "llms.txt").read_text()
+    linked = re.findall(r"^- \[.+\]\((.+)\): (.+)$", text, re.MULTILINE)
+    assert {page for page, _ in linked} == {page.name for page in pages.glob("*.md")}
+    assert [page for page, said in linked if said == "see the page"] == []
+
+
+@pytest.mark.parametrize("example", examples("docs/quickstart.md"), ids=lambda example: example.name)
+def test_the_quickstart_runs_as_it_stands(example: object, tmp_path: Path) -> None:
+    code = getattr(example, "code")  # noqa: B009
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=50
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert sorted(ran.stdout.splitlines()[:3]) == ["0 0 b'ann'", "0 1 b'bob'", "1 0 b'eve'"]
+    assert "committed:" in ran.stdout
+
+
+def test_what_other_clients_calls_become_is_there() -> None:
+    """The right column of each table names methods, options and fields that aiokc has."""
+    rows = re.findall(r"^\| .+ \| (.+) \|$", (ROOT / "docs" / "coming-from.md").read_text(), re.MULTILINE)
+    code = " ".join(part for row in rows for part in re.findall(r"`([^`]+)`", row))
+    names = set(re.findall(r"\b(?<!\.)(\w+)\(", code)) | set(re.findall(r"\.(\w+)", code))
+    options = set(re.findall(r"(\w+)=", code)) - {"listener", "timeout_ms", "max_records"}
+    there = {*dir(Consumer), *dir(Client), *dir(ConsumerRecord), *OTHERS}
+    assert len(names) > 8
+    assert names - there == set()
+    assert options <= set(ConsumerConfig.__dataclass_fields__)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_it_is_built_and_each_public_name_is_in_it(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "site"), str(tmp_path / "site")],
+        capture_output=True,
+        text=True,
+        timeout=390,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    reference = (tmp_path / "site" / "reference" / "index.html").read_text()
+    for name in ("Consumer.getmany", "Client.list_offsets", "testing.Cluster.append", "errors.KafkaError"):
+        assert f'id="aiokc.{name}"' in reference, name
