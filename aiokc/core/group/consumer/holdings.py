@@ -32,6 +32,11 @@ class Holdings:
         return tuple(self.held.values())
 
     @property
+    def topic_ids(self) -> Mapping[TopicPartition, UUID]:
+        """The topic id by which each partition is held."""
+        return {name: tp.topic_id for tp, name in self.held.items()}
+
+    @property
     def owned(self) -> frozenset[TopicIdPartition]:
         return frozenset(self.held)
 

@@ -257,8 +257,8 @@ class ConsumerMembership(MemberState):
         if going := self._holdings.going():
             return self._release(State.RECONCILING, going, wait=True)
         added = self._holdings.take()
-        partitions = self._holdings.partitions
-        effects: list[Effect] = [Assign(self.member, partitions, added)]
+        topic_ids = self._holdings.topic_ids
+        effects: list[Effect] = [Assign(self.member, tuple(topic_ids), added, topic_ids=topic_ids)]
         if (error := self._intent.unwanted(added)) is not None:
             effects.append(Complain(error))
         return effects

@@ -222,8 +222,11 @@ def test_a_recreated_topic_goes_by_its_old_id_and_comes_by_its_new_one() -> None
     member.wait(INTERVAL)
     effects = member.answer(3, ids(0, topic_id=NEW_ID))
     assert only(Revoke, effects).partitions == (T0,)
-    assert only(Assign, member.revoked(effects)).added == (T0,)
+    assert (member.machine.holds_any({ID}), member.machine.holds_any({NEW_ID})) == (True, False)
+    assign = only(Assign, member.revoked(effects))
+    assert (assign.added, assign.topic_ids) == ((T0,), {T0: NEW_ID})
     assert member.beat.contents.owned == ids(0, topic_id=NEW_ID)
+    assert (member.machine.holds_any({ID}), member.machine.holds_any({NEW_ID})) == (False, True)
 
 
 def test_topics_that_the_member_never_subscribed_to_are_told() -> None:
