@@ -1,4 +1,4 @@
-"""Plans the next Fetch to each broker: partitions, offsets, bytes. It drops what revoked partitions have buffered.
+"""Plans the next Fetch to each broker (leader or a closer replica, KIP-392); drops what revoked partitions buffered.
 
 The plan is kept. Only what changed is planned anew. It notices recreated topics, too.
 """
