@@ -1,4 +1,4 @@
-"""Collects the pages of the site in a folder of their own: those of docs, the benchmarks, and llms.txt."""
+"""Collects the pages of the site in a folder of their own: those of docs, the benchmarks, llms.txt, and the style."""
 
 from __future__ import annotations
 
@@ -71,6 +71,7 @@ def stage(folder: Path) -> dict[str, dict[str, str]]:
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     (folder / "benchmarks.md").write_text(text.replace("](../docs/", "]("), encoding="utf-8")
     shutil.copy(ROOT / "benchmarks" / "results.svg", folder)
+    shutil.copy(DOCS / "site" / "style.css", folder)
     shutil.copytree(DOCS / "pictures", folder / "pictures")
     for name in _FILES:
         (folder / name).parent.mkdir(exist_ok=True)

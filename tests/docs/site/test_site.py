@@ -92,13 +92,15 @@ def test_what_other_clients_calls_become_is_there() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_it_is_built_and_each_public_name_is_in_it(tmp_path: Path) -> None:
+    site = tmp_path / "site"
     ran = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "site"), str(tmp_path / "site")],
-        capture_output=True,
-        text=True,
-        timeout=390,
+        [sys.executable, str(ROOT / "docs" / "site"), str(site)], capture_output=True, text=True, timeout=390
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    reference = (tmp_path / "site" / "reference" / "index.html").read_text()
+    for page in re.findall(r"\]\((.+?)\):", (site / "llms.txt").read_text()):
+        assert (site / page).exists(), page
+    reference = (site / "reference" / "index.html").read_text()
+    assert (site / "style.css").exists()
+    assert 'href="../style.css"' in reference
     for name in ("Consumer.getmany", "Client.list_offsets", "testing.Cluster.append", "errors.KafkaError"):
         assert f'id="aiokc.{name}"' in reference, name
