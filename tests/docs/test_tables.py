@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,12 @@ def test_errors_are_those_that_there_are() -> None:
     (table,) = tables("docs/guide/errors.md")
     classes = [cls for _, cls in inspect.getmembers(aiokc.errors, inspect.isclass) if issubclass(cls, KafkaError)]
     assert sorted(row[0] for row in table) == sorted(cls.__name__ for cls in classes)
+
+
+def test_extras_are_those_that_there_are() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = re.findall(r"`aiokc\[(\w+)\]`", (ROOT / "README.md").read_text())
+    assert sorted(listed) == sorted(extras.keys() - {"dev"})
 
 
 def test_assignors_are_those_that_there_are() -> None:
