@@ -18,6 +18,8 @@ import pytest
 from aiokc.cli.problems import Problem, UsageProblem
 from aiokc.cli.reading.avro import AvroDecoder
 from aiokc.cli.reading.decoding import decoded
+from aiokc.records import NewRecord
+from aiokc.testing import Cluster
 from tests.cli.running import aiokc
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
@@ -116,6 +118,19 @@ async def test_a_registry_that_is_gone() -> None:
         await decoder.prepare(b"\x00\x00\x00\x00\x01\x0c")
     with pytest.raises(UsageProblem, match="begins with http"):
         AvroDecoder("localhost:8081", 5)
+
+
+@pytest.mark.timeout(30)
+async def test_cat_decodes_keys_and_values(registry: tuple[str, list[str]]) -> None:
+    url, asked = registry
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", NewRecord(b"\0\0\0\0\1\x0c", key=b"\0\0\0\0\1\x0e"), b"no avro")
+        words = ("cat", "t", "--key", "avro", "--value", "avro", "-r", url, "-f", "%k %s\\n")
+        result = await aiokc(*words, bootstrap=cluster.bootstrap)
+        strict = await aiokc(*words, "--strict", bootstrap=cluster.bootstrap)
+    assert (result.code, result.out) == (0, '{"a":7} {"a":6}\n <hex:6e6f206176726f>\n')
+    assert strict.code == 1
+    assert asked == ["/schemas/ids/1"] * 2
 
 
 async def test_without_the_package_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
