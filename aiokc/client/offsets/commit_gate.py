@@ -70,7 +70,7 @@ class CommitGate:
         if self._follows_epochs() and self._subscription.by_topics:
             assigned = self._subscription.assigned
             is_same = all(assigned.get(tp) is held.get(tp) for tp in offsets)
-            self._check_claims(offsets)
+            self._check_assigned_ids(offsets)
         else:
             is_same = current == member
         if not is_same:
@@ -81,14 +81,14 @@ class CommitGate:
             )
         return current
 
-    def _check_claims(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def _check_assigned_ids(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Raise CommitFailed for offsets of a recreated topic whose partitions the coordinator has yet to assign.
 
         They may be another member's by then, and the coordinator takes them from every member of the group.
         """
         for tp, offset in offsets.items():
             position = self._subscription.find(tp)
-            if position is not None and position.is_claimed_of_another_topic_than(offset.topic_id):
+            if position is not None and position.is_assigned_by_another_id_than(offset.topic_id):
                 raise CommitFailed(
                     ErrorCode.UNKNOWN_TOPIC_ID,
                     f"group {self._group_id!r}, {tp}: the topic was deleted and created again, and the group has not "

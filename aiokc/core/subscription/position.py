@@ -49,7 +49,7 @@ class PartitionPosition:
 
     ``topic_id`` is the topic that ``position`` belongs to, ``processed_id`` the topic of ``processed_position``, and
     ``held_id`` the topic of what was handed out last (KIP-516); None where it is not known. An offset means nothing in
-    a recreated topic, which has the same name and another id. ``claimed_id`` is the topic id by which the group's
+    a recreated topic, which has the same name and another id. ``assigned_id`` is the topic id by which the group's
     coordinator assigned the partition (KIP-848); None where it was assigned by name. The new topic may be another
     member's already: while the metadata have another id than this one, nothing is fetched, and no offset of that topic
     is committed.
@@ -61,7 +61,7 @@ class PartitionPosition:
     """
 
     token: int
-    claimed_id: UUID | None = None
+    assigned_id: UUID | None = None
     state: PositionState = PositionState.INITIALIZING
     position: int = -1
     leader_epoch: int | None = None
@@ -96,10 +96,10 @@ class PartitionPosition:
         """Whether records of this partition may be fetched and handed out."""
         return self.state is PositionState.FETCHING and not self.paused and not self.blocked
 
-    def is_claimed_of_another_topic_than(self, topic_id: UUID | None) -> bool:
+    def is_assigned_by_another_id_than(self, topic_id: UUID | None) -> bool:
         """Whether the coordinator assigned the partition by another topic id. False if one of the two is not known."""
-        claimed = self.claimed_id
-        return claimed is not None and topic_id is not None and claimed is not topic_id and claimed != topic_id
+        assigned = self.assigned_id
+        return assigned is not None and topic_id is not None and assigned is not topic_id and assigned != topic_id
 
     @property
     def has_position(self) -> bool:
@@ -116,7 +116,7 @@ class PartitionPosition:
         self.leader_epoch = leader_epoch
         self.epoch_is_read = False
         self.checked_epoch = None
-        self.topic_id = topic_id or self.claimed_id
+        self.topic_id = topic_id or self.assigned_id
         self.reset_timestamp = None
         self.lost = False
         self.retry_at = 0.0
@@ -186,7 +186,7 @@ class PartitionPosition:
 
     def _own(self, offset: int, leader_epoch: int | None, topic_id: UUID | None) -> OffsetAndMetadata | None:
         """The offset to commit. None without a position, or if that was looked up in a topic that was not assigned."""
-        if not self.has_position or self.is_claimed_of_another_topic_than(topic_id):
+        if not self.has_position or self.is_assigned_by_another_id_than(topic_id):
             return None
         return OffsetAndMetadata(offset, "", leader_epoch, topic_id=topic_id)
 

@@ -165,11 +165,11 @@ class Subscription:
         return found if found is not None and found.token == token else None
 
     def replace(
-        self, partitions: Iterable[TopicPartition], claimed_ids: Mapping[TopicPartition, UUID] = _BY_NAME
+        self, partitions: Iterable[TopicPartition], topic_ids: Mapping[TopicPartition, UUID] = _BY_NAME
     ) -> bool:
         """Assign exactly these; those that were assigned before stay as they are. Return whether that is a change.
 
-        ``claimed_ids``: the topic ids by which the group's coordinator assigned them, where it assigns by id.
+        ``topic_ids``: the topic ids by which the group's coordinator assigned them, where it assigns by id.
         """
         wanted = dict.fromkeys(partitions)
         if wanted.keys() == self._assigned.keys():
@@ -180,7 +180,7 @@ class Subscription:
         added = [tp for tp in wanted if tp not in old] if old else wanted
         for tp in wanted:
             kept = old.pop(tp, None)
-            self._assigned[tp] = kept or PartitionPosition(next(self._tokens), claimed_ids.get(tp))
+            self._assigned[tp] = kept or PartitionPosition(next(self._tokens), topic_ids.get(tp))
         self._waiting.begin(added)
         self._touched.update(dict.fromkeys(added))
         self.touches += 1
@@ -376,7 +376,7 @@ class Subscription:
         position = self._assigned.get(tp)
         if position is None or tp in self._former_ids:
             return self._former_ids.get(tp)
-        return position.held_id if position.held else position.claimed_id or position.topic_id
+        return position.held_id if position.held else position.assigned_id or position.topic_id
 
     def holds_records(self, partitions: Collection[TopicPartition] | None = None) -> bool:
         """Whether the application holds records (of these partitions): handed out and not processed yet."""

@@ -35,15 +35,15 @@ def observed(history: History) -> Iterator[None]:
 def _claims_observed(history: History) -> Iterator[None]:
     original = Subscription.replace
 
-    def replace(self: Subscription, partitions: Iterable[TopicPartition], *claimed_ids: Any) -> bool:
+    def replace(self: Subscription, partitions: Iterable[TopicPartition], *topic_ids: Any) -> bool:
         before = set(self.assigned)
-        changed = original(self, partitions, *claimed_ids)
+        changed = original(self, partitions, *topic_ids)
         member = current_host()
         if member != LOCALHOST:
             for tp in sorted(before - self.assigned.keys()):
                 history.add(Unclaimed(member, tp))
             for tp in sorted(self.assigned.keys() - before):
-                history.add(Claimed(member, tp, self.assigned[tp].claimed_id))
+                history.add(Claimed(member, tp, self.assigned[tp].assigned_id))
         return changed
 
     with replaced(Subscription, "replace", replace):

@@ -88,12 +88,18 @@ def test_no_two_members_read_the_same_partition_of_a_recreated_topic(commits: bo
     virtually(story)
 
 
-def test_the_only_member_goes_on_with_the_new_topic_at_once() -> None:
-    """When the metadata tell that the topic was recreated, the member asks the coordinator without waiting."""
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_the_only_member_goes_on_with_the_new_topic_at_once(reset: str) -> None:
+    """When the metadata tell that the topic was recreated, the member asks the coordinator without waiting.
+
+    With "latest", too: the records of the new topic were written after this member had read the old one.
+    """
 
     async def story(cluster: Cluster) -> None:
         told, loop = Told(), asyncio.get_running_loop()
-        async with consumer_of(cluster, told, enable_auto_commit=True, auto_commit_interval_ms=100) as consumer:
+        options: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 100}
+        async with consumer_of(cluster, told, auto_offset_reset=reset, **options) as consumer:
+            await gather(consumer, 1)
             for value in OLD:
                 cluster.append("t", value)
             assert await read(consumer, len(OLD)) == OLD
@@ -112,7 +118,7 @@ def test_the_only_member_goes_on_with_the_new_topic_at_once() -> None:
 @pytest.mark.parametrize(
     "what", ["batch", "offsets", "everything", "its offsets", "new offsets", "sought", "looked up"]
 )
-def test_no_offset_is_committed_under_the_claim_of_the_old_topic(what: str) -> None:
+def test_who_was_assigned_the_old_topic_commits_no_offset_for_the_new_one(what: str) -> None:
     async def story(cluster: Cluster) -> None:
         async with consumer_of(cluster, client_id="a") as consumer:
             for value in OLD:
