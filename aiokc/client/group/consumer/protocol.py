@@ -76,12 +76,8 @@ class ConsumerProtocol:
             self._metadata.request_update()
 
     def news(self) -> Event | None:
-        names = self._names(self.machine.unnamed_topics)
-        if names:
-            return TopicsNamed(names)
-        if self.machine.holds_any(self._former_ids()):
-            return Enforced("a topic was recreated")  # until it is assigned anew, nobody reads it
-        return None
+        names, former = self._names(self.machine.unnamed_topics), self._former_ids()
+        return TopicsNamed(names, former) if names or former else None
 
     def _former_ids(self) -> frozenset[UUID]:
         """The ids that topics of the subscription had before they were recreated."""

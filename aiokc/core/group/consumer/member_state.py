@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Set
 from dataclasses import replace
 from uuid import UUID
 
@@ -79,10 +78,6 @@ class MemberState:
     def unnamed_topics(self) -> frozenset[UUID]:
         """The ids of assigned topics whose names the member does not know: the metadata have to tell them."""
         return self._holdings.unnamed
-
-    def holds_any(self, topic_ids: Set[UUID]) -> bool:
-        """Whether the member holds a partition of one of these topics."""
-        return bool(topic_ids) and any(tp.topic_id in topic_ids for tp in self._holdings.held)
 
     @property
     def wanted_topics(self) -> frozenset[str]:

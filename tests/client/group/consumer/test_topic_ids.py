@@ -12,9 +12,10 @@ import pytest
 from aiokc import Consumer, OffsetAndMetadata
 from aiokc.errors import CommitFailed, NoOffsetForPartition
 from aiokc.testing import Cluster
+from aiokc.testing.brokers.exchange import Exchange
 from aiokc.testing.faults import Hold
 from aiokc.wire.messages.fetch import FetchRequest
-from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest
 
 from ...virtually import virtually
@@ -162,19 +163,28 @@ def test_who_was_assigned_the_old_topic_commits_no_offset_for_the_new_one(what: 
     virtually(story)
 
 
-def test_a_coordinator_that_is_behind_is_not_asked_all_the_time() -> None:
+def test_a_coordinator_that_is_behind_is_asked_every_second() -> None:
+    """Brokers hear of a new topic one by one."""
+
     async def story(cluster: Cluster) -> None:
-        asked = asked_of(cluster)
-        async with consumer_of(cluster, client_id="a") as consumer:
-            unheard = await began(cluster, consumer)
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+
+        def knows_nothing(exchange: Exchange) -> ConsumerGroupHeartbeatResponse:
+            epoch = exchange.request.member_epoch
+            return ConsumerGroupHeartbeatResponse(error_code=0, member_epoch=epoch, heartbeat_interval_ms=5_000)
+
+        async with consumer_of(cluster) as consumer:
+            for value in OLD:
+                cluster.append("t", value)
+            assert await read(consumer, len(OLD)) == OLD
+            await shared(consumer)
+            cluster.intercept(ConsumerGroupHeartbeatRequest, knows_nothing, times=3)
             recreate(cluster)
-            await hears_of_it(cluster, consumer)
-            before = len(heartbeats(asked))
-            await gather(consumer, 5)
-            assert len(heartbeats(asked)) - before <= 2
-            cluster.heal()
-            unheard.release()
+            since = loop.time()
             assert sorted(await read(consumer, len(NEW))) == sorted(NEW)
+            times = [when - since for when, _ in heartbeats(asked) if when > since]
+            assert times[:4] == pytest.approx([times[0], times[0] + 1, times[0] + 2, times[0] + 3], abs=0.1)
+            assert times[0] < 1
 
     virtually(story)
 
