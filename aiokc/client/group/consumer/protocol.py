@@ -76,8 +76,13 @@ class ConsumerProtocol:
             self._metadata.request_update()
 
     def news(self) -> Event | None:
-        names = self._names(self.machine.unnamed_topics)
-        return TopicsNamed(names) if names else None
+        names, former = self._names(self.machine.unnamed_topics), self._former_ids()
+        return TopicsNamed(names, former) if names or former else None
+
+    def _former_ids(self) -> frozenset[UUID]:
+        """The ids that topics of the subscription had before they were recreated."""
+        former = self._metadata.cluster.former
+        return frozenset(one for topic in self._subscription.topics if topic in former for one in former[topic].ids)
 
     def _names(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, str]:
         """The names of those of ``topic_ids`` that the newest metadata know."""

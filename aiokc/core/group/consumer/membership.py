@@ -19,6 +19,7 @@ cut off reads on, and asks again at its usual pace.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from ....errors import BrokerError, MalformedResponse, MemberFenced
 from ..events import (
@@ -50,6 +51,10 @@ from .events import LEAVE_STATIC, InstanceUnreleased, JoinDeclined, LeaveByHeart
 from .holdings import Partitions
 from .member_state import MemberState
 from .transitions import HEARTBEATS, NEXT, State
+
+# Seconds between heartbeats while the coordinator has not heard yet that a topic of this member was recreated. Until it
+# has assigned that anew, the member reads nothing of it. Coordinators assign that often.
+_RECREATED: Final = 1.0
 
 
 class ConsumerMembership(MemberState):
@@ -95,9 +100,16 @@ class ConsumerMembership(MemberState):
             case Leave():
                 return self._on_leave(event, now)
             case TopicsNamed():
-                self._holdings.named(event.names)
-                return self._reconcile() if self.state is State.STABLE and self._holdings.is_behind else []
+                return self._on_named(event)
         return self._on_outcome(event, now) if isinstance(event, Outcome) else self._on_answer(event, now)
+
+    def _on_named(self, event: TopicsNamed) -> list[Effect]:
+        self._holdings.named(event.names)
+        was_outdated = self._holdings.is_outdated
+        self._holdings.recreated(event.former)
+        if self._holdings.is_outdated and not was_outdated:
+            self._heartbeats.at_once()
+        return self._reconcile() if self.state is State.STABLE and self._holdings.is_behind else []
 
     def _on_outcome(self, event: Outcome, now: float) -> list[Effect]:
         if isinstance(event, RevocationDone):
@@ -201,6 +213,8 @@ class ConsumerMembership(MemberState):
             self._holdings.aim_at(event.assignment)
         elif is_first:
             self._holdings.aim_at(())
+        if self._holdings.is_outdated:
+            self._heartbeats.within(_RECREATED, now)
         if is_first:
             self._enter(State.STABLE)
             return self._reconcile()
@@ -258,8 +272,8 @@ class ConsumerMembership(MemberState):
         if going := self._holdings.going():
             return self._release(State.RECONCILING, going, wait=True)
         added = self._holdings.take()
-        partitions = self._holdings.partitions
-        effects: list[Effect] = [Assign(self.member, partitions, added)]
+        topic_ids = self._holdings.topic_ids
+        effects: list[Effect] = [Assign(self.member, tuple(topic_ids), added, topic_ids=topic_ids)]
         if (error := self._intent.unwanted(added)) is not None:
             effects.append(Complain(error))
         return effects
