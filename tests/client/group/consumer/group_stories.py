@@ -72,7 +72,9 @@ def of_client(client_id: str) -> Callable[[Exchange], bool]:
     return lambda exchange: exchange.client_id == client_id
 
 
-def consumer_of(cluster: Cluster, listener: RebalanceListener | None = None, **options: Any) -> Consumer:
+def consumer_of(
+    cluster: Cluster, listener: RebalanceListener | None = None, topics: Any = ("t",), **options: Any
+) -> Consumer:
     settings = {
         "group_id": "g",
         "group_protocol": "consumer",
@@ -81,7 +83,7 @@ def consumer_of(cluster: Cluster, listener: RebalanceListener | None = None, **o
         **options,
     }
     consumer = Consumer(bootstrap_servers=cluster.bootstrap, **settings)
-    consumer.subscribe(["t"], listener=listener)
+    consumer.subscribe(topics, listener=listener)
     return consumer
 
 

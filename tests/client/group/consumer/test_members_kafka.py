@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from aiokc import Consumer, RebalanceListener, TopicPartition
+from aiokc import Consumer
 from aiokc.testing.kafka import LocalKafka
-from tests.producing import Message, produce
+
+from .kafka_readers import PARTITIONS, WITHIN, Heard, reading, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
-PARTITIONS = 4
-WITHIN = 60.0
 # The session timeout of the local broker's groups is 6 s.
 LONGER_THAN_A_SESSION = 8.0
 
@@ -28,73 +24,6 @@ LONGER_THAN_A_SESSION = 8.0
 def topic(kafka: LocalKafka, topic_name: str) -> str:
     kafka.create_topic(topic_name, PARTITIONS)
     return topic_name
-
-
-def write(kafka: LocalKafka, topic: str, count: int) -> None:
-    produce(kafka.bootstrap, topic, [Message(b"%d" % number, partition=number % PARTITIONS) for number in range(count)])
-
-
-class Heard(RebalanceListener):
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, int]] = []
-
-    async def on_partitions_revoked(self, revoked: Any) -> None:
-        self.calls.append(("revoked", len(revoked)))
-
-    async def on_partitions_assigned(self, assigned: Any) -> None:
-        self.calls.append(("assigned", len(assigned)))
-
-    async def on_partitions_lost(self, lost: Any) -> None:
-        self.calls.append(("lost", len(lost)))
-
-
-class Reader:
-    """A consumer that polls all the time, and counts the records that it got."""
-
-    def __init__(self, consumer: Consumer[Any, Any], heard: Heard) -> None:
-        self.consumer, self.heard = consumer, heard
-        self.got: Counter[tuple[TopicPartition, int]] = Counter()
-        self._turned = asyncio.Condition()
-
-    async def read(self) -> None:
-        while True:
-            for tp, records in (await self.consumer.getmany(timeout_ms=100)).items():
-                self.got.update((tp, record.offset) for record in records)
-            async with self._turned:
-                self._turned.notify_all()
-
-    async def holds(self, count: int) -> frozenset[TopicPartition]:
-        async with asyncio.timeout(WITHIN), self._turned:
-            await self._turned.wait_for(lambda: len(self.consumer.assignment()) == count)
-        return self.consumer.assignment()
-
-    async def has_read(self, count: int) -> None:
-        async with asyncio.timeout(WITHIN), self._turned:
-            await self._turned.wait_for(lambda: len(self.got) >= count)
-
-
-@asynccontextmanager
-async def reading(kafka: LocalKafka, group: str, topics: Any, **options: Any) -> AsyncIterator[Reader]:
-    heard = Heard()
-    defaults: dict[str, Any] = {
-        "bootstrap_servers": kafka.bootstrap,
-        "group_id": group,
-        "group_protocol": "consumer",
-        "auto_offset_reset": "earliest",
-        "metadata_max_age_ms": 500,
-    }
-    consumer: Consumer[Any, Any] = Consumer(**{**defaults, **options})
-    consumer.subscribe(topics, listener=heard)
-    async with consumer:
-        reader = Reader(consumer, heard)
-        task = asyncio.get_running_loop().create_task(reader.read())
-        try:
-            yield reader
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            if not task.cancelled():
-                task.result()
 
 
 async def test_topics_by_pattern_come_as_they_are_created(kafka: LocalKafka, topic: str) -> None:
