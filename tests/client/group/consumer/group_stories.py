@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
@@ -70,6 +70,17 @@ def owned(sent: Any) -> list[int] | None:
 
 def of_client(client_id: str) -> Callable[[Exchange], bool]:
     return lambda exchange: exchange.client_id == client_id
+
+
+def altered(change: Callable[[Any], None]) -> Callable[[Exchange], Awaitable[Any]]:
+    """A fault: the broker's answer, changed."""
+
+    async def fault(exchange: Exchange) -> Any:
+        answer = await exchange.handle()
+        change(answer)
+        return answer
+
+    return fault
 
 
 def consumer_of(

@@ -11,14 +11,14 @@ import pytest
 
 from aiokc import Consumer, SubscriptionPattern, TopicPartition
 from aiokc.error_codes import ErrorCode
-from aiokc.errors import BrokerError, ConfigError, KafkaError, UnsupportedVersion, UsageError
+from aiokc.errors import AssignmentFailed, BrokerError, ConfigError, UnsupportedVersion, UsageError
 from aiokc.testing import Cluster
 from aiokc.testing.faults import Hold
 from aiokc.wire.messages.discovery import MetadataRequest
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
 
 from ...virtually import Asked, virtually
-from .group_stories import Told, asked_of, consumer_of, heartbeats, polls, read
+from .group_stories import Told, altered, asked_of, consumer_of, heartbeats, polls, read
 
 EVENTS = SubscriptionPattern("events-.*")
 ONE, TWO, OTHER = TopicPartition("events-1", 0), TopicPartition("events-2", 0), TopicPartition("other", 0)
@@ -284,22 +284,24 @@ def test_auto_beside_classic_members_that_may_not_be_converted() -> None:
 
 
 def test_a_topic_whose_name_no_broker_tells_is_told_of_and_read_as_soon_as_one_does() -> None:
+    def is_unknown(answer: Any) -> None:
+        for topic in answer.topics:
+            topic.error_code, topic.name, topic.partitions = ErrorCode.UNKNOWN_TOPIC_ID, None, []
+
     async def story(cluster: Cluster) -> None:
         cluster.append("events-1", b"one")
-        hold = Hold()
         async with consumer_of(cluster, topics=EVENTS) as consumer:
-            await polls(consumer, 1.0)
-            held = cluster.intercept(MetadataRequest, hold)
-            await polls(consumer, 5.0)
+            bad = cluster.intercept(MetadataRequest, altered(is_unknown))
+            await polls(consumer, 6.0)
             assert consumer.health().last_error is None
             await polls(consumer, 10.0)
             error = consumer.health().last_error
-            assert isinstance(error, KafkaError)
+            assert isinstance(error, AssignmentFailed)
             assert "partitions of topics whose names it does not know" in str(error)
-            held.cancel()
-            hold.release()
+            bad.cancel()
+            began = asyncio.get_running_loop().time()
             assert await read(consumer, 1) == [b"one"]
-            await polls(consumer, 6.0)
+            assert asyncio.get_running_loop().time() < began + 2.0, "it asks at least each second"
             assert consumer.health().last_error is None
 
     virtually(story, **TOPICS)
