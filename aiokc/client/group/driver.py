@@ -117,7 +117,8 @@ class MembershipDriver:
                 self._polls.last = asyncio.get_running_loop().time()
                 self._protocol.start(self._joining)
                 self._watchdog.start(self.hear)
-                logger.debug("group %r: %s", self._group_id, self._protocol.in_use.reason)
+                in_use = self._protocol.in_use
+                logger.info("group %r: protocol %s: %s", self._group_id, in_use.name or "to be chosen", in_use.reason)
                 self.subscription_changed()
                 if not self.machine.is_rebalancing:
                     self.asked_to_join.set()

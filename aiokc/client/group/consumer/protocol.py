@@ -33,7 +33,7 @@ class ConsumerProtocol:
             group_id=parts.group_id,
             max_poll_interval_ms=config.max_poll_interval_ms,
             server_assignor=config.group_remote_assignor,
-            rack_id=config.client_rack or None,
+            rack_id=config.client_rack.strip() or None,  # brokers refuse a blank one
         )
         self.machine = ConsumerMembership(
             member_id=_new_member_id(parts.random),

@@ -41,12 +41,14 @@ class Reader:
         self.consumer, self.heard = consumer, heard
         self.got: Counter[tuple[TopicPartition, int]] = Counter()
         self._turned = asyncio.Condition()
+        self._turns = 0
 
     async def read(self) -> None:
         while True:
             for tp, records in (await self.consumer.getmany(timeout_ms=100)).items():
                 self.got.update((tp, record.offset) for record in records)
             async with self._turned:
+                self._turns += 1
                 self._turned.notify_all()
 
     async def holds(self, count: int) -> frozenset[TopicPartition]:
@@ -57,6 +59,11 @@ class Reader:
     async def subscribes_to(self, *topics: str) -> None:
         async with asyncio.timeout(WITHIN), self._turned:
             await self._turned.wait_for(lambda: self.consumer.subscription() == set(topics))
+
+    async def has_polled(self, times: int) -> None:
+        async with asyncio.timeout(WITHIN), self._turned:
+            until = self._turns + times
+            await self._turned.wait_for(lambda: self._turns >= until)
 
     async def has_read(self, count: int) -> None:
         async with asyncio.timeout(WITHIN), self._turned:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from aiokc import Consumer
+from aiokc import Client, Consumer, TopicPartition
+from aiokc.admin import GroupDescription
 from aiokc.testing.kafka import LocalKafka
 
 from .kafka_readers import PARTITIONS, WITHIN, Heard, reading, write
@@ -49,6 +50,39 @@ async def test_a_static_member_that_restarts_is_given_back_what_it_had_and_no_ot
             assert await two.holds(2) == mine
             assert one.consumer.assignment() == kept
             assert one.heard.calls == calls
+
+
+async def test_a_static_member_parks_its_partitions_by_unsubscribe_and_frees_them_where_it_leaves_for_good(
+    kafka: LocalKafka, topic: str
+) -> None:
+    """KIP-1092 for the last one."""
+    options: dict[str, Any] = {"group_id": topic, "group_protocol": "consumer", "group_instance_id": "i"}
+
+    async def has_its_part(consumer: Consumer[Any, Any]) -> frozenset[TopicPartition]:
+        async with asyncio.timeout(WITHIN):
+            while len(consumer.assignment()) != PARTITIONS // 2:
+                await consumer.getmany(timeout_ms=100)
+        return consumer.assignment()
+
+    async with (
+        reading(kafka, topic, [topic]) as one,
+        Client(bootstrap_servers=kafka.bootstrap) as client,
+        Consumer(topic, bootstrap_servers=kafka.bootstrap, client_rack="east", **options) as two,
+    ):
+        mine, kept = await has_its_part(two), await one.holds(PARTITIONS // 2)
+        group = (await client.describe_groups([topic]))[topic]
+        assert isinstance(group, GroupDescription)
+        assert {member.group_instance_id: member.rack for member in group.members} == {None: None, "i": "east"}
+        calls = list(one.heard.calls)
+        two.unsubscribe()
+        await one.has_polled(10)
+        two.subscribe([topic])
+        assert await has_its_part(two) == mine
+        two.enforce_rebalance("which no member can do")
+        assert await has_its_part(two) == mine
+        assert (one.consumer.assignment(), one.heard.calls) == (kept, calls)
+        await two.stop(leave=True)
+        await one.holds(PARTITIONS)
 
 
 async def test_an_application_that_stops_polling_loses_its_partitions_and_gets_them_back(
