@@ -25,6 +25,8 @@ from ....wire.messages.group import (
 from ..events import CoordinatorLost, Event, Fatal, IdentityLost, NotNow, SendLeave
 from .events import JOIN, Contents, InstanceUnreleased, JoinDeclined, MemberAlive, MemberHeartbeat, TopicIdPartition
 
+#: Why a member is lost whose epoch is not the one that the coordinator knows.
+FENCED: Final = "the group had gone on without it"
 #: The version that has the regular expression, and member ids that the client makes (KIP-1082).
 HEARTBEAT_VERSION: Final = 1
 # Seconds. The coordinator removes a member that has not given up its partitions within the rebalance timeout, which
@@ -116,7 +118,7 @@ class ConsumerGroup:
         """What an error code means for the membership."""
         match code:
             case ErrorCode.FENCED_MEMBER_EPOCH:
-                return IdentityLost(sent, "the group had gone on without it", keep_member_id=True)
+                return IdentityLost(sent, FENCED, keep_member_id=True)
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 return IdentityLost(sent, "the coordinator had removed it from the group", keep_member_id=True)
             case ErrorCode.GROUP_ID_NOT_FOUND | ErrorCode.UNSUPPORTED_VERSION if sent.joins:
