@@ -194,6 +194,20 @@ def test_the_answer_about_a_former_pattern_gives_nothing_any_more() -> None:
     virtually(story, **TOPICS)
 
 
+def test_a_static_member_that_comes_back_with_another_subscription_has_nothing_of_the_former_one() -> None:
+    """For the coordinator it is a member that it knows: what a join leaves out would stay in force."""
+
+    async def story(cluster: Cluster) -> None:
+        for topics, partition in (EVENTS, ONE), (["other"], OTHER), (EVENTS, ONE):
+            async with consumer_of(cluster, topics=topics, group_instance_id="i") as consumer:
+                await holds(consumer, partition)
+                await polls(consumer, 20.0)
+                assert consumer.assignment() == {partition}
+                assert consumer.health().last_error is None, "the coordinator has given it nothing else"
+
+    virtually(story, **TOPICS)
+
+
 def test_a_member_with_names_and_one_with_a_pattern_share_a_group() -> None:
     async def story(cluster: Cluster) -> None:
         async with consumer_of(cluster, topics=EVENTS) as one, consumer_of(cluster, topics=["other"]) as two:

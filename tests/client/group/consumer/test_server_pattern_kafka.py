@@ -63,6 +63,20 @@ async def test_from_a_pattern_to_names_and_to_other_patterns(kafka: LocalKafka, 
     assert "lost" not in [what for what, _ in reader.heard.calls]
 
 
+async def test_a_static_member_that_comes_back_with_names_has_nothing_of_its_former_pattern(
+    kafka: LocalKafka, topic: str
+) -> None:
+    other = f"{topic}-other"
+    kafka.create_topic(other, 2)
+    async with reading(kafka, topic, SubscriptionPattern(f"{topic}[^x]other"), group_instance_id="i") as reader:
+        await reader.holds(2)
+    async with reading(kafka, topic, [topic], group_instance_id="i") as reader:
+        await reader.subscribes_to(topic)
+        await reader.holds(PARTITIONS)
+        async with reading(kafka, topic, [other]) as second:  # which gets what no pattern holds
+            await second.holds(2)
+
+
 async def test_what_the_broker_refuses_is_raised_with_its_words(kafka: LocalKafka, topic: str) -> None:
     options: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap, "group_id": topic, "group_protocol": "auto"}
     async with Consumer(SubscriptionPattern("(?=a)b"), **options) as consumer:
