@@ -249,9 +249,10 @@ class Consumer(Introspection, Generic[K, V]):
                     consumer.seek(partition, 0)
 
         Returns at once if that is so already; after assign() it always is. An empty assignment is one, too: the set is
-        empty where the group has more members than partitions, or where none of the topics exists. A member whose
-        pattern matches no topic waits outside the group, and so does this call. The next rebalance may come at any
-        time: the listener is told of it.
+        empty where the group has more members than partitions, or where none of the topics exists. So is the first one
+        with a SubscriptionPattern, which the coordinator matches later. A member whose compiled pattern matches no
+        topic waits outside the group, and so does this call. The next rebalance may come at any time: the listener is
+        told of it.
 
         Waiting here counts as polling, as waiting for records does: the call marks what earlier calls returned as
         processed, and only one task at a time may be in this call or in one that returns records (ConcurrentCall).
