@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         RawRecord,
         RawRecords,
         RecordColumns,
+        SubscriptionPattern,
         TopicInfo,
         TopicPartition,
     )
@@ -91,6 +92,7 @@ __all__ = [
     "RebalanceProtocol",
     "RecordColumns",
     "Secret",
+    "SubscriptionPattern",
     "TokenProvider",
     "TopicInfo",
     "TopicPartition",
@@ -140,6 +142,7 @@ _MODULES: Final = {
     "RawRecord": ".types",
     "RawRecords": ".types",
     "RecordColumns": ".types",
+    "SubscriptionPattern": ".types",
     "TopicInfo": ".types",
     "TopicPartition": ".types",
 }

@@ -55,6 +55,9 @@ class Health:
                             reached or refuses this member, an auto-commit that failed, an assignment that the consumer
                             can't take over
     assigned                the partitions that it reads
+    group_protocol          the group protocol that it speaks, "classic" or "consumer" (KIP-848); None without a group,
+                            and with "auto" until the coordinator has answered the first join
+    group_protocol_reason   why that one, in words: the option, and what "auto" has found; "" without a group
     generation, member_id   its membership in the group: -1 and "" outside of any
     rebalancing             it gives up partitions, joins, or waits for its assignment
     last_heartbeat_age_ms   since the coordinator last answered a heartbeat of the event loop. Heartbeats of the
@@ -85,6 +88,8 @@ class Health:
     stalled: Mapping[TopicPartition, float] = field(default_factory=dict)
     coordinator: Broker | None = None
     cluster_id: str | None = None
+    group_protocol: str | None = None
+    group_protocol_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,20 @@ class TopicInfo:
     is_internal: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SubscriptionPattern:
+    """A regular expression by which the group's coordinator, not the client, chooses topics (KIP-848).
+
+    Its syntax is RE2J's, without look-around and back-references, and it must match a topic's whole name. Only the
+    consumer protocol has it. A pattern that the client matches, in any protocol, is a compiled one (``re.compile``).
+    """
+
+    pattern: str
+
+    def __str__(self) -> str:
+        return self.pattern
+
+
 class _Fields:
     """The fields of a record while ``raw_record`` fills them in: plain slots, so that it takes 0.1 µs and not 0.7."""
 

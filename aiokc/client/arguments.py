@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from operator import index
 from typing import Any, Final, TypeGuard
 
 from ..errors import ConfigError, shown
-from ..types import OffsetAndMetadata, TopicPartition
+from ..types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 
 _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
@@ -51,6 +52,18 @@ def is_text(text: object) -> TypeGuard[str]:
         return len(text.encode()) <= _LONGEST_TEXT
     except UnicodeEncodeError:
         return False
+
+
+def check_pattern(given: re.Pattern[Any] | SubscriptionPattern) -> None:
+    """Raise ConfigError for a pattern of topics that can't match, or can't be sent."""
+    if isinstance(given, re.Pattern):
+        if not isinstance(given.pattern, str):
+            raise ConfigError(f"a pattern of topics must be made from str, not from bytes: {given.pattern!r}")
+    elif not is_topic_name(given.pattern):
+        raise ConfigError(
+            f"{shown(given)}: give a regular expression as str, not empty, and of 32 KiB at most; a compiled one is "
+            "given to subscribe() as it is"
+        )
 
 
 def checked_partition(given: Any) -> TopicPartition:

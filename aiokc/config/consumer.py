@@ -139,7 +139,7 @@ class ConsumerConfig(ClientConfig):
                     "'auto': in the classic protocol, partition_assignment_strategy names the assignors"
                 )
             return
-        if self.group_protocol == "consumer" and (name := self._classic_only) is not None:
+        if self.group_protocol == "consumer" and (name := self.classic_only) is not None:
             raise ConfigError(
                 f"{name} has no meaning with group_protocol='consumer': {_CLASSIC_ONLY[name][1]}; leave it out"
             )
@@ -147,10 +147,10 @@ class ConsumerConfig(ClientConfig):
     @property
     def effective_group_protocol(self) -> GroupProtocolName:
         """What to begin with: where an option is set that only the classic protocol has, "auto" means that."""
-        is_classic = self.group_protocol == "auto" and self._classic_only is not None
+        is_classic = self.group_protocol == "auto" and self.classic_only is not None
         return "classic" if is_classic else self.group_protocol
 
     @property
-    def _classic_only(self) -> str | None:
+    def classic_only(self) -> str | None:
         """The first option that differs from its default, and that only the classic protocol has."""
         return next((name for name, (default, _) in _CLASSIC_ONLY.items() if getattr(self, name) != default), None)

@@ -30,14 +30,18 @@ from aiokc.core.group.classic import leader
 from aiokc.core.group.classic.membership import Membership
 from aiokc.core.group.classic.owned_partitions import OwnedPartitions
 from aiokc.core.group.consumer.holdings import Holdings
+from aiokc.core.group.consumer.membership import ConsumerMembership
+from aiokc.core.group.consumer.told import Told
 from aiokc.core.group.events import IdentityLost, Rebalancing, RevocationDone, SendHeartbeat, SentCommit
 from aiokc.core.subscription.position import PartitionPosition
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import BrokerError
 from aiokc.net.pool import Pool
 from aiokc.records import RecordReader
+from aiokc.testing.groups.consumer.heartbeating import Heartbeating
 from aiokc.types import OffsetAndMetadata, RecordColumns, TopicPartition
 
+from . import consumer_bugs
 from .checking.history import replaced
 
 
@@ -294,6 +298,9 @@ async def _commit_what_is_of_no_topic(self: GroupOffsets, offsets: Any, *, curre
 
 _commit = GroupMembership.commit
 
+#: What the coordinator does for "store a negative epoch". By itself it costs nothing.
+NEGATIVE_EPOCHS: Final = (Heartbeating, "_answer", consumer_bugs.answer_with_a_negative_epoch_now_and_then)
+
 PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
     "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=200),
@@ -394,5 +401,74 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         first=4,
         recreated=True,
         consumer=True,
+    ),
+    "list nothing as owned": _bug(
+        "overdue",
+        (Told, "contents", consumer_bugs.say_nothing_of_what_is_owned),
+        (Told, "is_news", consumer_bugs.count_only_interests_as_news),
+        group=True,
+        consumer=True,
+    ),
+    "take an empty list for no news": _bug(
+        "overdue",
+        (Holdings, "aim_at", consumer_bugs.take_an_empty_list_for_no_news),
+        group=True,
+        first=50,
+        consumer=True,
+    ),
+    "take the whole assignment for what is new": _bug(
+        "overdue",
+        (Holdings, "aim_at", consumer_bugs.take_the_assignment_for_what_is_new),
+        group=True,
+        first=17,
+        consumer=True,
+    ),
+    "drop what has no name yet": _bug(
+        "stuck", (Holdings, "aim_at", consumer_bugs.drop_what_has_no_name_yet), group=True, consumer=True
+    ),
+    "revoke what had its name before": _bug(
+        "stuck",
+        (Holdings, "named", consumer_bugs.revoke_what_had_its_name_before),
+        group=True,
+        first=153,
+        consumer=True,
+    ),
+    "begin anew what stays assigned": _bug(
+        "non-monotonic",
+        (Subscription, "replace", consumer_bugs.begin_anew_with_each_assignment),
+        group=True,
+        first=5,
+        consumer=True,
+    ),
+    "keep positions of what was given up": _bug(
+        "skip, duplicate, non-monotonic",
+        (Subscription, "replace", _keep_positions_of_the_revoked),
+        group=True,
+        first=6,
+        consumer=True,
+    ),
+    "take a refusal for no offset": _bug(
+        "duplicate, regression, skip",
+        (GroupOffsets, "_send_fetch", consumer_bugs.take_a_refusal_for_no_offset),
+        group=True,
+        first=5,
+        consumer=True,
+    ),
+    "say nothing after a lost answer": _bug(
+        "fenced",
+        (ConsumerMembership, "_try_later", consumer_bugs.keep_alive_after_a_failure),
+        group=True,
+        first=36,
+        consumer=True,
+    ),
+    "store a negative epoch": _bug(
+        "error",
+        (ConsumerMembership, "_on_alive", consumer_bugs.take_any_epoch),
+        NEGATIVE_EPOCHS,
+        group=True,
+        consumer=True,
+    ),
+    "ignore that the epoch is over": _bug(
+        "zombie", (ConsumerMembership, "on", consumer_bugs.deaf_to_the_coordinator), group=True, first=61, consumer=True
     ),
 }

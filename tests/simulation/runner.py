@@ -18,7 +18,7 @@ from tests.suite.hang_guard import HangGuard
 
 from .checking.history import CutShort, replaced_item
 from .planted_bugs import PLANTED_BUGS, planted
-from .worlds.plan import deserializing, draw, impatient, with_columns, with_protocols, with_recreations
+from .worlds.plan import deserializing, draw, impatient, with_columns, with_patterns, with_protocols, with_recreations
 from .worlds.securing import secured
 from .worlds.world import run
 
@@ -98,7 +98,7 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
     if twist.secure:
         plan = secured(plan)
     if twist.consumer or (twist.bug is not None and PLANTED_BUGS[twist.bug].consumer):
-        plan = with_protocols(plan)
+        plan = with_patterns(with_protocols(plan))
     if twist.impatient:
         plan = impatient(plan)
     watching = _guard.watching(f"a world: {again}", _WORLD_SECONDS) if _guard else nullcontext()

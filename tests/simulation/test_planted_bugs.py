@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .planted_bugs import PLANTED_BUGS
-from .runner import Verdict, first_catches
+from .checking.history import replaced
+from .planted_bugs import NEGATIVE_EPOCHS, PLANTED_BUGS
+from .runner import Twist, Verdict, first_catches, judge
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -22,3 +23,13 @@ def test_a_planted_bug_is_caught(catches: dict[str, Verdict | None], bug: str) -
     verdict = catches[bug]
     assert verdict is not None, f"not within {SEEDS} seeds"
     assert PLANTED_BUGS[bug].kinds & set(verdict.kinds)
+
+
+def test_the_consumer_protocol_has_bugs_of_its_own() -> None:
+    assert sum(bug.consumer for bug in PLANTED_BUGS.values()) >= 10
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_coordinator_that_answers_with_negative_epochs_costs_nothing_by_itself(seed: int) -> None:
+    with replaced(*NEGATIVE_EPOCHS):
+        assert judge(seed, twist=Twist(consumer=True)).kinds == ()

@@ -8,7 +8,7 @@ import pytest
 
 from .runner import Twist, judge, judged
 from .worlds.faults import _APPLY
-from .worlds.plan import FAULTS, GROUP_FAULTS, FaultPlan, draw, with_protocols
+from .worlds.plan import FAULTS, GROUP_FAULTS, FaultPlan, draw, with_patterns, with_protocols
 from .worlds.securing import SECURITY_FAULTS
 from .worlds.world import run
 
@@ -51,6 +51,14 @@ def test_groups_speak_all_protocols_and_some_both() -> None:
         for seed in range(60)
     }
     assert {frozenset({"consumer"}), frozenset({"classic", "consumer"}), frozenset({"classic", "auto"})} <= spoken
+
+
+def test_some_members_let_the_coordinator_match_a_pattern() -> None:
+    members = [member for seed in range(40) for member in with_patterns(with_protocols(draw(seed))).members]
+    by_pattern = [member for member in members if member.by_pattern]
+    assert by_pattern
+    assert {member.options.get("group_protocol") for member in by_pattern} == {"consumer"}
+    assert len(by_pattern) < sum(member.options.get("group_protocol") == "consumer" for member in members)
 
 
 def test_worlds_with_logins_have_refusals_and_sessions_that_end() -> None:

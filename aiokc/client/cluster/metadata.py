@@ -29,7 +29,9 @@ T = TypeVar("T")
 _SHORTEST_SHARE: Final = 1 / 16
 
 # The errors of a topic that is being created, or may be created soon.
-_COMING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+_COMING: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.LEADER_NOT_AVAILABLE}
+)
 
 
 class Metadata:
@@ -167,19 +169,24 @@ class Metadata:
         return min(self._search_pauses.next(), longest)
 
     def _cluster_errors(self) -> dict[str, int]:
-        return {topic: code for topic, code in self.cluster.errors.items() if topic in (self.followed or ())}
+        """The topics that are followed and have an error, by name or by id, and their error codes."""
+        found = {topic: code for topic, code in self.cluster.errors.items() if topic in (self.followed or ())}
+        if topic_ids := self._interests.topic_ids:
+            unknown = topic_ids - {topic.topic_id for topic in self.cluster.topics.values()}
+            found.update((str(topic_id), ErrorCode.UNKNOWN_TOPIC_ID) for topic_id in unknown)
+        return found
 
     async def _refresh(self, timeout: float) -> None:
         known = self._cluster_errors()
         merged: Cluster | None = None
         deadline = asyncio.get_running_loop().time() + timeout
-        for topics, create in self._questions():
+        for request in self._questions():
             self._asking = True
             try:
-                response = await self._ask(topics, deadline - asyncio.get_running_loop().time(), create=create)
+                response = await self._ask(request, deadline - asyncio.get_running_loop().time())
             finally:
                 self._asking = False
-            merged = await merged_snapshot(merged or self.cluster, response, complete=topics is None)
+            merged = await merged_snapshot(merged or self.cluster, response, complete=request.topics is None)
         assert merged is not None  # there is always something to ask
         # A broker that has not heard of an election yet must not undo what the former leader said of the new one.
         self.cluster, held = with_leaders(merged, self._leaders, self._leader_addresses)
@@ -212,24 +219,27 @@ class Metadata:
 
     async def fetch(self, topics: frozenset[str] | None, *, timeout: float) -> Cluster:
         """Ask a broker for these topics (None: all), and return a snapshot of them; ``cluster`` stays as it is."""
-        response = await self._ask(topics, timeout, create=False)
+        response = await self._ask(_question(topics, create=False), timeout)
         return await merged_snapshot(self.cluster, response, complete=topics is None)
 
-    def _questions(self) -> list[tuple[frozenset[str] | None, bool]]:
-        """Return the topics of each request to send, and whether brokers may create them.
-
-        A Metadata request says that for all of its topics together.
-        """
-        topics = self.followed
-        if topics is None or not self._create:
-            return [(topics, False)]
-        creatable = self._interests.creatable
+    def _questions(self) -> list[MetadataRequest]:
+        """Return the requests to send. One request can't have names and ids, nor topics that may be created or not."""
+        topics, topic_ids = self.followed, self._interests.topic_ids
+        if topics is None:
+            return [_question(None, create=False)]
+        questions: list[MetadataRequest] = []
+        if topic_ids:
+            by_id = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(topic_ids)]
+            questions.append(MetadataRequest(topics=by_id, allow_auto_topic_creation=False))
+        creatable = self._interests.creatable if self._create else frozenset()
         others = topics - creatable
-        return [(creatable, True), (others, False)] if others and creatable else [(topics, not others)]
+        if creatable:
+            questions.append(_question(creatable, create=True))
+        if others or not questions:
+            questions.append(_question(others, create=self._create and not others))
+        return questions
 
-    async def _ask(self, topics: frozenset[str] | None, timeout: float, *, create: bool) -> MetadataResponse:
-        names = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
-        request = MetadataRequest(topics=names, allow_auto_topic_creation=create)
+    async def _ask(self, request: MetadataRequest, timeout: float) -> MetadataResponse:
         return await self._pool.request(None, request, timeout=timeout)
 
     async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
@@ -244,6 +254,12 @@ class Metadata:
             if not await self.changed.wait(deadline - loop.time()):
                 raise RequestTimedOut(f"{what}: not known after {timeout:.3g} s") from self.error
         return found
+
+
+def _question(topics: frozenset[str] | None, *, create: bool) -> MetadataRequest:
+    """Ask for these topics (None: for all). ``create``: brokers may create those that do not exist."""
+    names = None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)]
+    return MetadataRequest(topics=names, allow_auto_topic_creation=create)
 
 
 async def merged_snapshot(old: Cluster, response: MetadataResponse, *, complete: bool) -> Cluster:

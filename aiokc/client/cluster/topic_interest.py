@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
+from uuid import UUID
 
 
 class TopicInterest:
@@ -17,11 +18,15 @@ class TopicInterest:
     def __init__(self, all_of_them: Interests, *, may_create: bool) -> None:
         self.may_create = may_create
         self.topics: frozenset[str] | None = frozenset()
+        self.topic_ids: frozenset[UUID] = frozenset()
         self._all = all_of_them
 
-    def set(self, topics: Iterable[str] | None) -> None:
-        """Want these topics from now on, in place of those before; None: all topics of the cluster."""
-        self._all.change(self, None if topics is None else frozenset(topics))
+    def set(self, topics: Iterable[str] | None, topic_ids: Iterable[UUID] = ()) -> None:
+        """Want these topics from now on, in place of those before; None: all topics of the cluster.
+
+        ``topic_ids`` are those of topics whose names the owner does not know (KIP-516).
+        """
+        self._all.change(self, None if topics is None else frozenset(topics), frozenset(topic_ids))
 
     def close(self) -> None:
         """Want no topics any more."""
@@ -44,6 +49,7 @@ class Interests:
 
     def __init__(self, news: Callable[[], None]) -> None:
         self.topics: frozenset[str] | None = frozenset()
+        self.topic_ids: frozenset[UUID] = frozenset()
         self._news = news
         self._open: list[TopicInterest] = []
 
@@ -52,13 +58,13 @@ class Interests:
         """The topics that brokers may create, because at least one of their owners says so."""
         return frozenset().union(*(interest.topics or () for interest in self._open if interest.may_create))
 
-    def change(self, interest: TopicInterest, topics: frozenset[str] | None) -> None:
+    def change(self, interest: TopicInterest, topics: frozenset[str] | None, topic_ids: frozenset[UUID]) -> None:
         if interest not in self._open:
             self._open.append(interest)
-        elif topics == interest.topics:
+        elif (topics, topic_ids) == (interest.topics, interest.topic_ids):
             return
         may_be_created = interest.may_create and not (topics or frozenset()) <= self.creatable
-        interest.topics = topics
+        interest.topics, interest.topic_ids = topics, topic_ids
         self._add_up(may_be_created)
 
     def remove(self, interest: TopicInterest) -> None:
@@ -67,9 +73,11 @@ class Interests:
             self._add_up(False)
 
     def _add_up(self, is_news: bool) -> None:
-        before = self.topics
+        before, ids_before = self.topics, self.topic_ids
         wanted = [interest.topics for interest in self._open]
         self.topics = None if None in wanted else frozenset().union(*(topics or () for topics in wanted))
+        self.topic_ids = frozenset().union(*(interest.topic_ids for interest in self._open))
         is_more = before is not None and (self.topics is None or not self.topics <= before)
+        is_more = is_more or not self.topic_ids <= ids_before
         if is_news or is_more:
             self._news()

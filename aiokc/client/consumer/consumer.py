@@ -24,12 +24,14 @@ from ...types import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     RecordColumns,
+    SubscriptionPattern,
     TopicInfo,
     TopicPartition,
     V,
 )
 from ..aio.single_user import SingleUser
 from ..arguments import (
+    check_pattern,
     checked_count,
     checked_offset,
     checked_partition,
@@ -67,11 +69,11 @@ class Consumer(Introspection, Generic[K, V]):
                     await process(records)
                 await consumer.commit()
 
-    ``topics`` (names, or one compiled pattern) and ``listener`` are those of subscribe(). Options are those of
-    ConsumerConfig, by keyword or as ``config``. A deserializer is a function of the bytes, or an object with
-    ``deserialize``; sync or async. Keys are K and values V, the types that the deserializers return, and bytes without
-    a deserializer; either is None where the producer wrote null. With ``group_id=None`` a subscription means all
-    partitions of its topics, and commit() and committed() raise UsageError.
+    ``topics`` (names, one compiled pattern, or one SubscriptionPattern) and ``listener`` are those of subscribe().
+    Options are those of ConsumerConfig, by keyword or as ``config``. A deserializer is a function of the bytes, or an
+    object with ``deserialize``; sync or async. Keys are K and values V, the types that the deserializers return, and
+    bytes without a deserializer; either is None where the producer wrote null. With ``group_id=None`` a subscription
+    means all partitions of its topics, and commit() and committed() raise UsageError.
 
     One task at a time may be inside getmany, getone, the iterator or wait_assigned; a second one gets ConcurrentCall.
     Every call that waits or commits raises ConsumerClosed before start() and after stop(). If an error has ended the
@@ -86,7 +88,7 @@ class Consumer(Introspection, Generic[K, V]):
 
     def __init__(
         self,
-        *topics: str | re.Pattern[str],
+        *topics: str | re.Pattern[str] | SubscriptionPattern,
         key_deserializer: AnyDeserializer[K] | None = None,
         value_deserializer: AnyDeserializer[V] | None = None,
         listener: RebalanceListener | None = None,
@@ -103,7 +105,7 @@ class Consumer(Introspection, Generic[K, V]):
             partial(self._runtime.stop_forgotten, timeout=_STOP_MS / 1e3),
             self._runtime.loop_is_closed,
         )
-        if len(topics) == 1 and isinstance(topics[0], re.Pattern):
+        if len(topics) == 1 and isinstance(topics[0], re.Pattern | SubscriptionPattern):
             self.subscribe(topics[0], listener=listener)
         elif topics:
             self.subscribe(cast(tuple[str, ...], topics), listener=listener)
@@ -159,27 +161,35 @@ class Consumer(Introspection, Generic[K, V]):
 
     # What to read
 
-    def subscribe(self, topics: Iterable[str] | re.Pattern[str], *, listener: RebalanceListener | None = None) -> None:
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] | SubscriptionPattern,
+        *,
+        listener: RebalanceListener | None = None,
+    ) -> None:
         """Read these topics instead of those subscribed before. An empty list of topics means unsubscribe().
 
         A compiled pattern means all topics whose whole name matches, in each new snapshot of the cluster: a topic that
-        is created later is found within metadata_max_age_ms. ``listener`` replaces the former one, and is told which
-        partitions are assigned and revoked. Raises UsageError after assign(), and when the subscription changes between
-        names and a pattern without unsubscribe() in between.
+        is created later is found within metadata_max_age_ms. A SubscriptionPattern is matched by the group's
+        coordinator (KIP-848); where it refuses the pattern, the next call for records raises
+        INVALID_REGULAR_EXPRESSION. ``listener`` replaces the former one, and is told which partitions are assigned and
+        revoked. Raises UsageError after assign(), when the subscription changes between names and one of the patterns
+        without unsubscribe() in between, and for a SubscriptionPattern without the consumer protocol.
         """
         if isinstance(listener, type):
             raise ConfigError(f"listener must be a RebalanceListener: give an instance of {listener.__name__}")
         if listener is not None and not isinstance(listener, RebalanceListener):
             raise ConfigError(f"listener must be a RebalanceListener, not {type(listener).__name__}")
-        if isinstance(topics, re.Pattern):
-            if not isinstance(topics.pattern, str):
-                raise ConfigError(f"a pattern of topics must be made from str, not from bytes: {topics.pattern!r}")
+        if isinstance(topics, re.Pattern | SubscriptionPattern):
+            check_pattern(topics)
             self._runtime.subscribe(topics, listener)
             self._in_use.listener = listener
             return
         wanted = [topics] if isinstance(topics, str) else list(topics)
         if not all(map(is_topic_name, wanted)):
-            raise ConfigError(f"topics must be non-empty strings, or one compiled pattern, not {wanted!r}")
+            raise ConfigError(
+                f"topics must be non-empty strings, one compiled pattern or one SubscriptionPattern, not {wanted!r}"
+            )
         if wanted:
             self._runtime.subscribe(wanted, listener)
             self._in_use.listener = listener
@@ -211,15 +221,20 @@ class Consumer(Introspection, Generic[K, V]):
         """Have the group rebalance: for an assignor whose user data has changed, so that the group leader gets it.
 
         The rebalance happens in the background, and brokers log ``reason`` (KIP-800). The call does nothing while a
-        rebalance is going on, or before the consumer has joined. Don't call it in on_partitions_assigned(): each
-        rebalance would begin the next one. Raises UsageError without a group_id, or after assign().
+        rebalance is going on, or before the consumer has joined. In the consumer protocol (KIP-848) no member can do
+        that: this one then asks the coordinator at once whether something has changed, and the log says so. Don't call
+        it in on_partitions_assigned(): each rebalance would begin the next one. Raises UsageError without a group_id,
+        or after assign().
         """
         if reason is not None and not is_text(reason):
             raise ConfigError(f"a reason must be a str of 32 KiB at most, not {type(reason).__name__}")
         self._runtime.enforce_rebalance(reason or "the user enforced a rebalance")
 
     def subscription(self) -> frozenset[str]:
-        """The topics that this consumer subscribes to; with a pattern, those that match it now."""
+        """The topics that this consumer subscribes to; with a pattern, those that match it now.
+
+        Only the coordinator knows what a SubscriptionPattern matches: then these are the topics of the assignment.
+        """
         return self._runtime.subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -234,9 +249,10 @@ class Consumer(Introspection, Generic[K, V]):
                     consumer.seek(partition, 0)
 
         Returns at once if that is so already; after assign() it always is. An empty assignment is one, too: the set is
-        empty where the group has more members than partitions, or where none of the topics exists. A member whose
-        pattern matches no topic waits outside the group, and so does this call. The next rebalance may come at any
-        time: the listener is told of it.
+        empty where the group has more members than partitions, or where none of the topics exists. So is the first one
+        with a SubscriptionPattern, which the coordinator matches later. A member whose compiled pattern matches no
+        topic waits outside the group, and so does this call. The next rebalance may come at any time: the listener is
+        told of it.
 
         Waiting here counts as polling, as waiting for records does: the call marks what earlier calls returned as
         processed, and only one task at a time may be in this call or in one that returns records (ConcurrentCall).

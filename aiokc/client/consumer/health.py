@@ -85,6 +85,8 @@ def health(
         error=None if error is None else fresh(error),  # the caller may raise it
         last_error=None if last_error is None else fresh(last_error),
         assigned=frozenset(list(subscription.assigned)),
+        group_protocol=None if source.protocol is None else source.protocol.name,
+        group_protocol_reason="" if source.protocol is None else source.protocol.reason,
         generation=source.generation,
         member_id=source.member_id,
         rebalancing=counters.rebalancing_since is not None,

@@ -18,7 +18,7 @@ from ...core.subscription.offset_reset import OffsetReset
 from ...core.subscription.state import Mode, Subscription
 from ...errors import ConsumerClosed, KafkaError, UsageError, fresh
 from ...observation import Health, Metrics
-from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from ...types import ConsumerRecords, OffsetAndMetadata, OffsetAndTimestamp, SubscriptionPattern, TopicPartition
 from ..aio.loop_lag import LoopLag
 from ..aio.signal import Signal
 from ..aio.time_slice import TimeSlice
@@ -293,8 +293,13 @@ class ConsumerRuntime:
 
     # What is read
 
-    def subscribe(self, wanted: Iterable[str] | re.Pattern[str], listener: RebalanceListener | None) -> None:
-        if isinstance(wanted, re.Pattern):
+    def subscribe(
+        self, wanted: Iterable[str] | re.Pattern[str] | SubscriptionPattern, listener: RebalanceListener | None
+    ) -> None:
+        if isinstance(wanted, SubscriptionPattern):
+            self._check_has_coordinator_patterns(wanted)
+            is_change = self.subscription.subscribe_server_pattern(wanted)
+        elif isinstance(wanted, re.Pattern):
             pattern = TopicPattern(wanted, exclude_internal=self._config.exclude_internal_topics)
             is_change = self.subscription.subscribe_pattern(pattern)
         else:
@@ -302,6 +307,17 @@ class ConsumerRuntime:
         self.listener.listener = listener
         if is_change:
             self._want_changed()
+
+    def _check_has_coordinator_patterns(self, pattern: SubscriptionPattern) -> None:
+        """Raise where no coordinator would match the pattern: without a group, and with the classic protocol."""
+        in_use = None if self.membership is None else self.membership.protocol
+        if in_use is None or in_use.name == "classic":
+            why = "this consumer has no group_id" if in_use is None else f"the protocol is classic: {in_use.reason}"
+            raise UsageError(
+                f"{pattern!r} needs a group's coordinator that speaks the consumer protocol (KIP-848), and {why}; give "
+                "the consumer a group_id and group_protocol='consumer' (brokers of Kafka 4.0 or newer), or subscribe "
+                f"to re.compile({pattern.pattern!r}), which this client matches by itself"
+            )
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         if self.subscription.assign(partitions):
@@ -313,9 +329,10 @@ class ConsumerRuntime:
 
     def _want_changed(self) -> None:
         self._pattern.subscription_changed()
-        if self.subscription.pattern is None:  # else PatternTopics is interested in all topics
-            self._interest.set(self.subscription.topics or {tp.topic for tp in self.subscription.assigned})
-        else:
+        subscription = self.subscription
+        if subscription.pattern is None and subscription.server_pattern is None:
+            self._interest.set(subscription.topics or {tp.topic for tp in subscription.assigned})
+        else:  # PatternTopics is interested in all topics, or the group protocol in those that it has been assigned
             self._interest.set(())
         self._topics_changed()
 

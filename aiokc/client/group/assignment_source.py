@@ -10,6 +10,7 @@ from ...core.counters import GroupCounters
 from ...core.stopwatch import RequestCounter
 from ...errors import KafkaError
 from ..aio.supervisor import Driver
+from .protocol import ProtocolInUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class SourceReport:
 
     error: KafkaError | None = None
     last_error: KafkaError | None = None
+    protocol: ProtocolInUse | None = None
     generation: int = -1
     member_id: str = ""
     coordinator: int | None = None

@@ -13,7 +13,7 @@ from ...core.group.events import Assign, Event, MemberToken, Request
 from ...errors import KafkaError
 from .classic.protocol import ClassicProtocol
 from .consumer.protocol import ConsumerProtocol
-from .protocol import GroupParts, GroupProtocol, NewProtocol
+from .protocol import GroupParts, GroupProtocol, NewProtocol, ProtocolInUse
 
 logger = logging.getLogger("aiokc.group")
 
@@ -31,9 +31,18 @@ class AutoProtocol:
         self.machine = AutoMachine(self._consumer.machine, self._classic.machine, self._declined)
         self.keepalive = AutoKeepalive(self._consumer.keepalive, self._classic.keepalive)
         self.rest = 0.0
+        self._is_told = False
 
     def _declined(self, error: KafkaError) -> None:
         logger.info("group %r: the member joins by the classic protocol: %s", self.group_id, error)
+
+    @property
+    def in_use(self) -> ProtocolInUse:
+        if self.machine.declined is not None:
+            return ProtocolInUse("classic", f"group_protocol='auto', and {self.machine.declined}")
+        if self.machine.is_settled:
+            return ProtocolInUse("consumer", "group_protocol='auto', and the coordinator takes the member by it")
+        return ProtocolInUse(None, "group_protocol='auto', and no coordinator has answered a join yet")
 
     @property
     def _current(self) -> GroupProtocol:
@@ -67,6 +76,10 @@ class AutoProtocol:
         self._current.assigned(change)
 
     def moved(self) -> None:
+        if not self._is_told and self.machine.is_settled:
+            self._is_told = True
+            if self.machine.declined is None:
+                logger.info("group %r: the member has joined by the consumer protocol (KIP-848)", self.group_id)
         self._current.moved()
 
     def news(self) -> Event | None:

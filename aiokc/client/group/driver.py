@@ -117,7 +117,9 @@ class MembershipDriver:
                 self._polls.last = asyncio.get_running_loop().time()
                 self._protocol.start(self._joining)
                 self._watchdog.start(self.hear)
-                self.feed(Subscribed(self._subscription.topics))
+                in_use = self._protocol.in_use
+                logger.info("group %r: protocol %s: %s", self._group_id, in_use.name or "to be chosen", in_use.reason)
+                self.subscription_changed()
                 if not self.machine.is_rebalancing:
                     self.asked_to_join.set()
                 await self._keep_time()
@@ -162,6 +164,14 @@ class MembershipDriver:
             else:
                 self.feed(Tick())
                 await asyncio.sleep(0)
+
+    def subscription_changed(self) -> None:
+        """Tell the machine what the application subscribes to."""
+        pattern = self._subscription.server_pattern
+        if pattern is None:
+            self.feed(Subscribed(self._subscription.topics))
+        else:  # the topics are those assigned
+            self.feed(Subscribed(frozenset(), pattern.pattern))
 
     def hear(self) -> None:
         """Feed the machine what the watchdog thread has heard, if it has heard anything."""

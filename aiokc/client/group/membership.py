@@ -14,7 +14,7 @@ import anyio
 
 from ...config import ConsumerConfig
 from ...core.backoff import retry_backoff
-from ...core.group.events import Enforced, Leave, MemberToken, PollClock, Polled, Subscribed
+from ...core.group.events import Enforced, Leave, MemberToken, PollClock, Polled
 from ...core.subscription.position import PartitionPosition, is_of_another_topic
 from ...core.subscription.state import Mode, Subscription
 from ...error_codes import ErrorCode
@@ -34,7 +34,7 @@ from ..offsets.last_commits import LastCommits
 from .assignment_source import SourceReport
 from .classic.protocol import ClassicProtocol
 from .driver import GOODBYE_SECONDS, MembershipDriver
-from .protocol import GroupParts, NewProtocol
+from .protocol import GroupParts, NewProtocol, ProtocolInUse
 from .rebalance_listener import ListenerCalls
 from .reconciler import Reconciler
 
@@ -168,6 +168,11 @@ class GroupMembership:
         """The error that has ended the membership, until it begins anew. Only the application can repair it."""
         return self._driver.error
 
+    @property
+    def protocol(self) -> ProtocolInUse:
+        """Which group protocol the member speaks, and why that one."""
+        return self._protocol.in_use
+
     def raise_error(self) -> None:
         """Raise the error that has ended the membership. The application's next poll is another attempt to join.
 
@@ -218,6 +223,7 @@ class GroupMembership:
         return SourceReport(
             error=self.error,
             last_error=self.last_error,
+            protocol=self.protocol,
             generation=self.generation,
             member_id=self.member_id,
             coordinator=self.offsets.lookup.node_id,
@@ -248,12 +254,19 @@ class GroupMembership:
 
     def subscription_changed(self) -> None:
         """To be called whenever the application has changed its subscription, in the same tick of the event loop."""
-        self._driver.feed(Subscribed(self._subscription.topics))
+        self._driver.subscription_changed()
         if self._auto_commit is not None and not self._is_member:
             self._auto_commit.hurry()  # for partitions that assign() has given up; a revocation commits by itself
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Make the group rebalance, unless it is rebalancing already."""
+        """Make the group rebalance, unless it is rebalancing already, or no member of its protocol can do that."""
+        if self.protocol.name == "consumer":
+            logger.warning(
+                "group %r: a member of the consumer protocol (KIP-848) can't make its group rebalance; it asks the "
+                "coordinator whether something has changed (%s)",
+                self._protocol.group_id,
+                reason,
+            )
         self._driver.feed(Enforced(reason))
 
     async def commit(self, offsets: Offsets, *, timeout: float, retry: bool = True) -> None:

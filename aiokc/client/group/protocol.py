@@ -16,6 +16,14 @@ from ..cluster.metadata import Metadata
 from ..cluster.pattern_topics import PatternTopics
 
 
+@dataclass(frozen=True, slots=True)
+class ProtocolInUse:
+    """``name`` is "classic" or "consumer"; None while "auto" has not decided yet. ``reason`` says why, for people."""
+
+    name: str | None
+    reason: str
+
+
 class GroupProtocol(Protocol):
     """One group protocol, spoken by one consumer with one group.
 
@@ -47,6 +55,11 @@ class GroupProtocol(Protocol):
 
         Otherwise it is sent in the generation in which it was called for, or not at all.
         """
+        ...
+
+    @property
+    def in_use(self) -> ProtocolInUse:
+        """Which group protocol the member speaks, and why that one."""
         ...
 
     def start(self, joining: Callable[[], None]) -> None:

@@ -164,13 +164,13 @@ class Reconciler:
                 self._listener.keep("on_assignment()", error)
         # These may be more than ``change.added``. This method leaves out partitions of a topic to which the application
         # is not subscribed at the moment. They may stay this member's until the application subscribes to it again.
-        added = [tp for tp in change.partitions if tp.topic in subscription.topics and tp not in self._announced]
+        added = [tp for tp in change.partitions if subscription.wants(tp.topic) and tp not in self._announced]
         subscription.replace([*subscription.assigned, *added], change.topic_ids)
         for tp in change.starts.keys() & set(added):
             subscription.await_reset(tp, change.starts[tp])
         subscription.block(added)
         kept = set(change.partitions).difference(added)
-        subscription.unblock(tp for tp in kept if tp.topic in subscription.topics)
+        subscription.unblock(tp for tp in kept if subscription.wants(tp.topic))
         self._announced.update(added)
         reader = change.member if change.member.generation_id >= 0 else "this consumer"
         logger.info("%s: %s reads %s", self._owner, reader, _Shown(change.partitions))
@@ -182,16 +182,16 @@ class Reconciler:
             self._told_now = frozenset()
         if len(added) > _MANY:
             await asyncio.sleep(0)
-        subscription.unblock(tp for tp in added if tp.topic in subscription.topics)
+        subscription.unblock(tp for tp in added if subscription.wants(tp.topic))
         self._changed.notify()
         self._listener.done("assigned", frozenset(added), queued.since)
 
     def serve_again(self) -> None:
         """Hand out the assigned partitions again that were blocked while their topic was not subscribed to."""
-        assigned, topics = self._subscription.assigned, self._subscription.topics
+        assigned, wants = self._subscription.assigned, self._subscription.wants
         told = self._announced - self._told_now
         self._subscription.unblock(
-            [tp for tp, position in assigned.items() if position.blocked and tp.topic in topics and tp in told]
+            [tp for tp, position in assigned.items() if position.blocked and wants(tp.topic) and tp in told]
         )
 
     def _who_is_told(self, queued: _Queued) -> RebalanceListener | None:

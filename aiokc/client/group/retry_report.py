@@ -45,7 +45,7 @@ class RetryReport:
             return
         level = logging.INFO if moves and not held_back else logging.WARNING
         what = ""
-        if sent is not None:
+        if sent is not None and not complain.is_answered:
             what = f"{type(sent).__name__.removeprefix('Send')} of {sent.member} failed, trying again: "
         logger.log(level, "group %r: %s%s%s", self._group_id, what, error, and_more(held_back))
 

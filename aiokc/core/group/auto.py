@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ...errors import KafkaError
+from ...error_codes import error_name
+from ...errors import BrokerError, KafkaError, UnsupportedVersion, broker_error
 from .consumer.events import JoinDeclined, MemberHeartbeat
 from .consumer.membership import ConsumerMembership
-from .events import Effect, Event, MemberToken, SendHeartbeat, Subscribed
+from .events import Effect, Event, MemberToken, SendHeartbeat
 from .loop_watch import HeartbeatPlan
 from .machine import GroupMachine, Keepalive, Question
 
@@ -20,6 +21,9 @@ class AutoMachine:
     classic one that may not be converted), the member joins by the classic protocol, with no trace of the attempt: a
     member that is not in a group yet holds nothing. Any other answer settles it. If the cluster switches the feature
     off later, the member loses its partitions, and its next join is declined.
+
+    A member that subscribes to a pattern which the coordinator has to match can't become a classic one: its declined
+    join is an error. If the application then subscribes to names, the next join may still decide.
 
     ``declined``: why this member is a classic one; None while it is none. It stays one for as long as it lives.
     """
@@ -34,11 +38,18 @@ class AutoMachine:
 
     def on(self, event: Event, now: float) -> list[Effect]:
         if self.current is self._consumer and isinstance(event, JoinDeclined) and self._consumer.awaits(event):
+            if self._consumer.wanted.pattern:
+                return self._consumer.on(replace(event, error=_without_patterns(event.error)), now)
             self.declined = event.error
             self.current = self._classic
             self._tell(event.error)
-            return self.current.on(Subscribed(self._consumer.wanted_topics), now)
+            return self.current.on(self._consumer.wanted, now)
         return self.current.on(event, now)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether an answer has decided which protocol the member speaks."""
+        return self.declined is not None or self._consumer.last_member.generation_id >= 0
 
     @property
     def deadline(self) -> float:
@@ -78,6 +89,17 @@ class AutoMachine:
 
     def commit_token(self) -> MemberToken:
         return self.current.commit_token()
+
+
+def _without_patterns(declined: KafkaError) -> KafkaError:
+    """The error for a member that could only be a classic one, and whose pattern only the coordinator can match."""
+    said = (
+        f"{declined}; and a classic member, which group_protocol='auto' would make of it, has no pattern that the "
+        "coordinator matches: subscribe to topic names, or to a compiled pattern, which this client matches"
+    )
+    if isinstance(declined, BrokerError):
+        return broker_error(declined.code, said.removeprefix(f"{error_name(declined.code)}: "))
+    return UnsupportedVersion(said)
 
 
 @dataclass(frozen=True, slots=True)

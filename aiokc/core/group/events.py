@@ -200,11 +200,13 @@ class Fail:
 class Complain:
     """A broker or another member has to repair this, and this member retries until then: report it now and then.
 
-    ``of``: the request that failed; None where the error is in the assignment itself.
+    ``of``: the request that failed, or with ``is_answered`` the one whose answer makes no sense; None where the error
+    is in the assignment itself.
     """
 
     error: KafkaError
     of: GroupRequest | SendHeartbeat | None = None
+    is_answered: bool = False
 
 
 #: A change of the assignment. The reconciler carries it out, for every group protocol.
@@ -236,9 +238,14 @@ class ProtocolEvent:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The application subscribes to these topics; to none: it wants to be in no group."""
+    """The application subscribes to these topics; to none, and to no pattern: it wants to be in no group.
+
+    ``pattern`` is a regular expression (RE2J) that the coordinator matches (KIP-848); "" is none. Only the consumer
+    protocol has it.
+    """
 
     topics: frozenset[str]
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)

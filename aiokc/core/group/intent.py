@@ -12,13 +12,15 @@ from .events import PollClock
 class SubscriptionIntent:
     """``topics`` are those that the application subscribes to, ``told`` those that the newest JoinGroup named.
 
-    ``leaves``: the consumer closes. ``had_left``: the application has unsubscribed from all topics, and the member has
-    not yet acted on that. An application that does not poll for ``max_poll_interval`` seconds has stopped polling:
-    until it polls again, its member is in no group.
+    ``pattern``: the pattern that the coordinator matches (KIP-848); "" is none, and in the classic protocol there is
+    none. ``leaves``: the consumer closes. ``had_left``: the application has unsubscribed from all topics, and the
+    member has not yet acted on that. An application that does not poll for ``max_poll_interval`` seconds has stopped
+    polling: until it polls again, its member is in no group.
     """
 
     def __init__(self, polls: PollClock, max_poll_interval: float) -> None:
         self.topics: frozenset[str] = frozenset()
+        self.pattern = ""
         self.told: frozenset[str] = frozenset()
         self.leaves = False
         self.had_left = False
@@ -32,9 +34,14 @@ class SubscriptionIntent:
         return frozenset() if self.leaves else self.topics
 
     @property
+    def is_subscribed(self) -> bool:
+        """Whether the application subscribes to anything."""
+        return bool(self.topics or self.pattern)
+
+    @property
     def is_membership(self) -> bool:
         """Whether the application wants to be in the group at all, and polls in time for that."""
-        return bool(self.topics) and not self.leaves and not self.has_stopped_polling
+        return self.is_subscribed and not self.leaves and not self.has_stopped_polling
 
     @property
     def is_news(self) -> bool:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from ...errors import UsageError
-from ...types import OffsetAndMetadata, TopicPartition
+from ...types import OffsetAndMetadata, SubscriptionPattern, TopicPartition
 from ..cluster.topic_pattern import TopicPattern
 from .pending import PendingPositions
 from .position import PartitionPosition, PositionState, Stored, is_of_another_topic
@@ -24,6 +24,7 @@ class Mode(Enum):
     NONE = "nothing"
     TOPICS = "topics"
     PATTERN = "pattern"
+    SERVER_PATTERN = "a pattern that the coordinator matches"
     PARTITIONS = "partitions"
 
 
@@ -33,13 +34,16 @@ class Subscription:
     The Reconciler changes the assignment of a subscription (``replace``); the application's own assign() changes it
     directly (``assign``); a reader of ranges does both for itself. unsubscribe() and the consumer's end empty it.
     Only this object says what is assigned. ``assignment_id`` grows with every change of the assigned set. ``topics``
-    are those subscribed to: by name, or because ``pattern`` matches them in the newest snapshot of the cluster.
+    are those subscribed to: by name, or because ``pattern`` matches them in the newest snapshot of the cluster. With a
+    ``server_pattern`` they are those of the assigned partitions, because only the coordinator knows what it matches.
     """
 
     def __init__(self) -> None:
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: TopicPattern | None = None
+        self.server_pattern: SubscriptionPattern | None = None
+        self._not_read: frozenset[str] = frozenset()  # internal topics that a server_pattern does not mean
         self.is_matched = False  # if not, ``topics`` are those subscribed to before that the pattern may match
         self.assignment_id = 0
         self._assigned: dict[TopicPartition, PartitionPosition] = {}
@@ -77,6 +81,26 @@ class Subscription:
         self._want(topic for topic in self.topics if pattern.may_match(topic))
         return True
 
+    def subscribe_server_pattern(self, pattern: SubscriptionPattern) -> bool:
+        """Subscribe to what the coordinator finds by ``pattern``; return whether that is a change.
+
+        The assignment stays until the coordinator has matched the pattern.
+        """
+        self._enter(Mode.SERVER_PATTERN)
+        changed = pattern != self.server_pattern
+        self.server_pattern = pattern
+        return changed
+
+    def leave_out(self, topics: Iterable[str]) -> frozenset[str]:
+        """Never read these topics because of a server pattern; return those for which this is new."""
+        new = frozenset(topics) - self._not_read
+        self._not_read |= new
+        return new
+
+    def wants(self, topic: str) -> bool:
+        """Whether the application wants to read the partitions of ``topic`` that it is assigned."""
+        return topic in self.topics if self.server_pattern is None else topic not in self._not_read
+
     def matched(self, topics: Iterable[str]) -> bool:
         """Set the topics that match the pattern now; return whether these are the first ones, or others than before."""
         is_first, self.is_matched = not self.is_matched, True
@@ -92,7 +116,7 @@ class Subscription:
     @property
     def by_topics(self) -> bool:
         """Whether the application subscribed to topics, by name or pattern, and so does not choose the partitions."""
-        return self.mode in (Mode.TOPICS, Mode.PATTERN)
+        return self.mode in (Mode.TOPICS, Mode.PATTERN, Mode.SERVER_PATTERN)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
         """Assign exactly these partitions, as the application asks; return whether that is a change."""
@@ -108,7 +132,7 @@ class Subscription:
         self._left_held |= {tp for tp in self._held if self._assigned[tp].held}
         self.mode = Mode.NONE
         self.topics = frozenset()
-        self.pattern, self.is_matched = None, False
+        self.pattern, self.server_pattern, self.is_matched = None, None, False
         self._leave_for(())
         self._left_consumed, self._taken = consumed, taken
 
@@ -116,7 +140,7 @@ class Subscription:
         """Give up subscription and assignment for good. Nothing is kept for commits, because none follow."""
         self.mode = Mode.NONE
         self.topics = frozenset()
-        self.pattern, self.is_matched = None, False
+        self.pattern, self.server_pattern, self.is_matched = None, None, False
         self._assigned, self._waiting, self._touched = {}, PendingPositions(), {}
         for kept in (self._held, self._taken, self._former_ids, self._left, self._left_consumed, self._left_held):
             kept.clear()
@@ -134,7 +158,8 @@ class Subscription:
         if self.mode not in (Mode.NONE, mode):
             raise UsageError(
                 f"the consumer already reads by {self.mode.value}: subscription to topics, subscription to a pattern "
-                "and assignment of partitions are mutually exclusive; call unsubscribe() first"
+                "(compiled, or a SubscriptionPattern) and assignment of partitions are mutually exclusive; call "
+                "unsubscribe() first"
             )
         if self.mode is Mode.NONE:
             self._left_consumed.clear()
@@ -188,6 +213,8 @@ class Subscription:
             self._waiting.remove(tp)
             self.touch(tp)
         self.assignment_id += 1
+        if self.server_pattern is not None:
+            self.topics = frozenset(tp.topic for tp in self._assigned)
         return True
 
     def block(self, partitions: Iterable[TopicPartition]) -> None:

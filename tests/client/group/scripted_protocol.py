@@ -12,7 +12,7 @@ from aiokc import Consumer, RebalanceListener, TopicPartition
 from aiokc.client.cluster.coordinator_lookup import CoordinatorLookup
 from aiokc.client.consumer.poll import Poll
 from aiokc.client.consumer.runtime import ConsumerRuntime
-from aiokc.client.group.protocol import GroupParts, GroupProtocol
+from aiokc.client.group.protocol import GroupParts, GroupProtocol, ProtocolInUse
 from aiokc.core.group.events import (
     Alive,
     Assign,
@@ -129,6 +129,10 @@ class ScriptedProtocol:
 
     def start(self, joining: Callable[[], None]) -> None:
         joining()
+
+    @property
+    def in_use(self) -> ProtocolInUse:
+        return ProtocolInUse("scripted", "a test")
 
     def close(self) -> None:
         self.is_closed = True

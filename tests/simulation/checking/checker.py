@@ -12,6 +12,8 @@ zombie          a member that is out of the group went on handing out records fo
 over-commit     an offset was committed although a record before it was not handled
 regression      a committed offset went back, and not by a late commit that its member had given up
 zombie commit   a commit was accepted for a partition that the committing member did not own in its generation
+overdue         a member did not give up partitions within its rebalance timeout (KIP-848)
+fenced          a heartbeat that said nothing was refused for its epoch, though all before it were answered (KIP-848)
 stuck, leak, error   reported by the world itself
 
 A recreated topic is a new incarnation: each record belongs to the incarnation whose log has it, a new incarnation is

@@ -6,9 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from aiokc.core.group.consumer.events import KEEPALIVE, MemberHeartbeat
+from aiokc.core.group.consumer.membership import ConsumerMembership
+from aiokc.core.group.consumer.messages import FENCED
+from aiokc.core.group.events import Effect, IdentityLost
 from aiokc.core.subscription.state import Subscription
 from aiokc.error_codes import ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.groups.consumer.group import ConsumerGroup
+from aiokc.testing.groups.consumer.members import ConsumerMember, MemberState
+from aiokc.testing.groups.consumer.memberships import Memberships
 from aiokc.testing.virtual.hosts import LOCALHOST, current_host
 from aiokc.types import TopicPartition
 from aiokc.wire import Response, decode
@@ -21,13 +28,18 @@ from aiokc.wire.messages.group import (
 )
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
-from ..checking.history import Assigned, Claimed, CommitStored, Disowned, History, Joining, Unclaimed, replaced
+from ..checking.history import Assigned, Claimed, CommitStored, Disowned, Failure, History, Joining, Unclaimed, replaced
 
 
 @contextmanager
 def observed(history: History) -> Iterator[None]:
-    """Record claims, joins, assignments and stored commits within the block."""
-    with _claims_observed(history), _answers_observed(history):
+    """Record claims, joins, assignments, stored commits, and what no member may do to its group within the block."""
+    with (
+        _claims_observed(history),
+        _answers_observed(history),
+        _revocations_observed(history),
+        _fences_observed(history),
+    ):
         yield
 
 
@@ -64,6 +76,51 @@ def _answers_observed(history: History) -> Iterator[None]:
         return response
 
     with replaced(Exchange, "handle", handle):
+        yield
+
+
+@contextmanager
+def _revocations_observed(history: History) -> Iterator[None]:
+    """Record each member of the consumer protocol that does not give up partitions within its rebalance timeout.
+
+    A session is shorter. So the coordinator has heard of the member meanwhile: it was neither dead nor cut off.
+    """
+    original = Memberships._watch_revocation
+
+    def watch(self: Memberships, group: ConsumerGroup, member: ConsumerMember) -> None:
+        original(self, group, member)
+        if member.holding.state is MemberState.UNREVOKED and member.classic is None:
+
+            def expire() -> None:
+                history.add(Failure("overdue", f"{member.client_id} does not give up {len(member.holding.revoking)}"))
+                self.remove(group, member)
+
+            self._timers.schedule((group.group_id, "rebalance", member.member_id), member.rebalance_timeout, expire)
+
+    with replaced(Memberships, "_watch_revocation", watch):
+        yield
+
+
+@contextmanager
+def _fences_observed(history: History) -> Iterator[None]:
+    """Record each member that is fenced by its newest heartbeat, though that says nothing.
+
+    Such a heartbeat means that each one before it was answered, so its epoch is the member's.
+    """
+    original = ConsumerMembership.on
+
+    def is_careless(member: ConsumerMembership, event: Any) -> bool:
+        if not (isinstance(event, IdentityLost) and isinstance(event.sent, MemberHeartbeat)):
+            return False
+        said_nothing = event.sent.contents == KEEPALIVE and not event.sent.joins
+        return event.reason == FENCED and said_nothing and member._concerns(event)
+
+    def on(self: ConsumerMembership, event: Any, now: float) -> list[Effect]:
+        if is_careless(self, event):
+            history.add(Failure("fenced", f"{current_host()}: its heartbeat of {event.sent.member} said nothing"))
+        return original(self, event, now)
+
+    with replaced(ConsumerMembership, "on", on):
         yield
 
 

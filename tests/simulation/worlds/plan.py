@@ -83,6 +83,7 @@ class MemberPlan:
     cancels: float  # the share of calls that are cancelled at an arbitrary await
     seeks: float  # how often the application seeks (never in a group)
     deserializes: Deserializes = "not at all"
+    by_pattern: bool = False  # it subscribes by a pattern that the coordinator matches
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,20 @@ def _speaking(member: MemberPlan, protocol: GroupProtocolName) -> MemberPlan:
         return member
     options = {name: value for name, value in member.options.items() if name not in _CLASSIC_ONLY}
     return replace(member, options=cast(ConsumerOptions, {**options, "group_protocol": protocol}))
+
+
+def with_patterns(plan: Plan) -> Plan:
+    """Return the same world, in which some members of the consumer protocol let the coordinator match a pattern.
+
+    They know no topic before they are assigned one. Half of the worlds have none of them; drawn separately, too.
+    """
+    random = Random(f"{plan.seed} patterns")
+    share = random.choice((0.0, 0.0, 0.5, 1.0))
+    members = tuple(
+        replace(member, by_pattern=random.random() < share and member.options.get("group_protocol") == "consumer")
+        for member in plan.members
+    )
+    return replace(plan, members=members)
 
 
 def impatient(plan: Plan) -> Plan:

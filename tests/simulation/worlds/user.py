@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from aiokc import Consumer, OffsetAndMetadata, RecordColumns
+from aiokc import Consumer, OffsetAndMetadata, RecordColumns, SubscriptionPattern
 from aiokc.client.group.user_commits import Committable
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthenticationFailed, AuthorizationFailed, BrokerError, DeserializationFailed, KafkaError
@@ -28,6 +28,7 @@ T = TypeVar("T")
 _STOP_SECONDS: Final = 30.0
 #: A call is cancelled after fewer than this many iterations of the loop.
 _INTERRUPT_ROUNDS: Final = 80
+_ALL_TOPICS: Final = SubscriptionPattern("t[0-9]+")
 
 
 class Record(Protocol):
@@ -149,7 +150,8 @@ class User:
                 options["interceptors"] = [Meddler()]
             consumer = Consumer(value_deserializer=self._values, **options)
             if "group_id" in self.plan.options or self._random.random() < 0.5:
-                consumer.subscribe({tp.topic for tp in self._partitions})
+                by_name = {tp.topic for tp in self._partitions}
+                consumer.subscribe(_ALL_TOPICS if self.plan.by_pattern else by_name)
             else:
                 consumer.assign(self._partitions)
             try:

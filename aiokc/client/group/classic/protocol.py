@@ -25,7 +25,7 @@ from ....core.group.events import (
     SentCommit,
 )
 from ....core.group.loop_watch import least_rest
-from ..protocol import GroupParts
+from ..protocol import GroupParts, ProtocolInUse
 from .leader import METADATA_SECONDS, GroupLeader
 from .requests import ClassicRequests
 
@@ -64,11 +64,18 @@ class ClassicProtocol:
         self._requests = ClassicRequests(group, parts.lookup, config.request_timeout_ms / 1e3)
         self._leader = GroupLeader(group, parts.metadata)
         self._subscription = parts.subscription
+        self._reason = f"group_protocol={config.group_protocol!r}"
+        if config.group_protocol == "auto" and config.classic_only is not None:
+            self._reason += f", and only the classic protocol has the option {config.classic_only}"
         self._pattern = parts.pattern
         self._pattern_max_age = config.retry_backoff_ms / 1e3
 
     def start(self, joining: Callable[[], None]) -> None:
         self._requests.joining = joining
+
+    @property
+    def in_use(self) -> ProtocolInUse:
+        return ProtocolInUse("classic", self._reason)
 
     def close(self) -> None:
         self._leader.close()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from uuid import UUID
 
 from ....core.backoff import retry_backoff
 from ....core.group.consumer.events import MemberAlive, MemberHeartbeat, TopicsNamed
@@ -15,7 +14,8 @@ from ....core.group.consumer.membership import ConsumerMembership
 from ....core.group.consumer.messages import ConsumerGroup
 from ....core.group.events import Assign, Enforced, Event, MemberToken, Request, SendLeave
 from ....error_codes import error_name
-from ..protocol import GroupParts
+from ..protocol import GroupParts, ProtocolInUse
+from .assigned_topics import AssignedTopics
 from .requests import ConsumerRequests
 
 
@@ -33,7 +33,7 @@ class ConsumerProtocol:
             group_id=parts.group_id,
             max_poll_interval_ms=config.max_poll_interval_ms,
             server_assignor=config.group_remote_assignor,
-            rack_id=config.client_rack or None,
+            rack_id=config.client_rack.strip() or None,  # brokers refuse a blank one
         )
         self.machine = ConsumerMembership(
             member_id=_new_member_id(parts.random),
@@ -44,21 +44,27 @@ class ConsumerProtocol:
         )
         self.keepalive = ConsumerKeepalive(group)
         self._requests = ConsumerRequests(group, parts.lookup, config.request_timeout_ms / 1e3)
-        self._metadata = parts.metadata
-        self._subscription = parts.subscription
+        self._topics = AssignedTopics(
+            parts.group_id, parts.metadata, parts.subscription, exclude_internal=config.exclude_internal_topics
+        )
+        self._reason = f"group_protocol={config.group_protocol!r}"
 
     def start(self, joining: Callable[[], None]) -> None:
         self._requests.joining = joining
 
+    @property
+    def in_use(self) -> ProtocolInUse:
+        return ProtocolInUse("consumer", self._reason)
+
     def close(self) -> None:
-        """The protocol holds nothing that would have to be freed."""
+        self._topics.close()
 
     async def perform(self, request: Request) -> Event:
         match request:
             case MemberHeartbeat():
                 answer = await self._requests.heartbeat(request)
                 if isinstance(answer, MemberAlive) and answer.assignment:
-                    return replace(answer, names=self._names(tp.topic_id for tp in answer.assignment))
+                    return replace(answer, names=self._topics.names(tp.topic_id for tp in answer.assignment))
                 return answer
             case SendLeave():
                 return await self._requests.leave(request)
@@ -72,24 +78,12 @@ class ConsumerProtocol:
         """The coordinator has assigned: this member has no assignor to tell."""
 
     def moved(self) -> None:
-        if self.machine.unnamed_topics:
-            self._metadata.request_update()
+        self._topics.follow(self.machine)
 
     def news(self) -> Event | None:
-        names, former = self._names(self.machine.unnamed_topics), self._former_ids()
+        names = self._topics.names(self.machine.unnamed_topics)
+        former = self._topics.former_ids(self.machine)
         return TopicsNamed(names, former) if names or former else None
-
-    def _former_ids(self) -> frozenset[UUID]:
-        """The ids that topics of the subscription had before they were recreated."""
-        former = self._metadata.cluster.former
-        return frozenset(one for topic in self._subscription.topics if topic in former for one in former[topic].ids)
-
-    def _names(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, str]:
-        """The names of those of ``topic_ids`` that the newest metadata know."""
-        wanted = frozenset(topic_ids)
-        cluster = self._metadata.cluster
-        found = {cluster.topic_id(topic): topic for topic in self._subscription.topics}
-        return {topic_id: topic for topic_id, topic in found.items() if topic_id is not None and topic_id in wanted}
 
 
 def _new_member_id(random: Random) -> str:

@@ -71,6 +71,7 @@ class MemberAlive(Alive):
     interval    seconds until the next heartbeat; None: as before
     assignment  all partitions that this member may read from here on; None: nothing has changed
     names       of the assignment's topics, those that the metadata name
+    nonsense    what no coordinator should say, in words, and was passed over; "": nothing
     """
 
     sent: MemberHeartbeat
@@ -78,6 +79,7 @@ class MemberAlive(Alive):
     interval: float | None
     assignment: frozenset[TopicIdPartition] | None
     names: Mapping[UUID, str] = field(default_factory=dict)
+    nonsense: str = ""
 
 
 @dataclass(frozen=True, slots=True)

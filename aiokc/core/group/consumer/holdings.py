@@ -46,6 +46,13 @@ class Holdings:
         """The topic ids of the target whose names are not known."""
         return frozenset(tp.topic_id for tp in self.target or () if tp.topic_id not in self._names)
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """The names, as far as they are known, of the topics that are held or in the target."""
+        held = frozenset(tp.topic for tp in self.held.values())
+        coming = {tp.topic_id for tp in self.target or ()}
+        return held | {self._names[topic_id] for topic_id in coming if topic_id in self._names}
+
     def named(self, names: Mapping[UUID, str]) -> None:
         """The newest metadata name these topics. Names that nothing here needs are not kept."""
         self._names.update(names)
@@ -64,6 +71,11 @@ class Holdings:
 
     def aim_at(self, target: Iterable[TopicIdPartition]) -> None:
         self.target = frozenset(target)
+
+    def take_nothing_more(self) -> None:
+        """The rest of the target is not wanted any more. What it takes away still goes."""
+        if self.target is not None:
+            self.target &= self.held.keys()
 
     def going(self) -> Partitions:
         """What the target takes away."""

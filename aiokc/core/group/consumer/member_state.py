@@ -18,6 +18,7 @@ from ..events import (
     Refusal,
     SendHeartbeat,
     SentCommit,
+    Subscribed,
     Unpolled,
 )
 from ..intent import SubscriptionIntent
@@ -80,8 +81,14 @@ class MemberState:
         return self._holdings.unnamed
 
     @property
-    def wanted_topics(self) -> frozenset[str]:
-        return self._intent.topics
+    def wanted(self) -> Subscribed:
+        """What the application subscribes to."""
+        return Subscribed(self._intent.topics, self._intent.pattern)
+
+    @property
+    def assigned_topics(self) -> frozenset[str]:
+        """The topics of all that the member holds, or is to hold, as far as their names are known."""
+        return self._holdings.topics
 
     def awaits(self, answer: JoinDeclined) -> bool:
         """Whether ``answer`` is to the heartbeat that is under way."""
@@ -124,7 +131,10 @@ class MemberState:
 
     @property
     def _interests(self) -> Interests:
-        return Interests(self._intent.topics)
+        """What the coordinator is to know. A member that wants nothing any more leaves, and says nothing else of it."""
+        if not self._intent.is_subscribed and self._told.interests is not None:
+            return self._told.interests
+        return Interests(self._intent.topics, self._intent.pattern)
 
     @property
     def _has_news(self) -> bool:

@@ -18,10 +18,12 @@ cut off reads on, and asks again at its usual pace.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
-from ....errors import BrokerError, MalformedResponse, MemberFenced
+from ....errors import AssignmentFailed, BrokerError, MalformedResponse, MemberFenced
 from ..events import (
     Assign,
     Complain,
@@ -55,6 +57,7 @@ from .transitions import HEARTBEATS, NEXT, State
 # Seconds between heartbeats while the coordinator has not heard yet that a topic of this member was recreated. Until it
 # has assigned that anew, the member reads nothing of it. Coordinators assign that often.
 _RECREATED: Final = 1.0
+_MOST_SHOWN: Final = 5
 
 
 class ConsumerMembership(MemberState):
@@ -89,7 +92,7 @@ class ConsumerMembership(MemberState):
             case Unpolled():
                 return self._stop_polling(now)
             case Subscribed():
-                return self._on_subscribed(event.topics, now)
+                return self._on_subscribed(event, now)
             case Polled():
                 self._intent.has_stopped_polling = False
                 return self._on_polled(now)
@@ -140,16 +143,19 @@ class ConsumerMembership(MemberState):
 
     # What the application wants
 
-    def _on_subscribed(self, topics: frozenset[str], now: float) -> list[Effect]:
-        leaves_all = bool(self._intent.topics) and not topics
-        self._intent.topics = topics
+    def _on_subscribed(self, event: Subscribed, now: float) -> list[Effect]:
+        was_subscribed = self._intent.is_subscribed
+        if event.pattern != self._intent.pattern:
+            self._holdings.take_nothing_more()  # what the target still has to give is of the former pattern
+        self._intent.topics, self._intent.pattern = event.topics, event.pattern
+        wants_nothing = not self._intent.is_subscribed
         if self.state is State.UNSUBSCRIBED:
             return self._go_on(now)
-        if self.state is State.JOINING and leaves_all:
+        if self.state is State.JOINING and was_subscribed and wants_nothing:
             return self._depart(now)
-        if self.state in State.STABLE | State.RECONCILING and not topics:
+        if self.state in State.STABLE | State.RECONCILING and wants_nothing:
             return self._give_up_all(now)
-        if self.state is State.FATAL and not topics:  # the next subscription is a new attempt
+        if self.state is State.FATAL and wants_nothing:  # the next subscription is a new attempt
             return self._resume(now)
         return []  # the next heartbeat names the new topics, and the coordinator answers with a new target
 
@@ -208,17 +214,45 @@ class ConsumerMembership(MemberState):
         self._become(event.epoch)
         self._is_in_doubt = False
         is_first = self.state is State.JOINING
+        unnamed = self._holdings.unnamed
         self._holdings.named(event.names)
-        if event.assignment is not None:
+        if self._is_of_another_pattern:
+            self._told.forget()  # the next heartbeat is a full one, and its answer has the whole assignment again
+        elif event.assignment is not None:
             self._holdings.aim_at(event.assignment)
-        elif is_first:
+        if self._holdings.target is None:
             self._holdings.aim_at(())
         if self._holdings.is_outdated:
             self._heartbeats.within(_RECREATED, now)
         if is_first:
             self._enter(State.STABLE)
-            return self._reconcile()
-        return self._reconcile() if self.state is State.STABLE and self._holdings.is_behind else []
+        behind = self.state is State.STABLE and (is_first or self._holdings.is_behind)
+        return [*(self._reconcile() if behind else []), *self._complaints(event, unnamed & self._holdings.unnamed)]
+
+    @property
+    def _is_of_another_pattern(self) -> bool:
+        """Whether the coordinator's answers are about another pattern than the one subscribed to.
+
+        Only the coordinator knows which topics a pattern matches. So the member can't tell by their names which ones
+        the application still wants.
+        """
+        return bool(self._intent.pattern) and not self._told.knows(self._interests)
+
+    def _complaints(self, event: MemberAlive, unnamed: Set[UUID]) -> list[Effect]:
+        """Report what makes no sense in an answer, and the topics that have had no name since the answer before."""
+        effects: list[Effect] = []
+        if event.nonsense:
+            said = f"{self.member}: the coordinator assigned {event.nonsense}; the member goes on without that"
+            effects.append(Complain(MalformedResponse(said), event.sent, is_answered=True))
+        if unnamed:
+            shown = ", ".join(str(topic_id) for topic_id in sorted(unnamed)[:_MOST_SHOWN])
+            error = AssignmentFailed(
+                f"the coordinator gave {self.member} partitions of topics whose names it does not know (ids: {shown}): "
+                "it does not subscribe to them, lacks the permission DESCRIBE, or no broker knows them; it goes on "
+                "asking the brokers, and reads all others"
+            )
+            effects.append(Complain(error, event.sent, is_answered=True))
+        return effects
 
     def _on_unreleased(self, event: InstanceUnreleased, now: float) -> list[Effect]:
         """Another member of this instance is in the group: perhaps this one itself, by a join whose answer was lost.
@@ -273,10 +307,19 @@ class ConsumerMembership(MemberState):
             return self._release(State.RECONCILING, going, wait=True)
         added = self._holdings.take()
         topic_ids = self._holdings.topic_ids
-        effects: list[Effect] = [Assign(self.member, tuple(topic_ids), added, topic_ids=topic_ids)]
-        if (error := self._intent.unwanted(added)) is not None:
-            effects.append(Complain(error))
-        return effects
+        assign = Assign(self.member, tuple(topic_ids), added, topic_ids=topic_ids)
+        return [assign, *self._complain_of_foreign(added)]
+
+    def _complain_of_foreign(self, added: Partitions) -> list[Effect]:
+        """Report topics to which the member does not subscribe, if the coordinator knows to which it does."""
+        foreign = {tp.topic for tp in added} - self._intent.topics
+        if self._intent.pattern or not foreign or not self._told.knows(self._interests):
+            return []
+        error = AssignmentFailed(
+            f"the coordinator gave this member partitions of {', '.join(sorted(foreign))}, to which it does not "
+            "subscribe: it holds them, so that the group can go on, and does not read them"
+        )
+        return [Complain(error)]
 
     def _release(self, state: State, partitions: Partitions, *, wait: bool) -> list[Effect]:
         self._going = partitions
@@ -323,6 +366,9 @@ class ConsumerMembership(MemberState):
             farewell = self._goodbye("the consumer unsubscribed from all topics")
             self._enter(State.UNSUBSCRIBED)
             return farewell
+        if self._is_of_another_pattern:
+            self._told.forget()
+            self._holdings.aim_at(())
         self._enter(State.STABLE)
         return self._reconcile()
 

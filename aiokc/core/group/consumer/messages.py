@@ -17,6 +17,7 @@ from ....errors import (
     broker_error,
 )
 from ....wire.messages.group import (
+    Assignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
@@ -24,12 +25,15 @@ from ....wire.messages.group import (
 from ..events import CoordinatorLost, Event, Fatal, IdentityLost, NotNow, SendLeave
 from .events import JOIN, Contents, InstanceUnreleased, JoinDeclined, MemberAlive, MemberHeartbeat, TopicIdPartition
 
+#: Why a member is lost whose epoch is not the one that the coordinator knows.
+FENCED: Final = "the group had gone on without it"
 #: The version that has the regular expression, and member ids that the client makes (KIP-1082).
 HEARTBEAT_VERSION: Final = 1
 # Seconds. The coordinator removes a member that has not given up its partitions within the rebalance timeout, which
 # runs from the answer that took them away and which no heartbeat prolongs. The application may hold their records for
 # max_poll_interval_ms; the last commit, the listener and the heartbeat that says so come after that.
 _MARGIN_MS: Final = 10_000
+_MOST_SHOWN: Final = 5
 _MOST_MS: Final = 0x7FFFFFFF
 
 
@@ -89,22 +93,32 @@ class ConsumerGroup:
         """What the answer to a heartbeat means."""
         if response.error_code != ErrorCode.NONE:
             return self.refusal(sent, response.error_code, node_id, response.error_message or "")
+        member_id = sent.member.member_id
+        if response.member_id is not None and response.member_id != member_id:
+            said = f"the coordinator answered {sent.member} as if it were member {response.member_id!r}"
+            return NotNow(sent, MalformedResponse(f"group {self.group_id!r}: {said}"))
         interval = response.heartbeat_interval_ms / 1e3 if response.heartbeat_interval_ms > 0 else None
+        nonsense = [] if interval is not None else [f"a heartbeat interval of {response.heartbeat_interval_ms} ms"]
         target: frozenset[TopicIdPartition] | None = None
         if response.assignment is not None:
-            target = frozenset(
-                TopicIdPartition(topic.topic_id, number)
-                for topic in response.assignment.topic_partitions
-                for number in topic.partitions
-                if number >= 0
-            )
-        return MemberAlive(sent=sent, epoch=response.member_epoch, interval=interval, assignment=target)
+            listed = _listed(response.assignment)
+            target = frozenset(tp for tp in listed if tp.partition >= 0)
+            nonsense += [f"partition {one.partition} of topic {one.topic_id}" for one in listed if one.partition < 0]
+            if len(frozenset(listed)) < len(listed):
+                nonsense.append("partitions twice")
+        return MemberAlive(
+            sent=sent,
+            epoch=response.member_epoch,
+            interval=interval,
+            assignment=target,
+            nonsense=", ".join(nonsense[:_MOST_SHOWN]),
+        )
 
     def refusal(self, sent: MemberHeartbeat, code: int, node_id: int, message: str = "") -> Event:
         """What an error code means for the membership."""
         match code:
             case ErrorCode.FENCED_MEMBER_EPOCH:
-                return IdentityLost(sent, "the group had gone on without it", keep_member_id=True)
+                return IdentityLost(sent, FENCED, keep_member_id=True)
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 return IdentityLost(sent, "the coordinator had removed it from the group", keep_member_id=True)
             case ErrorCode.GROUP_ID_NOT_FOUND | ErrorCode.UNSUPPORTED_VERSION if sent.joins:
@@ -152,6 +166,12 @@ class ConsumerGroup:
             f"group_protocol='classic', or finalize group.version=1 on brokers of Kafka 4.0 or newer"
             + (f" ({why})" if why else "")
         )
+
+
+def _listed(assignment: Assignment) -> list[TopicIdPartition]:
+    return [
+        TopicIdPartition(topic.topic_id, number) for topic in assignment.topic_partitions for number in topic.partitions
+    ]
 
 
 def _by_topic_id(owned: Iterable[TopicIdPartition]) -> Mapping[UUID, list[int]]:

@@ -11,32 +11,37 @@ class Told:
     """What the coordinator has confirmed by its answers. After a failure it may know any of what was sent or none.
 
     So then the next heartbeat is a full one. A coordinator that has raised the member's epoch in an answer that was
-    lost accepts a heartbeat of the epoch before only if that lists the partitions that the member owns.
+    lost accepts a heartbeat of the epoch before only if that lists the partitions that the member owns. ``interests``
+    is None where what it knows of them is in doubt.
     """
 
     def __init__(self) -> None:
-        self._interests: Interests | None = None
+        self.interests: Interests | None = None
         self._owned: frozenset[TopicIdPartition] | None = None
 
     def forget(self) -> None:
         """What the coordinator knows is in doubt: the next heartbeat says everything."""
-        self._interests = self._owned = None
+        self.interests = self._owned = None
+
+    def knows(self, interests: Interests) -> bool:
+        """Whether the coordinator has confirmed that the member subscribes to these."""
+        return interests == self.interests
 
     def is_news(self, interests: Interests, owned: Set[TopicIdPartition]) -> bool:
         """Whether the coordinator has not confirmed these yet."""
-        return interests != self._interests or owned != self._owned
+        return interests != self.interests or owned != self._owned
 
     def contents(self, interests: Interests, owned: frozenset[TopicIdPartition]) -> Contents:
         """Return what a heartbeat has to tell."""
-        if self._interests is None or self._owned is None:
+        if self.interests is None or self._owned is None:
             return Contents(interests, owned, is_full=True)
         if not self.is_news(interests, owned):
             return KEEPALIVE
-        return Contents(interests if interests != self._interests else None, owned if owned != self._owned else None)
+        return Contents(interests if interests != self.interests else None, owned if owned != self._owned else None)
 
     def confirmed(self, contents: Contents) -> None:
         """The heartbeat with ``contents`` was answered. What it left out stays as it was confirmed before."""
         if contents.interests is not None:
-            self._interests = contents.interests
+            self.interests = contents.interests
         if contents.owned is not None:
             self._owned = contents.owned

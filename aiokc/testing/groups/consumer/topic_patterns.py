@@ -45,9 +45,11 @@ class TopicPatterns:
         return self.resolved.get(pattern, frozenset())
 
     def keep(self, patterns: Iterable[str]) -> None:
-        """Forget the patterns that no member has any more."""
+        """Forget the patterns that no member has any more. If none is left, the next one need not wait."""
         known = set(patterns)
         self.resolved = {pattern: topics for pattern, topics in self.resolved.items() if pattern in known}
+        if not self.resolved:
+            self._at = float("-inf")
 
     def are_due(self, patterns: Collection[str], topics: Collection[str], now: float) -> bool:
         """Return whether they have to be matched (again): one is new, topics were created, or it is long ago."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokc import Consumer, RebalanceListener, TopicPartition
@@ -72,7 +72,20 @@ def of_client(client_id: str) -> Callable[[Exchange], bool]:
     return lambda exchange: exchange.client_id == client_id
 
 
-def consumer_of(cluster: Cluster, listener: RebalanceListener | None = None, **options: Any) -> Consumer:
+def altered(change: Callable[[Any], None]) -> Callable[[Exchange], Awaitable[Any]]:
+    """A fault: the broker's answer, changed."""
+
+    async def fault(exchange: Exchange) -> Any:
+        answer = await exchange.handle()
+        change(answer)
+        return answer
+
+    return fault
+
+
+def consumer_of(
+    cluster: Cluster, listener: RebalanceListener | None = None, topics: Any = ("t",), **options: Any
+) -> Consumer:
     settings = {
         "group_id": "g",
         "group_protocol": "consumer",
@@ -81,7 +94,7 @@ def consumer_of(cluster: Cluster, listener: RebalanceListener | None = None, **o
         **options,
     }
     consumer = Consumer(bootstrap_servers=cluster.bootstrap, **settings)
-    consumer.subscribe(["t"], listener=listener)
+    consumer.subscribe(topics, listener=listener)
     return consumer
 
 

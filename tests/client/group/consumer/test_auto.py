@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -19,8 +20,38 @@ def test_a_cluster_with_the_feature_takes_the_member_by_the_consumer_protocol() 
     async def story(cluster: Cluster) -> None:
         asked = asked_of(cluster)
         async with consumer_of(cluster, **AUTO) as consumer:
+            assert consumer.health().group_protocol is None
+            assert "no coordinator has answered a join yet" in consumer.health().group_protocol_reason
             await shared(consumer)
             assert asked.of(JoinGroupRequest) == []
+            assert consumer.health().group_protocol == "consumer"
+            assert "takes the member by it" in consumer.health().group_protocol_reason
+            consumer.unsubscribe()
+            await asyncio.sleep(10.0)
+            assert consumer.health().group_protocol == "consumer", "it is what the next join uses"
+
+    virtually(story)
+
+
+@pytest.mark.parametrize(
+    ("options", "protocol", "reason"),
+    [
+        ({"group_protocol": "classic"}, "classic", "group_protocol='classic'"),
+        ({"group_protocol": "consumer"}, "consumer", "group_protocol='consumer'"),
+        (
+            {**AUTO, "heartbeat_interval_ms": 2_000},
+            "classic",
+            "group_protocol='auto', and only the classic protocol has the option heartbeat_interval_ms",
+        ),
+        ({"group_protocol": "classic", "group_id": None}, None, ""),
+    ],
+)
+def test_health_says_which_protocol_it_is_and_why(options: dict[str, Any], protocol: str | None, reason: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster, **options) as consumer:
+            await shared(consumer)
+            health = consumer.health()
+            assert (health.group_protocol, health.group_protocol_reason) == (protocol, reason)
 
     virtually(story)
 
@@ -33,6 +64,8 @@ def test_a_cluster_without_the_feature_takes_it_by_the_classic_one(release: str)
         cluster.append("t", b"one")
         async with consumer_of(cluster, told, **AUTO) as consumer:
             assert await read(consumer, 1) == [b"one"]
+            assert consumer.health().group_protocol == "classic"
+            assert "the consumer protocol (KIP-848) not switched on" in consumer.health().group_protocol_reason
             await consumer.commit()
             assert asked.of(JoinGroupRequest)[0][1].member_id == ""
             assert len(asked.of(ConsumerGroupHeartbeatRequest)) <= 1

@@ -8,6 +8,7 @@ import pytest
 
 from aiokc.core.group.consumer.events import (
     InstanceUnreleased,
+    Interests,
     JoinDeclined,
     LeaveByHeartbeat,
     MemberAlive,
@@ -45,6 +46,7 @@ from aiokc.errors import (
     UnsupportedVersion,
     broker_error,
 )
+from aiokc.types import TopicPartition
 
 from .consumer_member import BACKOFF, ID, INTERVAL, MAX_POLL, NEW_ID, OTHER_ID, T0, T1, T2, TOPICS, Member, ids, only
 
@@ -248,6 +250,66 @@ def test_topics_that_the_member_never_subscribed_to_are_told() -> None:
     member.wait(INTERVAL)
     effects = member.answer(3, ids(0) | ids(0, topic_id=OTHER_ID))
     assert "does not subscribe" in str(only(Complain, effects).error)
+
+
+# Patterns that the coordinator matches
+
+
+def test_a_join_and_a_change_say_names_and_pattern_always() -> None:
+    """Epoch 0 of a known member only updates: what it leaves out would stay in force."""
+    member = Member()
+    member.feed(Subscribed(frozenset(), "t.*"))
+    assert member.beat.joins
+    assert member.beat.contents.interests == Interests(frozenset(), "t.*")
+    assert kinds(member.answer(2, ids(0))) == ["Assign", "MemberHeartbeat"], "topics of a pattern are not foreign"
+    member.settled(2)
+    member.feed(Subscribed(TOPICS))
+    assert member.beat.contents.interests == Interests(TOPICS, "")
+
+
+def test_an_answer_about_the_former_pattern_gives_nothing_and_is_asked_for_again() -> None:
+    member = Member()
+    member.feed(Subscribed(frozenset(), "t.*"))
+    member.answer(2, ids(0))
+    member.settled(2)
+    member.wait(INTERVAL)
+    member.feed(Subscribed(frozenset(), "u.*"))
+    effects = member.answer(3, ids(0, 1))
+    assert kinds(effects) == ["MemberHeartbeat"]
+    assert member.beat.contents.is_full
+    assert member.beat.contents.interests == Interests(frozenset(), "u.*")
+    assert only(Revoke, member.answer(3, ids(0, topic_id=OTHER_ID))).partitions == (T0,)
+
+
+def test_what_the_former_pattern_still_had_to_give_is_not_taken() -> None:
+    member = Member()
+    member.feed(Subscribed(frozenset(), "t.*"))
+    member.answer(2, ids(0, 1))
+    member.settled(2)
+    member.wait(INTERVAL)
+    revoke = only(Revoke, member.answer(3, ids(0, 2)))
+    member.feed(Subscribed(frozenset(), "u.*"))
+    assert only(Assign, member.feed(RevocationDone(revoke.step))).partitions == (T0,)
+
+
+def test_another_pattern_after_unsubscribe_begins_with_nothing() -> None:
+    member = Member()
+    member.feed(Subscribed(frozenset(), "t.*"))
+    member.answer(2, ids(0))
+    member.settled(2)
+    effects = member.feed(Subscribed(frozenset()))
+    member.feed(Subscribed(frozenset(), "u.*"))
+    assert only(Assign, member.revoked(effects)).partitions == ()
+    assert only(MemberHeartbeat, member.answer(2)).contents.is_full
+    assert only(Assign, member.answer(3, ids(0, topic_id=OTHER_ID))).added == (TopicPartition("u", 0),)
+
+
+def test_a_member_that_leaves_does_not_say_that_it_subscribes_to_nothing() -> None:
+    """It may subscribe again before it has left, and then has its partitions still."""
+    member = Member().stable(0)
+    effects = member.feed(Subscribed(frozenset()))
+    assert kinds(effects) == ["Revoke"]
+    assert [one.contents.interests for one in member.wait(INTERVAL) if isinstance(one, MemberHeartbeat)] == [None]
 
 
 # What is told, after a failure

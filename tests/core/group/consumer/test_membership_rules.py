@@ -46,7 +46,8 @@ STEPS = st.lists(
         st.tuples(st.just("answer"), st.integers(-1, 2), st.none() | SOME_IDS),
         st.tuples(st.just("thread's answer"), st.integers(0, 2), st.none() | SOME_IDS),
         st.tuples(st.just("names"), st.sampled_from([{ID: "t"}, NAMES])),
-        st.tuples(st.just("subscribe"), st.sampled_from([BOTH, frozenset({"t"}), frozenset()])),
+        st.tuples(st.just("subscribe"), st.sampled_from([BOTH, frozenset({"t"}), frozenset()]), st.just("")),
+        st.tuples(st.just("subscribe"), st.just(frozenset()), st.sampled_from(["t.*", "u.*"])),
         st.tuples(st.just("time"), st.floats(0.0, 20.0)),
         st.tuples(st.sampled_from(["carried out", "left", "poll", "enforce", "unpolled", "stops polling", "polls"])),
         st.tuples(st.sampled_from(["failure", "moved", "lost", "fatal", "unreleased"])),
@@ -113,8 +114,8 @@ class Story:
                 self.feed(MemberAlive(sent=sent, epoch=epoch, interval=None, assignment=assignment))
             case ("names", names):
                 self.feed(TopicsNamed(names))
-            case ("subscribe", topics):
-                self.feed(Subscribed(topics))
+            case ("subscribe", topics, pattern):
+                self.feed(Subscribed(topics, pattern))
             case ("time", seconds):
                 self.take(member.wait(seconds))
             case ("carried out",) if self.change is not None:
@@ -157,7 +158,7 @@ class Story:
 def test_in_any_order(steps: list[tuple[Any, ...]], instance_id: str | None) -> None:
     """No event is impossible, and every effect fits what the effects before it have led to."""
     story = Story(instance_id)
-    for step in [("subscribe", BOTH), *steps]:
+    for step in [("subscribe", BOTH, ""), *steps]:
         story.play(step)
     end(story)
 

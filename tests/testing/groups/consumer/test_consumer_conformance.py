@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -245,6 +246,20 @@ async def test_a_pattern_is_resolved_in_the_background(group: Scene) -> None:
     await one.beat(owned=HELD)
     await one.beat(subscribed_topic_regex="")
     assert one.held == frozenset()
+
+
+async def test_a_pattern_that_replaces_the_only_one_takes_all_away_and_is_resolved_at_once(group: Scene) -> None:
+    """A group that has another pattern still would have to wait: its patterns are resolved each 10 s at most."""
+    one = await member_of(group, "one")
+    await one.join(subscribed_topic_names=[], subscribed_topic_regex=group.topic[:-1] + ".")
+    while not one.held:
+        await one.beat()
+    await one.beat(owned=HELD)
+    await one.beat(subscribed_topic_regex=group.topic[:-1] + "[^x]")
+    assert one.held == frozenset()
+    async with asyncio.timeout(8.0):
+        while not one.held:
+            await one.beat(owned=HELD)
 
 
 async def test_a_pattern_matches_whole_names(group: Scene) -> None:

@@ -18,8 +18,8 @@ from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from aiokc.wire.messages.offsets import ListOffsetsRequest, OffsetCommitRequest
 
-from ...virtually import virtually
-from .group_stories import BOTH, T0, T1, Told, asked_of, consumer_of, heartbeats, of_client, read, shared
+from ....virtually import virtually
+from ..group_stories import BOTH, T0, T1, Told, asked_of, consumer_of, heartbeats, of_client, read, shared
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from aiokc import Consumer, RebalanceListener, TopicPartition
+from aiokc import Client, Consumer, TopicPartition
+from aiokc.admin import GroupDescription
 from aiokc.testing.kafka import LocalKafka
-from tests.producing import Message, produce
+
+from .kafka_readers import PARTITIONS, WITHIN, Heard, reading, write
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
-PARTITIONS = 4
-WITHIN = 60.0
 # The session timeout of the local broker's groups is 6 s.
 LONGER_THAN_A_SESSION = 8.0
 
@@ -28,73 +25,6 @@ LONGER_THAN_A_SESSION = 8.0
 def topic(kafka: LocalKafka, topic_name: str) -> str:
     kafka.create_topic(topic_name, PARTITIONS)
     return topic_name
-
-
-def write(kafka: LocalKafka, topic: str, count: int) -> None:
-    produce(kafka.bootstrap, topic, [Message(b"%d" % number, partition=number % PARTITIONS) for number in range(count)])
-
-
-class Heard(RebalanceListener):
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, int]] = []
-
-    async def on_partitions_revoked(self, revoked: Any) -> None:
-        self.calls.append(("revoked", len(revoked)))
-
-    async def on_partitions_assigned(self, assigned: Any) -> None:
-        self.calls.append(("assigned", len(assigned)))
-
-    async def on_partitions_lost(self, lost: Any) -> None:
-        self.calls.append(("lost", len(lost)))
-
-
-class Reader:
-    """A consumer that polls all the time, and counts the records that it got."""
-
-    def __init__(self, consumer: Consumer[Any, Any], heard: Heard) -> None:
-        self.consumer, self.heard = consumer, heard
-        self.got: Counter[tuple[TopicPartition, int]] = Counter()
-        self._turned = asyncio.Condition()
-
-    async def read(self) -> None:
-        while True:
-            for tp, records in (await self.consumer.getmany(timeout_ms=100)).items():
-                self.got.update((tp, record.offset) for record in records)
-            async with self._turned:
-                self._turned.notify_all()
-
-    async def holds(self, count: int) -> frozenset[TopicPartition]:
-        async with asyncio.timeout(WITHIN), self._turned:
-            await self._turned.wait_for(lambda: len(self.consumer.assignment()) == count)
-        return self.consumer.assignment()
-
-    async def has_read(self, count: int) -> None:
-        async with asyncio.timeout(WITHIN), self._turned:
-            await self._turned.wait_for(lambda: len(self.got) >= count)
-
-
-@asynccontextmanager
-async def reading(kafka: LocalKafka, group: str, topics: Any, **options: Any) -> AsyncIterator[Reader]:
-    heard = Heard()
-    defaults: dict[str, Any] = {
-        "bootstrap_servers": kafka.bootstrap,
-        "group_id": group,
-        "group_protocol": "consumer",
-        "auto_offset_reset": "earliest",
-        "metadata_max_age_ms": 500,
-    }
-    consumer: Consumer[Any, Any] = Consumer(**{**defaults, **options})
-    consumer.subscribe(topics, listener=heard)
-    async with consumer:
-        reader = Reader(consumer, heard)
-        task = asyncio.get_running_loop().create_task(reader.read())
-        try:
-            yield reader
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-            if not task.cancelled():
-                task.result()
 
 
 async def test_topics_by_pattern_come_as_they_are_created(kafka: LocalKafka, topic: str) -> None:
@@ -120,6 +50,39 @@ async def test_a_static_member_that_restarts_is_given_back_what_it_had_and_no_ot
             assert await two.holds(2) == mine
             assert one.consumer.assignment() == kept
             assert one.heard.calls == calls
+
+
+async def test_a_static_member_parks_its_partitions_by_unsubscribe_and_frees_them_where_it_leaves_for_good(
+    kafka: LocalKafka, topic: str
+) -> None:
+    """KIP-1092 for the last one."""
+    options: dict[str, Any] = {"group_id": topic, "group_protocol": "consumer", "group_instance_id": "i"}
+
+    async def has_its_part(consumer: Consumer[Any, Any]) -> frozenset[TopicPartition]:
+        async with asyncio.timeout(WITHIN):
+            while len(consumer.assignment()) != PARTITIONS // 2:
+                await consumer.getmany(timeout_ms=100)
+        return consumer.assignment()
+
+    async with (
+        reading(kafka, topic, [topic]) as one,
+        Client(bootstrap_servers=kafka.bootstrap) as client,
+        Consumer(topic, bootstrap_servers=kafka.bootstrap, client_rack="east", **options) as two,
+    ):
+        mine, kept = await has_its_part(two), await one.holds(PARTITIONS // 2)
+        group = (await client.describe_groups([topic]))[topic]
+        assert isinstance(group, GroupDescription)
+        assert {member.group_instance_id: member.rack for member in group.members} == {None: None, "i": "east"}
+        calls = list(one.heard.calls)
+        two.unsubscribe()
+        await one.has_polled(10)
+        two.subscribe([topic])
+        assert await has_its_part(two) == mine
+        two.enforce_rebalance("which no member can do")
+        assert await has_its_part(two) == mine
+        assert (one.consumer.assignment(), one.heard.calls) == (kept, calls)
+        await two.stop(leave=True)
+        await one.holds(PARTITIONS)
 
 
 async def test_an_application_that_stops_polling_loses_its_partitions_and_gets_them_back(
