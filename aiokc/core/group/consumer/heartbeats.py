@@ -35,6 +35,7 @@ class Heartbeats:
         self._sent_at = -math.inf
         self._next = -math.inf
         self._not_before = -math.inf
+        self._another = False  # at once, behind the one that is under way
 
     def deadline(self, *, has_news: bool) -> float:
         """When to send the next heartbeat; infinity while one is under way."""
@@ -46,6 +47,7 @@ class Heartbeats:
         self._number += 1
         self._sent_at = now
         self._next = now + self._interval
+        self._another = False
         patience = max(self._interval * _PATIENCE, _LEAST_PATIENCE)
         self.unanswered = MemberHeartbeat(self._number, member, patience, contents=contents)
         return self.unanswered
@@ -53,6 +55,7 @@ class Heartbeats:
     def at_once(self) -> None:
         """Send the next heartbeat as soon as none is under way, even if it has nothing to tell."""
         self._next = -math.inf
+        self._another = self.unanswered is not None
 
     def within(self, seconds: float, now: float) -> None:
         """Send the next heartbeat after ``seconds`` at the latest."""
@@ -64,7 +67,7 @@ class Heartbeats:
             self._interval = interval
         # The watchdog thread's heartbeat was sent while the loop was blocked: when, the loop does not know.
         sent_at = now if self.unanswered is None else self._sent_at
-        self._next = sent_at + self._interval
+        self._next = -math.inf if self._another else sent_at + self._interval
         self.unanswered = None
         self._not_before = -math.inf
         self._backoff.reset()
