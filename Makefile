@@ -49,15 +49,19 @@ INPUTS ?= 10000000
 OTHER_DECODER = $(if $(ARGS),:,echo "== tests of records decoded in Python" && \
 	AIOKC_NATIVE=0 $(VENV_PYTHON) -m pytest -q -k "not sanitized" tests/records tests/_native tests/test_record_contract.py)
 
-# `make test` without ARGS runs two halves beside each other, since most tests wait more than they work. The first half
-# starts programs (Spark, Kafka, other processes); then come the decoder in Python and the C decoder under sanitizers.
-# The second half is everything else. The output of the first half is printed at the end.
+# `make test` without ARGS runs three parts beside each other, since most tests wait more than they work: those that
+# start programs (Spark, Kafka, other processes), behind them the decoder in Python and the C decoder under sanitizers;
+# those of clients; and all others. The output of the first two parts is printed at the end.
 SANITIZED := tests/_native/test_sanitized.py
-FIRST_HALF := tests/spark tests/security tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
+CLIENTS := tests/client tests/scenarios
+PROGRAMS := tests/spark tests/security tests/docs tests/benchmarks tests/comparison tests/mutants tests/testing/kafka \
 	tests/suite/test_conftest.py tests/test_wheel.py
-BESIDE = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(FIRST_HALF); first=$$?; \
+OF_PROGRAMS = { echo "== tests of what starts programs" && $(VENV_PYTHON) -m pytest -q -m "not long" $(PROGRAMS); first=$$?; \
 	$(OTHER_DECODER) && echo "== the C decoder under sanitizers" && \
 	$(VENV_PYTHON) -m pytest -q -m "not long" $(SANITIZED) && test $$first -eq 0; }
+OF_CLIENTS = { echo "== tests of clients" && $(VENV_PYTHON) -m pytest -q -m "not long" $(CLIENTS); }
+OF_ALL_ELSE = { echo "== tests" && \
+	$(VENV_PYTHON) -m pytest -m "not long" --deselect $(SANITIZED) $(PROGRAMS:%=--ignore=%) $(CLIENTS:%=--ignore=%); }
 
 # Tests on real old brokers, which aiokc promises to work with.
 OLD_VERSIONS = from aiokc.testing.kafka.jars import OLD_VERSIONS; print(*OLD_VERSIONS)
@@ -106,9 +110,12 @@ test: lint jars
 ifneq ($(ARGS),)
 	@echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" $(ARGS)
 else
-	@said=$$(mktemp) && { $(BESIDE) > "$$said" 2>&1 & beside=$$!; trap 'kill $$beside; rm -f "$$said"; exit 130' INT TERM; \
-	echo "== tests" && $(VENV_PYTHON) -m pytest -m "not long" --deselect $(SANITIZED) $(FIRST_HALF:%=--ignore=%); all=$$?; \
-	wait $$beside || all=1; cat "$$said"; rm -f "$$said"; exit $$all; }
+	@said=$$(mktemp -d) && { \
+	$(OF_PROGRAMS) > "$$said/programs" 2>&1 & programs=$$!; \
+	$(OF_CLIENTS) > "$$said/clients" 2>&1 & clients=$$!; \
+	trap 'kill $$programs $$clients; rm -rf "$$said"; exit 130' INT TERM; \
+	$(OF_ALL_ELSE); all=$$?; wait $$clients || all=1; wait $$programs || all=1; \
+	cat "$$said/clients" "$$said/programs"; rm -rf "$$said"; exit $$all; }
 endif
 
 test-long: lint jars

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from aiokc.testing.kafka import LocalKafkaError
 
-from .cases import BY_NAME, CASES, Case
+from .cases import BY_NAME, CASES
 from .clients import CLIENTS
 from .load import LoadFailed
 from .measuring.measure import MeasurementFailed
@@ -57,16 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _write(results: Results, rows: Sequence[Row], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     results.write(folder / "results.json")
-    draw(rows, folder / "results.svg")
-    print(f"results.json and results.svg are in {os.path.relpath(folder)}")
+    if rows:
+        draw(rows, folder / "results.svg")
+    print(f"results.json{' and results.svg' if rows else ''} in {os.path.relpath(folder)}")
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    cases: list[Case] = options.cases
-    if not cases:
-        cases = [
-            case for case in CASES.values() if case.name in (_QUICK_CASES if options.quick else CASES.keys() - BY_NAME)
-        ]
+    if options.cases is None:
+        names = _QUICK_CASES if options.quick else CASES.keys() - BY_NAME
+        cases = [case for case in CASES.values() if case.name in names]
+    else:
+        cases = [case for case in options.cases if case is not None]
     records = options.records or (_QUICK_RECORDS if options.quick else None)
     return Plan(
         cases=[replace(case, records=records) for case in cases] if records else cases,
@@ -83,7 +84,8 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _studies(options: argparse.Namespace) -> list[str]:
     if options.studies is not None:
         return [name for name in options.studies if name]
-    return [] if options.quick or options.cases or options.clients else list(NAMES)
+    some_clients = any(options.cases or ()) or options.clients
+    return [] if options.quick or some_clients else list(NAMES)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,9 +97,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--clients", type=_chosen(CLIENTS), metavar="A,B", help=f"of {', '.join(CLIENTS)} (default: all)")
     add(
         "--cases",
-        type=_chosen(CASES),
+        type=_chosen(CASES | {"none": None}),
         metavar="A,B",
-        help=f"of {', '.join(CASES)} (default: all but {', '.join(sorted(BY_NAME))})",
+        help=f"of {', '.join(CASES)}, none (default: all but {', '.join(sorted(BY_NAME))})",
     )
     studies = dict(zip(NAMES, NAMES, strict=True)) | {"none": ""}
     add(

@@ -2,6 +2,8 @@
  * costs in Python (a header object, a reader, its part in two lists) is as much as a hundred records cost here. So one
  * call turns many batches of a run into rows or records, where they lie: it copies only what rows and records keep.
  *
+ * take_run and append_run check each batch's CRC (is_sound), unless the caller switches that off.
+ *
  * Nothing here raises an error about records. A run ends before the first batch that is not plain. Rows and records end
  * before whatever is malformed: the caller then reads that batch by itself, and that raises the right error.
  */

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..config import ClientConfig, Resolve
 from ..core.backoff import Chance
 from ..core.connection.login_policy import LoginPolicy
 from ..wire import FrameBuffers
 from .addresses import Address
+from .credentials.credentials import Credentials
 from .own_thread import OwnThread
-
-if TYPE_CHECKING:
-    from .credentials.credentials import Credentials
-    from .tls.contexts import TlsContexts
+from .tls.contexts import TlsContexts
 
 
 def _software_version() -> str:
@@ -57,22 +55,11 @@ class Route(NamedTuple):
     server_hostname: str
 
 
-# Imported with the first client that needs them, when it is made and has no connection yet: most clients need neither.
-
-
 def tls_of(config: ClientConfig) -> TlsContexts | None:
     """Return what makes the SSLContext of the client's connections; None in plaintext."""
-    if not config.uses_tls:
-        return None
-    from .tls.contexts import TlsContexts
-
-    return TlsContexts(config)
+    return TlsContexts(config) if config.uses_tls else None
 
 
 def credentials_of(config: ClientConfig, random: Chance) -> Credentials | None:
     """Return what the client authenticates with; None without SASL."""
-    if not config.uses_sasl:
-        return None
-    from .credentials.credentials import Credentials
-
-    return Credentials(config, random=random)
+    return Credentials(config, random=random) if config.uses_sasl else None

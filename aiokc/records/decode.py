@@ -1,4 +1,7 @@
-"""Opens a batch: checks its CRC, decompresses it, and returns a reader of its records, which is in C or in Python.
+"""Opens a batch: checks its CRC, decompresses it up to max_decompressed_batch_bytes, returns a reader (C or Python).
+
+Three other places check CRCs: ``_native/runs.h`` for the batches of a run, ``message_set.py`` for magic 0 and 1, and
+``transactions.py`` for control batches, which have a limit of their own.
 
 The readers in C and in Python (``_pure``) have the same name, ``RecordReader``; `aiokc.native` says whether the C
 extension is used. If it is missing, a warning says so once, when the first batch is opened: while aiokc is imported,

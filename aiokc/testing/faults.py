@@ -1,6 +1,7 @@
 """Faults of single requests: refuse, delay, drop, cut off, garble or hold what ``Cluster.intercept`` catches.
 
-Faults of brokers, leaders and logs are methods of the cluster: cluster/running_brokers.py.
+``Cluster.intercept`` itself, and the faults of brokers, leaders and logs, are in cluster/running_brokers.py. How each
+API is refused with an ErrorCode is in brokers/refusals.py.
 
     cluster.intercept(FetchRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=3)
     cluster.intercept(ApiKey.OFFSET_COMMIT, lose_answer(), times=1, where=lambda exchange: exchange.broker == 2)

@@ -18,6 +18,7 @@ class Board:
         self._lock = threading.Lock()
         self._heard: list[float | None] = [None] * partitions
         self._gaps = [0.0] * partitions
+        self._first_heard: dict[int, float] = {}
 
     def took(self, member: int, partitions: Iterable[int]) -> None:
         """Note that these partitions were assigned to ``member``."""
@@ -36,10 +37,12 @@ class Board:
                     self.owners[partition] = None
                 self.changed_at = self._clock()
 
-    def heard(self, partitions: Iterable[int]) -> None:
-        """Note that a member has just received a record of each of these partitions."""
+    def heard(self, member: int, partitions: Iterable[int]) -> None:
+        """Note that ``member`` has just received a record of each of these partitions."""
         now = self._clock()
         with self._lock:
+            if partitions := list(partitions):
+                self._first_heard.setdefault(member, now)
             for partition in partitions:
                 before = self._heard[partition]
                 if before is not None:
@@ -56,6 +59,11 @@ class Board:
         """Whether members have received a record of each partition."""
         with self._lock:
             return None not in self._heard
+
+    def first_heard(self, member: int) -> float | None:
+        """When ``member`` received its first record."""
+        with self._lock:
+            return self._first_heard.get(member)
 
     def new_window(self) -> list[float]:
         """Return each partition's longest silence since the last call, a current one included; start a new window."""

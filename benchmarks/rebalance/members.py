@@ -1,4 +1,4 @@
-"""Group members of three clients, with the same settings. Each reads, and reports its partitions to the Board."""
+"""Members of the clients in Python, with the same settings. Each reads, and reports its partitions to the Board."""
 
 from __future__ import annotations
 
@@ -16,10 +16,20 @@ from aiokc import Consumer, RebalanceListener, TopicPartition
 
 from .board import Board
 
-SESSION_TIMEOUT_MS: Final = 45_000
+SESSION_TIMEOUT_MS: Final = 10_000
 HEARTBEAT_INTERVAL_MS: Final = 3_000
 MAX_POLL_INTERVAL_MS: Final = 300_000
 ASSIGNORS: Final = {"eager": "range", "cooperative": "cooperative-sticky"}
+#: The protocol of KIP-848. There the broker says the timeouts, and assigns: see BROKER.
+CONSUMER: Final = "consumer"
+#: The broker's part of the settings: the same timeouts for that protocol, and its own delay of a first rebalance.
+BROKER: Final = {
+    "group.initial.rebalance.delay.ms": "3000",
+    "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.min.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+    "group.consumer.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+    "group.consumer.min.heartbeat.interval.ms": str(HEARTBEAT_INTERVAL_MS),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +58,24 @@ async def aiokc(seat: Seat) -> None:
 
         on_partitions_lost = on_partitions_revoked
 
+    options: dict[str, Any] = {"group_protocol": "consumer"}
+    if seat.protocol != CONSUMER:
+        options = {
+            "group_protocol": "classic",
+            "partition_assignment_strategy": [ASSIGNORS[seat.protocol]],
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "heartbeat_interval_ms": HEARTBEAT_INTERVAL_MS,
+        }
     consumer = Consumer(
         bootstrap_servers=seat.bootstrap,
         group_id=seat.group,
-        partition_assignment_strategy=[ASSIGNORS[seat.protocol]],
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
         max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
+        **options,
     )
     consumer.subscribe([seat.topic], listener=Listener())
     await consumer.start()
     while True:
-        seat.board.heard(numbers(await consumer.getmany()))
+        seat.board.heard(seat.number, numbers(await consumer.getmany()))
 
 
 async def aiokafka(seat: Seat) -> None:
@@ -82,19 +98,24 @@ async def aiokafka(seat: Seat) -> None:
     consumer.subscribe([seat.topic], listener=Listener())
     await consumer.start()
     while True:
-        seat.board.heard(numbers(await consumer.getmany(timeout_ms=1_000)))
+        seat.board.heard(seat.number, numbers(await consumer.getmany(timeout_ms=1_000)))
 
 
 async def confluent(seat: Seat) -> None:
     """Run a member of confluent-kafka: besides librdkafka's own threads, another thread calls poll()."""
+    options: dict[str, Any] = {"group.protocol": "consumer"}
+    if seat.protocol != CONSUMER:
+        options = {
+            "partition.assignment.strategy": ASSIGNORS[seat.protocol],
+            "session.timeout.ms": SESSION_TIMEOUT_MS,
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+        }
     consumer = ConfluentConsumer(
         {
             "bootstrap.servers": seat.bootstrap,
             "group.id": seat.group,
-            "partition.assignment.strategy": ASSIGNORS[seat.protocol],
-            "session.timeout.ms": SESSION_TIMEOUT_MS,
-            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
             "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
+            **options,
         }
     )
 
@@ -109,7 +130,7 @@ async def confluent(seat: Seat) -> None:
         while True:
             message = consumer.poll(1.0)
             if message is not None and message.error() is None:
-                seat.board.heard([message.partition()])
+                seat.board.heard(seat.number, [message.partition()])
 
     threading.Thread(target=live, daemon=True).start()
     await asyncio.get_running_loop().create_future()
@@ -120,9 +141,10 @@ def numbers(partitions: Iterable[Any]) -> list[int]:
 
 
 MEMBERS: Final[dict[str, Member]] = {"aiokc": aiokc, "aiokafka": aiokafka, "confluent": confluent}
-#: What can be compared: aiokafka has no cooperative rebalancing.
+#: What can be compared: aiokafka has no cooperative rebalancing, and Java's members are here for the consumer protocol.
 PROTOCOLS: Final = {
-    "aiokc": ("eager", "cooperative"),
+    "aiokc": ("eager", "cooperative", CONSUMER),
     "aiokafka": ("eager",),
-    "confluent": ("eager", "cooperative"),
+    "confluent": ("eager", "cooperative", CONSUMER),
+    "java": (CONSUMER,),
 }

@@ -12,6 +12,7 @@ from ..report.bars import Verdict, render_verdicts
 #: By how much a gap may exceed the calm one of the same run: writing and receiving a record vary by so much.
 JITTER: Final = 0.1
 _OURS: Final = "aiokc"
+_GAP_HEADINGS: Final = ("not moved", "their longest gap: ms (calm)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class Settled:
 
     formed        from the start of all members to the last change of the assignment
     joined        the same for one member more
+    first         from its start to its first record
+    killed        from the death of another one, in a process of its own, to the last change; None: none was killed
     calm          the longest silence of any partition while nothing rebalanced
     unaffected    how many partitions have the same owner before and after that member joined ...
     longest_gap   ... and the longest silence of one of them
@@ -27,6 +30,8 @@ class Settled:
 
     formed: float
     joined: float
+    first: float
+    killed: float | None
     calm: float
     unaffected: int
     longest_gap: float
@@ -37,25 +42,26 @@ Key: TypeAlias = tuple[int, str, str]
 #: The measurements of each, in the order of the rounds.
 Measured: TypeAlias = Mapping[Key, Sequence[Settled]]
 
-_TIMES: Final[Mapping[str, Callable[[Settled], float]]] = {
+_TIMES: Final[Mapping[str, Callable[[Settled], float | None]]] = {
     "all at once": lambda settled: settled.formed,
     "one more": lambda settled: settled.joined,
+    "its first record": lambda settled: settled.first,
+    "one killed": lambda settled: settled.killed,
 }
+#: Their rebalances stop nothing but what moves.
+_INCREMENTAL: Final = ("cooperative", "consumer")
 
 
 def render(found: Measured) -> str:
     """Return the table: medians, and least and greatest of the two times; below it the aims, if peers ran too."""
-    lines = [
-        "| members | protocol | client | all at once: s | one more: s | not moved | their longest gap: ms (calm) |",
-        "| ------: | -------- | ------ | -------------: | ----------: | --------: | ---------------------------: |",
-    ]
+    headings = ("members", "protocol", "client", *(f"{name}: s" for name in _TIMES), *_GAP_HEADINGS)
+    lines = [f"| {' | '.join(headings)} |", f"| --: | - | - |{' --: |' * (len(headings) - 3)}"]
     for (size, protocol, client), rounds in sorted(found.items()):
         cells = (
             str(size),
             protocol,
             client,
-            _range([one.formed for one in rounds]),
-            _range([one.joined for one in rounds]),
+            *(_range(_times(rounds, time)) for time in _TIMES.values()),
             f"{median(one.unaffected for one in rounds):.0f}",
             f"{_gap(rounds) * 1e3:.0f} ({_calm(rounds) * 1e3:.0f})",
         )
@@ -73,8 +79,10 @@ def verdicts(found: Measured) -> Iterator[Verdict]:
         work = f"{size} member{'s' if size > 1 else ''}, {protocol}"
         for name, time in _TIMES.items():
             for peer, theirs in peers.items():
-                yield _beside(f"{work}: {name}, beside {peer}", list(map(time, mine)), list(map(time, theirs)))
-        if protocol == "cooperative":
+                ours, others = _times(mine, time), _times(theirs, time)
+                if ours and others:
+                    yield _beside(f"{work}: {name}, beside {peer}", ours, others)
+        if protocol in _INCREMENTAL:
             yield _held(f"{work}: longest gap of what did not move", mine, peers)
 
 
@@ -94,6 +102,10 @@ def _held(work: str, mine: Sequence[Settled], peers: Mapping[str, Sequence[Settl
     return Verdict(work, f"at most {most * 1e3:.0f} ms", said, _gap(mine) <= most)
 
 
+def _times(rounds: Sequence[Settled], time: Callable[[Settled], float | None]) -> list[float]:
+    return [seconds for one in rounds if (seconds := time(one)) is not None]
+
+
 def _gap(rounds: Sequence[Settled]) -> float:
     return median(one.longest_gap for one in rounds)
 
@@ -107,4 +119,6 @@ def _spread(seconds: Sequence[float]) -> float:
 
 
 def _range(seconds: Sequence[float]) -> str:
+    if not seconds:
+        return "-"
     return f"{median(seconds):.2f} ({min(seconds):.2f} - {max(seconds):.2f})"

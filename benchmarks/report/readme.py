@@ -23,10 +23,12 @@ class Unpublishable(Exception):
 def publish(results: Results, folder: Path = FOLDER) -> None:
     """Write results.json and results.svg into the folder, and the table into its README.md.
 
-    Raises Unpublishable if rows failed, or if the run was a quick one.
+    Raises Unpublishable if rows failed, or if the run was a quick one or had studies only.
     """
     if results.failed:
         raise Unpublishable("some measurements failed")
+    if not results.cases:
+        raise Unpublishable("studies alone are no whole run")
     if results.settings["quick"] or results.settings["rounds"] < LEAST_ROUNDS:
         raise Unpublishable(
             f"a quick run, or one of fewer than {LEAST_ROUNDS} rounds, shows that it works, not how fast"

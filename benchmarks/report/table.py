@@ -30,7 +30,10 @@ _NOTHING: Final = "-"
 
 def render(results: Results) -> str:
     """Return everything about a run: its conditions, its figures, and the aims."""
-    tables = f"{render_table(summarize(results))}{render_studies(results.studies)}{render_verdicts(verdicts(results))}"
+    rows = summarize(results)
+    tables = (
+        f"{render_table(rows) if rows else ''}{render_studies(results.studies)}{render_verdicts(verdicts(results))}"
+    )
     return f"{render_header(results)}\n\n{tables}"
 
 
@@ -44,7 +47,8 @@ def render_header(results: Results) -> str:
         f"{settings['rounds']} rounds, at most {settings['max_records']} records per call, "
         f"{settings['partitions']} partitions; {_processors(settings['client_cpu'])}"
     )
-    lines.append("records: " + ", ".join(f"{case.name} {case.records:,}" for case in results.cases))
+    if results.cases:
+        lines.append("records: " + ", ".join(f"{case.name} {case.records:,}" for case in results.cases))
     return "\n".join(f"- {line}" for line in lines)
 
 

@@ -33,7 +33,7 @@ def build(into: Path) -> str:
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout)
         shutil.rmtree(into, ignore_errors=True)
         shutil.copytree(work / "site", into)
-        shutil.copy(work / "docs" / "llms.txt", into)
+        shutil.copytree(work / "docs", into, dirs_exist_ok=True)  # the Markdown that llms.txt leads to
         return done.stdout
 
 

@@ -1,4 +1,4 @@
-"""Collects the pages of the site in a folder of their own: those of docs, the benchmarks, and llms.txt."""
+"""Collects the pages of the site in a folder of their own: those of docs, the benchmarks, llms.txt, and the style."""
 
 from __future__ import annotations
 
@@ -17,8 +17,22 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
         "Quickstart": "quickstart.md",
         "Coming from another client": "coming-from.md",
     },
+    "Guide": {
+        "What you look for": "guide/index.md",
+        "Reading topics": "guide/reading.md",
+        "Rebalancing": "guide/rebalancing.md",
+        "Consumer protocol": "guide/consumer-protocol.md",
+        "Commits": "guide/commits.md",
+        "Deserializers, interceptors": "guide/deserializers.md",
+        "Columns and Spark": "guide/columns.md",
+        "Positions and pausing": "guide/positions.md",
+        "Stopping": "guide/stopping.md",
+        "Cluster, ranges of offsets": "guide/ranges.md",
+        "Monitoring, performance": "guide/monitoring.md",
+        "Errors": "guide/errors.md",
+        "Options": "guide/options.md",
+    },
     "Use": {
-        "Guide": "guide.md",
         "Guarantees": "guarantees.md",
         "Connecting securely": "security.md",
         "Testing": "testing.md",
@@ -39,27 +53,30 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
     },
     "Inside": {"Design": "design.md", "Contributing": "contributing.md", "Glossary": "glossary.md"},
 }
-#: Pages of the repository that lie elsewhere, or that have another name on the site.
-_ELSEWHERE: Final = {"../README.md": "index.md", "../benchmarks/README.md": "benchmarks.md"}
+#: Pages of the repository outside of docs, and what they are on the site.
+_ELSEWHERE: Final = {"README.md": "index.md", "benchmarks/README.md": "benchmarks.md"}
 #: Files that pages link to: they are copied.
 _FILES: Final = ("demo/windows_to_parquet.py", "grafana/aiokc.json")
-_LINK: Final = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
+_OUT_OF_DOCS: Final = re.compile(r"(?<=\]\()\.\./((?:\.\./)*)(README\.md|benchmarks/README\.md)(?=[)#])")
 
 
 def stage(folder: Path) -> dict[str, dict[str, str]]:
     """Fill ``folder`` with the pages; return the navigation. Raises LookupError for a page that is in none."""
     folder.mkdir(parents=True)
-    for page in DOCS.glob("*.md"):
+    for page in DOCS.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
-        (folder / page.name).write_text(_LINK.sub(_on_the_site, text), encoding="utf-8")
+        copy = folder / page.relative_to(DOCS)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text(_OUT_OF_DOCS.sub(_on_the_site, text), encoding="utf-8")
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     (folder / "benchmarks.md").write_text(text.replace("](../docs/", "]("), encoding="utf-8")
     shutil.copy(ROOT / "benchmarks" / "results.svg", folder)
+    shutil.copy(DOCS / "site" / "style.css", folder)
     shutil.copytree(DOCS / "pictures", folder / "pictures")
     for name in _FILES:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(DOCS / name, folder / name)
-    there = {page.name for page in folder.glob("*.md")}
+    there = {page.relative_to(folder).as_posix() for page in folder.rglob("*.md")}
     navigation = {
         part: {title: page for title, page in pages.items() if page in there} for part, pages in NAVIGATION.items()
     }
@@ -71,7 +88,7 @@ def stage(folder: Path) -> dict[str, dict[str, str]]:
 
 
 def _on_the_site(link: re.Match[str]) -> str:
-    return _ELSEWHERE.get(link[1], link[1])
+    return f"{link[1]}{_ELSEWHERE[link[2]]}"
 
 
 def for_language_models(folder: Path, navigation: dict[str, dict[str, str]]) -> str:

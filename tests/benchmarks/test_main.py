@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_a_failed_row_is_in_the_exit_code(tmp_path: Path, capsys: pytest.Capture
     results(aiokc=["not done after 300 s"]).write(path)
     assert main(["--read", str(path)]) == 1
     assert "not done after 300 s" in capsys.readouterr().out
+
+
+def test_a_run_of_studies_alone_is_shown_and_not_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results.json"
+    replace(results(aiokc=[measurement()] * 3), cases=[], outcomes=[]).write(path)
+    assert main(["--read", str(path)]) == 0
+    assert "| client" not in capsys.readouterr().out
+    assert main(["--read", str(path), "--write-readme"]) == 1
+    assert "studies alone are no whole run" in capsys.readouterr().err
 
 
 def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,8 @@
 
 Only this changes: ``localhost:9092`` becomes the broker's address, ``"events"`` or ``"rides"`` the test's topic
 (``"events.*"`` a pattern for it), a port to listen on becomes 0, ``"billing"`` a group of the test's own (a member that
-an earlier example left behind would delay it), and a block that imports nothing is put into the consumer that the guide
-names at its beginning.
+an earlier example left behind would delay it), and a block that imports nothing is put into the consumer that
+docs/guide/index.md names.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class Example:
         return "pyspark" in self.code
 
     @property
+    def is_whole(self) -> bool:
+        return re.search(r"^(import|from) ", self.code, re.MULTILINE) is not None
+
+    @property
     def runs_for_ever(self) -> bool:
         return any(loop in self.code for loop in _FOR_EVER)
 
@@ -55,8 +59,7 @@ class Example:
 
     def program(self, bootstrap: str, topic: str) -> str:
         """Return the block as a program that reads ``topic``."""
-        is_whole = re.search(r"^(import|from) ", self.code, re.MULTILINE) is not None
-        code = self.code if is_whole else _CONSUMER.format(textwrap.indent(self.code, " " * 8))
+        code = self.code if self.is_whole else _CONSUMER.format(textwrap.indent(self.code, " " * 8))
         code = code.replace("localhost:9092", bootstrap).replace('"events"', f'"{topic}"')
         code = code.replace('"rides"', f'"{topic}"').replace('"events.*"', f'"{topic}.*"')
         code = code.replace('"billing"', f'"billing-{topic}"')
@@ -72,10 +75,11 @@ def examples(document: str) -> list[Example]:
     ]
 
 
-def tables(document: str, heading: str) -> list[list[list[str]]]:
-    """Return the tables below a heading of a document: their rows of cells, without head and code quotes."""
-    section = re.split(r"^## ", (ROOT / document).read_text(), flags=re.MULTILINE)
-    text = next(part for part in section if part.splitlines()[0] == heading)
+def tables(document: str, heading: str | None = None) -> list[list[list[str]]]:
+    """Return the tables of a document, or those below a heading: their rows of cells, without head and code quotes."""
+    text = (ROOT / document).read_text()
+    if heading is not None:
+        text = next(part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.splitlines()[0] == heading)
     found: list[list[list[str]]] = []
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         rows = [[cell.strip().strip("`") for cell in row.strip("|").split("|")] for row in block.splitlines()]

@@ -25,7 +25,10 @@ SMALL_SPARK = (
     "--master local[2] --conf spark.ui.enabled=false --conf spark.driver.bindAddress=127.0.0.1 "
     "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
 )
-PAGES = ("README.md", "docs/index.md", "docs/guide.md", "docs/metrics.md", "docs/production.md", "docs/spark.md")
+PAGES = (
+    *("README.md", "docs/index.md", "docs/metrics.md", "docs/production.md", "docs/spark.md"),
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "guide").glob("*.md"))),
+)
 EXAMPLES = [example for page in PAGES for example in examples(page)]
 
 
@@ -92,6 +95,12 @@ async def run(example: Example, bootstrap: str, topic: str, folder: Path, *, tim
     else:
         assert code == 0, what
     return printed, said
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "/guide/" in page])
+def test_a_page_with_examples_that_import_nothing_says_where_they_stand(page: str) -> None:
+    parts = [example for example in examples(page) if not example.is_whole]
+    assert ("(index.md#examples)" in (ROOT / page).read_text()) == bool(parts)
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,14 @@ from spark_source.options.source_options import SUPPORTED
 from ..spark.options import built_in_cases
 from .examples import ROOT, tables
 
-DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
+DOCUMENTS = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")))]
 PROTOCOL = (ROOT / "docs" / "protocol.md").read_text()
 (APIS,) = tables("docs/protocol.md", "APIs")
 SENDERS = [path for package in ("core", "net", "client") for path in (ROOT / "aiokc" / package).rglob("*.py")]
 
 
 def test_options_are_those_of_the_configuration() -> None:
-    client, consumer = tables("docs/guide.md", "Options")
+    client, consumer = tables("docs/guide/options.md")
     (security,) = tables("docs/security.md", "Options")
     of_consumer = [(field.name, repr(field.default).replace("'", '"')) for field in fields(ConsumerConfig)]
     documented = [(row[0], row[1]) for row in (*security, *client, *consumer)]
@@ -41,13 +42,19 @@ def test_options_are_those_of_the_configuration() -> None:
 
 
 def test_errors_are_those_that_there_are() -> None:
-    (table,) = tables("docs/guide.md", "Errors")
+    (table,) = tables("docs/guide/errors.md")
     classes = [cls for _, cls in inspect.getmembers(aiokc.errors, inspect.isclass) if issubclass(cls, KafkaError)]
     assert sorted(row[0] for row in table) == sorted(cls.__name__ for cls in classes)
 
 
+def test_extras_are_those_that_there_are() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = re.findall(r"`aiokc\[(\w+)\]`", (ROOT / "README.md").read_text())
+    assert sorted(listed) == sorted(extras.keys() - {"dev"})
+
+
 def test_assignors_are_those_that_there_are() -> None:
-    (table,) = tables("docs/guide.md", "Rebalancing")
+    (table,) = tables("docs/guide/rebalancing.md", "Assignors")
     assert [row[0].strip('"') for row in table] == list(ASSIGNORS)
 
 
@@ -113,6 +120,12 @@ def test_links_lead_somewhere(document: str) -> None:
         assert path.exists(), f"{document}: no {target}"
         if anchor and path.suffix == ".md":
             assert anchor in anchors(path), f"{document}: {path.name} has no heading for #{anchor}"
+
+
+def test_the_index_of_the_guide_leads_to_each_of_its_pages() -> None:
+    guide = ROOT / "docs" / "guide"
+    linked = set(re.findall(r"\]\((\w[\w-]*\.md)[)#]", (guide / "index.md").read_text()))
+    assert linked == {path.name for path in guide.glob("*.md")} - {"index.md"}
 
 
 def anchors(path: Path) -> set[str]:

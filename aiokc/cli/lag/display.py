@@ -38,23 +38,11 @@ class Display(Protocol):
         """Show these lines and nothing else."""
 
 
-class PlainDisplay:
+class PlainDisplay(Live):
     """Draws with the escape sequences that every terminal of today knows."""
 
-    def __init__(self, system: System, terminal: Terminal) -> None:
-        self._live, self._terminal = Live(system, terminal), terminal
-
-    def __enter__(self) -> PlainDisplay:
-        self._live.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
-
     def draw(self, lines: list[Line]) -> None:
-        self._live.show([_painted(self._terminal, line) for line in lines])
+        self.show([_painted(self._terminal, line) for line in lines])
 
 
 class RichDisplay:

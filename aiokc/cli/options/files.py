@@ -7,7 +7,7 @@ from typing import Final
 
 from ..problems import UsageProblem
 
-_MOST_BYTES: Final = 1 << 20
+MOST_BYTES: Final = 1 << 20
 
 
 def read_text(path: Path) -> str:
@@ -16,7 +16,7 @@ def read_text(path: Path) -> str:
     Raises UsageProblem for a longer one, also where it has no end as /dev/zero; OSError; UnicodeDecodeError.
     """
     with open(path, "rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
         raise UsageProblem(f"{path}: is longer than 1 MiB: is it the right file?")
     return content.decode().replace("\r\n", "\n").replace("\r", "\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..problems import UsageProblem
 from ..system import System
-from .files import read_text
+from .files import MOST_BYTES, read_text
 
 _COMMAND_SECONDS = 60
 _PLACE = re.compile(r"\{\s*(env|file|command)\s*=\s*(.*?)\s*\}", re.DOTALL)
@@ -75,18 +75,53 @@ def _of_file(name: str, path: str) -> str:
 
 
 def _of_command(name: str, words: object) -> str:
-    import subprocess
-
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise UsageProblem(f'{name}: a command is a list of texts, such as ["pass", "show", "kafka"]')
     try:
-        done = subprocess.run(words, stdout=subprocess.PIPE, timeout=_COMMAND_SECONDS, check=True, text=True)
-    except subprocess.CalledProcessError as error:
-        raise UsageProblem(f"{name}: the command {words[0]} ended with exit code {error.returncode}") from None
-    except subprocess.TimeoutExpired:
-        raise UsageProblem(f"{name}: the command {words[0]} took more than {_COMMAND_SECONDS} s") from None
+        said, code = _run(words)
     except OSError as error:
         raise UsageProblem(f"{name}: the command {words[0]} can't be run: {error.strerror}") from error
+    if said is None:
+        raise UsageProblem(f"{name}: the command {words[0]} took more than {_COMMAND_SECONDS} s")
+    if len(said) > MOST_BYTES:
+        raise UsageProblem(f"{name}: the command {words[0]} wrote more than 1 MiB: is it the right one?")
+    if code:
+        raise UsageProblem(f"{name}: the command {words[0]} ended with exit code {code}")
+    try:
+        text = said.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise UsageProblem(f"{name}: the command {words[0]} wrote no text") from error
-    return done.stdout.removesuffix("\n").removesuffix("\r")
+    return text.removesuffix("\n")
+
+
+def _run(words: list[str]) -> tuple[bytes | None, int]:
+    """Return what the command wrote, None if it took too long, and its exit code. One that writes too much is ended.
+
+    A thread reads: a child of the command may keep the pipe open, and this must not wait for it.
+    """
+    import subprocess
+    import threading
+
+    process = subprocess.Popen(words, stdout=subprocess.PIPE)
+    pipe = process.stdout
+    assert pipe is not None
+    said: list[bytes] = []
+
+    def read() -> None:
+        with pipe:
+            said.append(pipe.read(MOST_BYTES + 1))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        reader.join(_COMMAND_SECONDS)
+        if not said:
+            return None, 0
+        if len(said[0]) > MOST_BYTES:
+            return said[0], 0
+        return said[0], process.wait(_COMMAND_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None, 0
+    finally:
+        process.kill()
+        process.wait()

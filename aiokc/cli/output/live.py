@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Self
 
 from ..system import System
 from .terminal import Terminal
@@ -29,7 +30,7 @@ class Live:
         self._last: Sequence[str] | None = None
         self._draws = terminal.is_terminal and system.environ.get("TERM") != "dumb"
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> Self:
         if self._draws:
             self._write(_ENTER)
         return self

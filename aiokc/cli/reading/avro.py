@@ -29,7 +29,7 @@ class AvroDecoder:
             import fastavro
         except ImportError:
             raise UsageProblem(
-                "avro needs the package fastavro, which is not installed", "python -m pip install fastavro"
+                "avro needs the package fastavro, which is not installed", "python -m pip install 'aiokc[avro]'"
             ) from None
         self._fastavro: Any = fastavro
         self._registry, self._timeout_s = registry.rstrip("/"), timeout_s

@@ -1,4 +1,4 @@
-"""The loop inside getmany(), getone(), the iterator and getmany_columns(): look for records, else wait for a change."""
+"""The loop of getmany(), getone(), the iterator and getmany_columns(): look, else wait; cancelled, it loses nothing."""
 
 from __future__ import annotations
 

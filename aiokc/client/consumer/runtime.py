@@ -28,9 +28,9 @@ from ..fetch.deserializing import Deserializing
 from ..fetch.fetcher import Fetcher
 from ..fetch.intercepting import Interceptors
 from ..group.assignment_source import AssignmentSource
+from ..group.choice import PROTOCOLS
 from ..group.membership import GroupMembership
 from ..group.protocol import NewProtocol
-from ..group.protocols import PROTOCOLS
 from ..group.rebalance_listener import ListenerCalls, RebalanceListener
 from ..group.user_commits import UserCommits
 from ..group.without_group import AllPartitions

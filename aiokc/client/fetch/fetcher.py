@@ -1,4 +1,7 @@
-"""Sends Fetch requests ahead of the application: one in flight to each broker, into a buffer bounded in bytes."""
+"""Sends Fetch requests ahead of the application: one in flight to each broker, into a buffer bounded in bytes.
+
+It also says which partitions stand still.
+"""
 
 from __future__ import annotations
 

@@ -108,5 +108,5 @@ class GroupParts:
     pattern: PatternTopics | None = None
 
 
-#: Makes the protocol of one consumer: ConsumerRuntime chooses which.
+#: Makes the protocol of one consumer. PROTOCOLS in choice.py has one for each value of group_protocol.
 NewProtocol: TypeAlias = Callable[[GroupParts], GroupProtocol]

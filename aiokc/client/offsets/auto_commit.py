@@ -1,4 +1,7 @@
-"""Auto-commit: every auto_commit_interval_ms it commits the offsets that the application has processed."""
+"""Auto-commit: every auto_commit_interval_ms it commits what is processed, and nothing of a recreated topic.
+
+``Subscription.uncommitted`` says what is processed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resets a position that the log does not hold any more: out of range, truncated away, or of a recreated topic."""
+"""Resets a position that the log does not hold: out of range (auto_offset_reset), truncated away, or recreated."""
 
 from __future__ import annotations
 

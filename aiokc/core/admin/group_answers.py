@@ -20,12 +20,16 @@ from ...wire.messages.group_description import (
     Assignment,
     ConsumerGroupDescribeResponse,
     ConsumerGroupMember,
+    DescribedConsumerGroup,
+    DescribedShareGroup,
     ShareGroupDescribeResponse,
+    ShareGroupMember,
 )
 from ..group.classic.embedded import read_assignment, read_subscription
 from .cluster_answers import operations
 
-_CONSUMER: Final = "consumer"  # the protocol type of consumers
+#: Types of groups, and of their protocols.
+_CONSUMER: Final = "consumer"
 _SHARE: Final = "share"
 _DEAD: Final = "Dead"
 _CLASSIC_MEMBER: Final = 0  # a member type of ConsumerGroupDescribe (KIP-1099)
@@ -58,23 +62,40 @@ def is_not_found(found: object) -> bool:
 
 
 def described_consumer_groups(response: ConsumerGroupDescribeResponse, coordinator: int) -> Described:
-    found: Described = {}
-    for one in response.groups:
-        if one.error_code != ErrorCode.NONE:
-            found[one.group_id] = group_refusal(one.error_code, one.group_id, one.error_message)
-            continue
-        found[one.group_id] = GroupDescription(
-            group_id=one.group_id,
-            type=_CONSUMER,
-            state=one.group_state,
-            coordinator=coordinator,
-            members=tuple(map(_consumer_member, one.members)),
-            assignor=one.assignor_name,
-            epoch=one.group_epoch,
-            assignment_epoch=one.assignment_epoch,
-            authorized_operations=operations(one.authorized_operations),
-        )
-    return found
+    return {
+        one.group_id: _described(one, _CONSUMER, tuple(map(_consumer_member, one.members)), coordinator)
+        for one in response.groups
+    }
+
+
+def described_share_groups(response: ShareGroupDescribeResponse, coordinator: int) -> Described:
+    return {
+        one.group_id: _described(one, _SHARE, tuple(map(_share_member, one.members)), coordinator)
+        for one in response.groups
+    }
+
+
+def _described(
+    one: DescribedConsumerGroup | DescribedShareGroup,
+    kind: str,
+    members: tuple[MemberDescription, ...],
+    coordinator: int,
+) -> GroupDescription | KafkaError:
+    """The two kinds are described in the same words, except for their members."""
+    if one.error_code != ErrorCode.NONE:
+        return group_refusal(one.error_code, one.group_id, one.error_message)
+    return GroupDescription(
+        group_id=one.group_id,
+        type=kind,
+        state=one.group_state,
+        coordinator=coordinator,
+        members=members,
+        assignor=one.assignor_name,
+        protocol_type=kind,
+        epoch=one.group_epoch,
+        assignment_epoch=one.assignment_epoch,
+        authorized_operations=operations(one.authorized_operations),
+    )
 
 
 def _consumer_member(one: ConsumerGroupMember) -> MemberDescription:
@@ -93,36 +114,16 @@ def _consumer_member(one: ConsumerGroupMember) -> MemberDescription:
     )
 
 
-def described_share_groups(response: ShareGroupDescribeResponse, coordinator: int) -> Described:
-    found: Described = {}
-    for one in response.groups:
-        if one.error_code != ErrorCode.NONE:
-            found[one.group_id] = group_refusal(one.error_code, one.group_id, one.error_message)
-            continue
-        found[one.group_id] = GroupDescription(
-            group_id=one.group_id,
-            type=_SHARE,
-            state=one.group_state,
-            coordinator=coordinator,
-            members=tuple(
-                MemberDescription(
-                    member_id=member.member_id,
-                    client_id=member.client_id,
-                    host=member.client_host,
-                    rack=member.rack_id,
-                    subscription=tuple(sorted(member.subscribed_topic_names)),
-                    assignment=_partitions(member.assignment),
-                    epoch=member.member_epoch,
-                )
-                for member in one.members
-            ),
-            assignor=one.assignor_name,
-            protocol_type=_SHARE,
-            epoch=one.group_epoch,
-            assignment_epoch=one.assignment_epoch,
-            authorized_operations=operations(one.authorized_operations),
-        )
-    return found
+def _share_member(one: ShareGroupMember) -> MemberDescription:
+    return MemberDescription(
+        member_id=one.member_id,
+        client_id=one.client_id,
+        host=one.client_host,
+        rack=one.rack_id,
+        subscription=tuple(sorted(one.subscribed_topic_names)),
+        assignment=_partitions(one.assignment),
+        epoch=one.member_epoch,
+    )
 
 
 def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:

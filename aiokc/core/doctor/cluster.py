@@ -10,7 +10,7 @@ from typing import Final
 from ...errors import KafkaError, RequestTimedOut
 from ..sasl.broker_text import broker_text
 from .reaching import Endpoint, address_text
-from .report import Finding, Step, Verdict, duration
+from .report import Finding, Step, Verdict, counted, duration
 
 #: So many brokers are looked at, in the order of their ids.
 MOST_BROKERS: Final = 100
@@ -37,13 +37,18 @@ class ClusterSeen:
     count: int
     seconds: float
 
+    @property
+    def racks(self) -> list[str]:
+        return sorted({broker_text(one.rack) for one in self.brokers.values() if one.rack})
+
 
 def cluster_findings(seen: Sequence[ClusterSeen]) -> list[Finding]:
     """Return the findings about what the bootstrap servers answered to Metadata; at least one has."""
     first = seen[0]
     if not first.brokers:
         return [
-            _metadata(
+            Finding(
+                Step.METADATA,
                 Verdict.PROBLEM,
                 "metadata.no_brokers",
                 first.endpoint.subject,
@@ -60,7 +65,7 @@ def cluster_findings(seen: Sequence[ClusterSeen]) -> list[Finding]:
     if first.controller_id < 0:
         text, advice = "The cluster has no controller now", "look at the logs of the controllers: is there a quorum?"
         subject = first.endpoint.subject
-        found.append(_metadata(Verdict.WARNING, "metadata.no_controller", subject, text, advice))
+        found.append(Finding(Step.METADATA, Verdict.WARNING, "metadata.no_controller", subject, text, advice))
     return found
 
 
@@ -68,35 +73,43 @@ def no_metadata(endpoint: Endpoint, error: KafkaError) -> Finding:
     """Return the finding about a broker that was logged in to, and did not answer Metadata."""
     code = "metadata.timeout" if isinstance(error, RequestTimedOut) else "metadata.failed"
     advice = "look at the broker's log: it answers ApiVersions, and not Metadata"
-    return _metadata(Verdict.PROBLEM, code, endpoint.subject, str(error), advice)
+    return Finding(Step.METADATA, Verdict.PROBLEM, code, endpoint.subject, str(error), advice)
 
 
 def _several_clusters(ids: Mapping[str | None, Sequence[str]]) -> Finding:
     whose = "; ".join(f"{', '.join(addresses)}: {_shown(cluster_id)}" for cluster_id, addresses in ids.items())
-    return _metadata(
+    return Finding(
+        Step.METADATA,
         Verdict.PROBLEM,
         "metadata.several_clusters",
         "bootstrap servers",
         f"The bootstrap servers belong to {len(ids)} clusters ({whose})",
         "name servers of one cluster in bootstrap_servers: the client goes on with whichever answers first",
-        {"cluster_ids": {_shown(cluster_id): list(addresses) for cluster_id, addresses in ids.items()}},
+        details={"cluster_ids": {_shown(cluster_id): list(addresses) for cluster_id, addresses in ids.items()}},
     )
 
 
 def _described(seen: ClusterSeen) -> Finding:
-    racks = sorted({broker_text(one.rack) for one in seen.brokers.values() if one.rack})
-    where = f" in {_count(len(racks), 'rack')}" if racks else ""
+    where = f" in {counted(len(seen.racks), 'rack')}" if seen.racks else ""
     text = (
-        f"cluster {_shown(seen.cluster_id)}: {_count(seen.count, 'broker')}{where}, controller {seen.controller_id} "
+        f"cluster {_shown(seen.cluster_id)}: {counted(seen.count, 'broker')}{where}, controller {seen.controller_id} "
         f"({duration(seen.seconds)})"
     )
     details = {
         "cluster_id": _shown(seen.cluster_id),
         "controller": seen.controller_id,
         "brokers": {str(one.node_id): broker_text(address_text(one.host, one.port)) for one in seen.brokers.values()},
-        "racks": racks,
+        "racks": seen.racks,
     }
-    return _metadata(Verdict.OK, "metadata.answered", seen.endpoint.subject, text, "", details, seconds=seen.seconds)
+    return Finding(
+        Step.METADATA,
+        Verdict.OK,
+        "metadata.answered",
+        seen.endpoint.subject,
+        text,
+        seconds=seen.seconds,
+        details=details,
+    )
 
 
 def listener_findings(seen: ClusterSeen) -> list[Finding]:
@@ -110,7 +123,8 @@ def listener_findings(seen: ClusterSeen) -> list[Finding]:
             where = address_text(host, port)
             named = " and ".join(map(str, sorted(nodes)[:10]))
             found.append(
-                _listeners(
+                Finding(
+                    Step.LISTENERS,
                     Verdict.PROBLEM,
                     "listeners.same_address",
                     f"brokers {named}",
@@ -122,7 +136,7 @@ def listener_findings(seen: ClusterSeen) -> list[Finding]:
             )
     if seen.count > len(seen.brokers):
         text = f"{len(seen.brokers)} of {seen.count} brokers were looked at"
-        found.append(_listeners(Verdict.NOTE, "listeners.not_all", "brokers", text, ""))
+        found.append(Finding(Step.LISTENERS, Verdict.NOTE, "listeners.not_all", "brokers", text))
     return found
 
 
@@ -133,7 +147,7 @@ def listener_reached(endpoint: Endpoint, seconds: float | None) -> Finding:
     """
     after = "as a bootstrap server" if seconds is None else f"after {duration(seconds)}"
     text = f"announces {endpoint.address}, and answers there, {after}"
-    return _listeners(Verdict.OK, "listeners.reached", endpoint.subject, text, "", seconds=seconds)
+    return Finding(Step.LISTENERS, Verdict.OK, "listeners.reached", endpoint.subject, text, seconds=seconds)
 
 
 def other_cluster(endpoint: Endpoint, expected: str | None, met: str | None) -> Finding:
@@ -145,7 +159,7 @@ def other_cluster(endpoint: Endpoint, expected: str | None, met: str | None) -> 
     advice = (
         "from here that address leads to another machine: change advertised.listeners, or map it by the option resolve"
     )
-    return _listeners(Verdict.PROBLEM, "listeners.other_cluster", endpoint.subject, text, advice)
+    return Finding(Step.LISTENERS, Verdict.PROBLEM, "listeners.other_cluster", endpoint.subject, text, advice)
 
 
 def listener_failed(endpoint: Endpoint, found: Finding) -> Finding:
@@ -154,39 +168,5 @@ def listener_failed(endpoint: Endpoint, found: Finding) -> Finding:
     return replace(found, step=Step.LISTENERS, text=text)
 
 
-def _metadata(
-    verdict: Verdict,
-    code: str,
-    subject: str,
-    text: str,
-    advice: str,
-    details: Mapping[str, object] | None = None,
-    *,
-    seconds: float | None = None,
-) -> Finding:
-    return Finding(
-        step=Step.METADATA,
-        verdict=verdict,
-        code=code,
-        subject=subject,
-        text=text,
-        advice=advice,
-        seconds=seconds,
-        details=details or {},
-    )
-
-
-def _listeners(
-    verdict: Verdict, code: str, subject: str, text: str, advice: str, *, seconds: float | None = None
-) -> Finding:
-    return Finding(
-        step=Step.LISTENERS, verdict=verdict, code=code, subject=subject, text=text, advice=advice, seconds=seconds
-    )
-
-
 def _shown(cluster_id: str | None) -> str:
     return "without an id" if cluster_id is None else broker_text(cluster_id)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

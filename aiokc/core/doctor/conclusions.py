@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from ...config import ClientConfig
 from ...errors import KafkaError
-from .report import Finding, Step, Verdict, duration
+from .report import Finding, Step, Verdict, counted, duration
 
 
 def config_findings(config: ClientConfig) -> list[Finding]:
     """Return the findings about options that agree with each other."""
     protocol = config.effective_security_protocol
     mechanism = f" with {config.sasl_mechanism}" if config.uses_sasl else ""
-    addresses = len(config.addresses)
-    servers = f"{addresses} bootstrap server{'' if addresses == 1 else 's'}"
+    servers = counted(len(config.addresses), "bootstrap server")
     found = [_finding(Verdict.OK, "config.checked", f"{servers}, {protocol}{mechanism}")]
     return [*found, *(_finding(Verdict.NOTE, "config.weakness", weakness) for weakness in config.security_warnings)]
 

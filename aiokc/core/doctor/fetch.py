@@ -11,7 +11,6 @@ from ...error_codes import ErrorCode, error_name
 from ...errors import KafkaError, RequestTimedOut
 from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ...wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
-from ..sasl.broker_text import broker_text
 from .cluster import ClusterSeen
 from .report import Finding, Step, Verdict, duration
 from .topic import TopicSeen
@@ -122,12 +121,12 @@ def can_name(topic_id: UUID) -> bool:
 
 def rack_findings(rack: str, cluster: ClusterSeen) -> list[Finding]:
     """Return the finding about a ``client_rack`` that no broker is in."""
-    racks = sorted({broker_text(one.rack) for one in cluster.brokers.values() if one.rack})
+    racks = cluster.racks
     if not rack or rack in racks:
         return []
     text = f"client_rack={rack!r} is no broker's rack; the brokers' racks: {', '.join(racks) or 'none'}"
     advice = "name a rack as the brokers' broker.rack does, or leave client_rack out: records come from leaders"
-    return [_fetch("options", Verdict.WARNING, "fetch.unknown_rack", text, advice)]
+    return [Finding(Step.FETCH, Verdict.WARNING, "fetch.unknown_rack", "options", text, advice)]
 
 
 def fetch_findings(subject: str, got: Fetched, topic: TopicSeen, *, of_follower: bool = False) -> list[Finding]:
@@ -136,29 +135,38 @@ def fetch_findings(subject: str, got: Fetched, topic: TopicSeen, *, of_follower:
     if got.code:
         return [_refused(subject, got.code, where, topic.name, of_follower=of_follower)]
     role = "follower" if of_follower else "leader"
+    pace = int(got.size / max(got.seconds, 1e-6)) if got.size >= _TELLS_A_PACE else None
     if got.size == 0:
         why = "it has no records" if got.target.records == 0 else "no bytes came"
         text = f"a Fetch of {where} from the {role} was answered in {duration(got.seconds)}: {why}"
     else:
-        pace = f" ({_bytes(int(got.size / max(got.seconds, 1e-6)))}/s)" if got.size >= _TELLS_A_PACE else ""
+        at_pace = f" ({_bytes(pace)}/s)" if pace is not None else ""
         text = (
-            f"{_bytes(got.size)} of {where} from the {role} in {duration(got.seconds)}{pace}; its offsets in "
+            f"{_bytes(got.size)} of {where} from the {role} in {duration(got.seconds)}{at_pace}; its offsets in "
             f"{duration(got.target.seconds)}"
         )
     details = {
         "partition": got.target.partition,
         "bytes": got.size,
         "latency_ms": round(got.target.seconds * 1e3, 3),
-        "bytes_per_second": int(got.size / max(got.seconds, 1e-6)) if got.size >= _TELLS_A_PACE else None,
+        "bytes_per_second": pace,
         "from_follower": of_follower,
     }
-    return [_fetch(subject, Verdict.OK, "fetch.answered", text, "", got.seconds, details)]
+    return [Finding(Step.FETCH, Verdict.OK, "fetch.answered", subject, text, seconds=got.seconds, details=details)]
 
 
 def redirected(subject: str, got: Fetched, rack: str) -> Finding:
     """Return the finding about a leader that sends this client to a replica in its rack."""
     text = f"sends this client to broker {got.preferred}, as client_rack={rack!r} asks (KIP-392)"
-    return _fetch(subject, Verdict.OK, "fetch.follower", text, "", got.seconds, {"follower": got.preferred})
+    return Finding(
+        Step.FETCH,
+        Verdict.OK,
+        "fetch.follower",
+        subject,
+        text,
+        seconds=got.seconds,
+        details={"follower": got.preferred},
+    )
 
 
 def not_redirected(
@@ -178,13 +186,15 @@ def not_redirected(
         "set replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector on the brokers; they do "
         "not redirect either while that replica is behind"
     )
-    return [_fetch(subject, Verdict.NOTE, "fetch.not_redirected", text, advice)]
+    return [Finding(Step.FETCH, Verdict.NOTE, "fetch.not_redirected", subject, text, advice)]
 
 
 def unreachable_follower(subject: str, node_id: int) -> Finding:
     """Return the finding about a leader that sends this client to a broker that is not to be reached."""
     text = f"sends this client to broker {node_id}, which is not among the brokers that were reached"
-    return _fetch(subject, Verdict.PROBLEM, "fetch.unreachable_follower", text, "leave client_rack out for now")
+    return Finding(
+        Step.FETCH, Verdict.PROBLEM, "fetch.unreachable_follower", subject, text, "leave client_rack out for now"
+    )
 
 
 def no_fetch(subject: str, error: KafkaError, what: str) -> Finding:
@@ -192,9 +202,11 @@ def no_fetch(subject: str, error: KafkaError, what: str) -> Finding:
     if isinstance(error, RequestTimedOut) and what == "Fetch":
         text = f"Small answers come, and one of up to {_bytes(FETCH_BYTES)} does not: {error}"
         advice = "look at the MTU on the way (VPN, tunnel), at quotas, and at the broker's disks"
-        return _fetch(subject, Verdict.PROBLEM, "fetch.timeout", text, advice)
+        return Finding(Step.FETCH, Verdict.PROBLEM, "fetch.timeout", subject, text, advice)
     text = f"{what}: {error}"
-    return _fetch(subject, Verdict.PROBLEM, "fetch.failed", text, "look at the broker's log, and try again")
+    return Finding(
+        Step.FETCH, Verdict.PROBLEM, "fetch.failed", subject, text, "look at the broker's log, and try again"
+    )
 
 
 def offsets_refused(subject: str, topic: str, errors: Mapping[int, int]) -> Finding:
@@ -206,23 +218,27 @@ def offsets_refused(subject: str, topic: str, errors: Mapping[int, int]) -> Find
 def no_connection(subject: str) -> Finding:
     """Return the finding about a leader that is not among the brokers that were looked at."""
     text = "leads partitions of the topic, and is not among the brokers that were looked at"
-    return _fetch(subject, Verdict.NOTE, "fetch.not_looked_at", text, "")
+    return Finding(Step.FETCH, Verdict.NOTE, "fetch.not_looked_at", subject, text)
 
 
 def _refused(subject: str, code: int, where: str, topic: str, *, of_follower: bool) -> Finding:
     name = error_name(code)
     text = f"A Fetch of {where} is refused: {name}"
     if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        return _fetch(subject, Verdict.PROBLEM, "fetch.denied", text, f"grant READ for topic {topic!r}")
+        return Finding(Step.FETCH, Verdict.PROBLEM, "fetch.denied", subject, text, f"grant READ for topic {topic!r}")
     if code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
         text = f"{text}: it does not lead the partition, and the metadata say that it does"
         advice = "leaders may be moving: try again; else this address leads to another broker than the one announced"
-        return _fetch(subject, Verdict.PROBLEM, "fetch.not_leader", text, advice)
+        return Finding(Step.FETCH, Verdict.PROBLEM, "fetch.not_leader", subject, text, advice)
     if code == ErrorCode.KAFKA_STORAGE_ERROR:
-        return _fetch(subject, Verdict.PROBLEM, "fetch.disk", text, "look at the broker's disks and its log")
+        return Finding(
+            Step.FETCH, Verdict.PROBLEM, "fetch.disk", subject, text, "look at the broker's disks and its log"
+        )
     if of_follower:
         text = f"{text}, by the follower that the leader has named"
-    return _fetch(subject, Verdict.PROBLEM, "fetch.refused", text, "look at the broker's log, and try again")
+    return Finding(
+        Step.FETCH, Verdict.PROBLEM, "fetch.refused", subject, text, "look at the broker's log, and try again"
+    )
 
 
 def _bytes(count: int) -> str:
@@ -232,24 +248,3 @@ def _bytes(count: int) -> str:
             break
         size, unit = size / 1024, larger
     return f"{size:.3g} {unit}" if size < 1000 else f"{size:.0f} {unit}"
-
-
-def _fetch(
-    subject: str,
-    verdict: Verdict,
-    code: str,
-    text: str,
-    advice: str,
-    seconds: float | None = None,
-    details: Mapping[str, object] | None = None,
-) -> Finding:
-    return Finding(
-        step=Step.FETCH,
-        verdict=verdict,
-        code=code,
-        subject=subject,
-        text=text,
-        advice=advice,
-        seconds=seconds,
-        details=details or {},
-    )

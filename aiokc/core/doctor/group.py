@@ -10,7 +10,7 @@ from ...error_codes import ErrorCode, error_name
 from ...errors import BrokerError, KafkaError
 from ...types import TopicPartition
 from ..sasl.broker_text import broker_text
-from .report import Finding, Step, Verdict, duration, long_duration
+from .report import Finding, Step, Verdict, counted, duration, long_duration
 
 _SHOWN: Final = 5
 _CLOSE: Final = 0.8  # of the retention: what is that old may be deleted before a slow group has read it
@@ -82,7 +82,7 @@ def unknown_group(group: str) -> Finding:
 def state_finding(described: GroupDescription) -> Finding:
     """Return the finding about a group that exists: its state and members."""
     group, state, count = described.group_id, broker_text(described.state), len(described.members)
-    members = f"{count} member{'' if count == 1 else 's'}"
+    members = counted(count, "member")
     details: dict[str, object] = {
         "state": state,
         "type": broker_text(described.type),
@@ -120,9 +120,9 @@ def lag_findings(described: GroupDescription, lags: Mapping[TopicPartition, Lag]
         *_beyond(group, known),
         *_unread(described, known, total),
     ]
-    behind = f"{_records(total)} behind" if total else "has read all"
+    behind = f"{counted(total, 'record')} behind" if total else "has read all"
     since = f", the oldest {long_duration(oldest / 1e3)} old" if total and oldest else ""
-    text = f"{behind} in {len(known)} partition{'' if len(known) == 1 else 's'}{since}"
+    text = f"{behind} in {counted(len(known), 'partition')}{since}"
     if not lags:
         text = "nothing is committed, and no member owns a partition"
     details = {"lag": total, "partitions": len(known), "oldest_ms": oldest}
@@ -184,8 +184,8 @@ def _deleted(group: str, lags: Mapping[TopicPartition, Lag]) -> list[Finding]:
     if not gone:
         return []
     text = (
-        f"Retention has deleted {_records(sum(gone.values()))} of {_listed(list(gone))} that the group had not read: "
-        "its committed offsets are below the beginning of the log"
+        f"Retention has deleted {counted(sum(gone.values()), 'record')} of {_listed(list(gone))} that the group had "
+        "not read: its committed offsets are below the beginning of the log"
     )
     advice = (
         "auto_offset_reset (or offset_out_of_range_reset) decides where the group goes on; keep records longer, or add "
@@ -212,7 +212,7 @@ def _unread(described: GroupDescription, lags: Mapping[TopicPartition, Lag], tot
     """Return the findings about records that nobody is going to read."""
     group = described.group_id
     if described.state == "Empty" and total:
-        text = f"The group has no members, and {_records(total)} to read"
+        text = f"The group has no members, and {counted(total, 'record')} to read"
         advice = "start its consumers; if they run, look at their group_id and their logs"
         return [_group(group, Verdict.WARNING, "group.no_members", text, advice)]
     owned = {tp for member in described.members for tp in member.assignment}
@@ -224,10 +224,6 @@ def _unread(described: GroupDescription, lags: Mapping[TopicPartition, Lag], tot
     return [
         _group(group, Verdict.WARNING, "group.no_owner", text, "look at the logs of the group's leader and members")
     ]
-
-
-def _records(count: int) -> str:
-    return f"{count} record{'' if count == 1 else 's'}"
 
 
 def _listed(partitions: Sequence[TopicPartition]) -> str:

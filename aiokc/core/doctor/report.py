@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ class Verdict(StrEnum):
     PROBLEM = "problem"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was looked at.
 
@@ -66,6 +66,7 @@ class Finding:
     subject: str
     text: str
     advice: str = ""
+    _: KW_ONLY
     seconds: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -142,6 +143,11 @@ def one_line(text: str, most: int) -> str:
     if not cut.isprintable():
         cut = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)
     return cut if len(text) <= most and len(cut) <= most else f"{cut[:most]}..."
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things in words: "1 broker", "3 brokers"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ from ...error_codes import ErrorCode, error_name
 from ...errors import KafkaError
 from ...wire.messages.discovery import MetadataResponsePartition, MetadataResponseTopic
 from .cluster import ClusterSeen
-from .report import Finding, Step, Verdict
+from .report import Finding, Step, Verdict, counted
 
 # Bits of authorized operations, by the numbers of org.apache.kafka.common.acl.AclOperation.
 _OPERATIONS: Final = {
@@ -150,7 +150,7 @@ def _described(name: str, topic: MetadataResponseTopic, cluster: ClusterSeen) ->
     said = "" if may == _NOT_TOLD else f"; the client may: {_named(may)}"
     count = len(topic.partitions)
     text = (
-        f"{count} partition{'' if count == 1 else 's'} with {replicas} replica{'' if replicas == 1 else 's'}, all in "
+        f"{counted(count, 'partition')} with {counted(replicas, 'replica')}, all in "
         f"sync, led by {_brokers(leaders)}{said}"
     )
     details = {

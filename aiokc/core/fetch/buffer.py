@@ -27,8 +27,9 @@ _FIRST_FEW: Final = 16
 class FetchBuffer:
     """The buffers of all partitions. It serves only buffers whose token is current.
 
-    A buffer of an older token is dropped by FetchPlanner.look, or once more of its partition arrives. ``take_touched``
-    tells the planner for which partitions the next offset to fetch, or whether to fetch at all, may have changed.
+    A buffer of an older token (its partition was revoked, sought or reset) is dropped by FetchPlanner.look, or once
+    more of its partition arrives. ``take_touched`` tells the planner for which partitions the next offset to fetch, or
+    whether to fetch at all, may have changed.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Plans the next Fetch to each broker: partitions, offsets, bytes. It notices revoked partitions and recreated topics.
+"""Plans the next Fetch to each broker (leader or a closer replica, KIP-392); drops what revoked partitions buffered.
 
-The plan is kept. Only what changed is planned anew.
+The plan is kept. Only what changed is planned anew. It notices recreated topics, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""StallWatch: since when each partition brings no records although its broker answers and has some."""
+"""StallWatch: how long each partition has stood still. Fetcher.stands_still (client/fetch) decides which ones do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an authentication holds, and when to repeat it (KIP-368)."""
+"""How long an authentication holds, and when to repeat it (KIP-368); net/login/reauthentication.py carries it out."""
 
 from __future__ import annotations
 

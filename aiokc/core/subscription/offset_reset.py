@@ -1,4 +1,4 @@
-"""Where a partition without a position begins: auto_offset_reset and offset_out_of_range_reset (KIP-1106)."""
+"""The timestamp that a reset policy asks ListOffsets for (KIP-1106); client/positions applies the policies."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Subscription:
     """The subscription, and the assignment in the order in which partitions are served.
 
     The Reconciler changes the assignment of a subscription (``replace``); the application's own assign() changes it
-    directly (``assign``), as does a reader of ranges for itself. unsubscribe() and the consumer's end empty it.
+    directly (``assign``); a reader of ranges does both for itself. unsubscribe() and the consumer's end empty it.
     Only this object says what is assigned. ``assignment_id`` grows with every change of the assigned set. ``topics``
     are those subscribed to: by name, or because ``pattern`` matches them in the newest snapshot of the cluster. With a
     ``server_pattern`` they are those of the assigned partitions, because only the coordinator knows what it matches.

@@ -13,6 +13,7 @@ from ...core.sasl.mechanism import Mechanism
 from ...errors import AuthenticationFailed, ConfigError
 from .kerberos_tickets import KerberosLogin
 from .passwords import PasswordLogin
+from .token_login import TokenLogin
 
 
 class _Login(Protocol):
@@ -97,8 +98,6 @@ def _login(config: SecurityConfig, random: Chance, clock: Callable[[], float]) -
     if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         return PasswordLogin(config)
     if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
-        from .token_login import TokenLogin  # here, since its HTTP client would double the time to import aiokc
-
         return TokenLogin(config, random=random, clock=clock)
     if mechanism == "GSSAPI":
         return KerberosLogin(config)

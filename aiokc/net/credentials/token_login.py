@@ -90,7 +90,7 @@ def _origin(config: SecurityConfig, clock: Callable[[], float]) -> _Origin:
     """Return the origin that the options name. Raises ConfigError.
 
     It imports what this origin needs, and nothing for the others: applications make their clients in the event loop,
-    which importing everything would hold for some 20 ms.
+    which importing everything would hold for some 10 ms.
     """
     if config.sasl_mechanism == "AWS_MSK_IAM":
         return _aws(config, clock)

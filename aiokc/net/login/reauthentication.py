@@ -2,6 +2,7 @@
 
 The broker closes nothing when a session ends. It closes the connection when a request comes after that which is no
 SaslHandshake. So there is no timer: the connection compares ``admits_until`` with the time before it writes a request.
+core/sasl/session.py decides when a session is due.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import encodings.idna  # noqa: F401 (ssl encodes each server_hostname by it, and would import it in the event loop)
 import ipaddress
 import re
 from typing import Final

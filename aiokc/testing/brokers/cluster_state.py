@@ -96,7 +96,10 @@ class ClusterState:
         self.coordinators = Coordinators(self.nodes)
         self.groups = Groups(random, settings, topics=self.topics, rules=rules)
         self.transactions = Transactions(
-            lambda: next(self.producer_ids), self._write_marker, self.groups.end_transaction
+            lambda: next(self.producer_ids),
+            self._write_marker,
+            self.groups.end_transaction,
+            lambda: self.features.get("transaction.version", 0),
         )
         self._clock = clock
         self._loading: dict[str, float] = {}  # by group: when its coordinator has loaded it

@@ -37,10 +37,9 @@ class Transaction:
     partitions: set[Place] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     deadline: float | None = None
-    #: Producer id and epoch before the last end of a transaction, or the last InitProducerId, that raised the epoch. A
-    #: request that still has them is a retry.
-    before_end: tuple[int, int] | None = None
-    before_init: tuple[int, int] | None = None
+    #: Producer id and epoch before the last rise of the epoch. A request that still has them is a retry. None where
+    #: they are another producer's: that one is fenced.
+    before: tuple[int, int] | None = None
 
     def check(self, producer_id: int, epoch: int) -> None:
         """Raise Refusal where another producer has taken over the transactional id."""
@@ -54,7 +53,9 @@ class Transactions:
     """The states of all transactional ids.
 
     A transaction ends with ``write_marker(place, producer_id, epoch, marker)`` for each of its partitions, and with
-    ``end_offsets(group_id, producer_id, committed)`` for each of its groups.
+    ``end_offsets(group_id, producer_id, committed)`` for each of its groups. ``version`` returns the finalized level of
+    the feature transaction.version: from 2 on (KIP-890) the producer of a transaction that the coordinator has aborted
+    by itself may go on, below it is fenced.
     """
 
     def __init__(
@@ -62,10 +63,12 @@ class Transactions:
         new_producer_id: Callable[[], int],
         write_marker: Callable[[Place, int, int, ControlType], None],
         end_offsets: Callable[[str, int, bool], None],
+        version: Callable[[], int] = lambda: 2,
     ) -> None:
         self._new_producer_id = new_producer_id
         self._write_marker = write_marker
         self._end_offsets = end_offsets
+        self._version = version
         self._known: dict[str, Transaction] = {}
 
     def of(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
@@ -87,18 +90,23 @@ class Transactions:
         known = self._known.get(transactional_id)
         if known is None:
             known = self._known[transactional_id] = Transaction(self._new_producer_id(), -1, timeout)
-        elif producer_id >= 0 and (producer_id, epoch) == known.before_init:
-            return known
-        elif producer_id >= 0 and (producer_id, epoch) != (known.producer_id, known.epoch):
-            raise Refusal(ErrorCode.PRODUCER_FENCED, f"the producer is {known.producer_id} of epoch {known.epoch}")
-        if known.state is TransactionState.ONGOING:
-            known.epoch += 1
-            self._end(known, committed=False)
+        current, named = (known.producer_id, known.epoch), (producer_id, epoch) if producer_id >= 0 else None
+        if known.state is TransactionState.ONGOING and producer_id in (-1, known.producer_id):  # as Kafka: of any epoch
+            self._abort(known)
             raise Refusal(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before this is being aborted")
-        known.before_init = (known.producer_id, known.epoch)
-        self._raise_epoch(known)
+        if named is None or named == current or current[1] < 0:
+            known.before = named
+            self._raise_epoch(known)
+        elif named != known.before:  # else it is a retry
+            raise Refusal(ErrorCode.PRODUCER_FENCED, f"the producer is {known.producer_id} of epoch {known.epoch}")
         known.timeout, known.state = timeout, TransactionState.EMPTY
         return known
+
+    def _abort(self, known: Transaction) -> None:
+        """Abort a transaction that its producer has not ended, and raise the epoch against its late requests."""
+        known.before = (known.producer_id, known.epoch) if self._version() >= 2 else None
+        known.epoch += 1
+        self._end(known, committed=False)
 
     def _raise_epoch(self, known: Transaction) -> None:
         if known.epoch >= _LAST_EPOCH:
@@ -126,7 +134,9 @@ class Transactions:
         """
         wanted = TransactionState.COMMITTED if committed else TransactionState.ABORTED
         known = self._known.get(transactional_id)
-        if known is not None and raises_epoch and known.before_end == (producer_id, epoch):
+        if known is not None and raises_epoch and known.before == (producer_id, epoch):
+            if known.state in (TransactionState.EMPTY, TransactionState.ONGOING):
+                raise Refusal(ErrorCode.PRODUCER_FENCED, "the end of the transaction before this one")
             if known.state is not wanted:
                 raise Refusal(ErrorCode.INVALID_TXN_STATE, f"the transaction is {known.state.name.lower()}")
             return known
@@ -150,7 +160,7 @@ class Transactions:
         known.deadline = None
         known.state = TransactionState.COMMITTED if committed else TransactionState.ABORTED
         if raises_epoch:
-            known.before_end = (known.producer_id, known.epoch)
+            known.before = (known.producer_id, known.epoch)
             self._raise_epoch(known)
 
     # Whether a partition or a group is part of a transaction
@@ -205,8 +215,7 @@ class Transactions:
         return min((known.deadline for known in self._known.values() if known.deadline is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Abort the transactions that have timed out, and fence their producers."""
+        """Abort the transactions that have timed out."""
         for known in self._known.values():
             if known.deadline is not None and known.deadline <= now:
-                known.epoch += 1
-                self._end(known, committed=False)
+                self._abort(known)

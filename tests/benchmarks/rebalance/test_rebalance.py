@@ -4,6 +4,7 @@ import pytest
 
 from aiokc.testing import Cluster
 from benchmarks.rebalance import __main__ as rebalance
+from benchmarks.rebalance import settle
 from benchmarks.rebalance.__main__ import README
 from benchmarks.rebalance.board import Board
 from benchmarks.rebalance.table import Settled, render, verdicts
@@ -42,22 +43,33 @@ def test_a_gap_is_the_longest_silence_the_one_that_lasts_included() -> None:
     assert not board.all_heard()
     for now, partition in [(100.0, 0), (101.0, 0), (101.0, 1), (104.0, 0), (105.0, 0)]:
         clock.now = now
-        board.heard([partition])
+        board.heard(0, [partition])
     assert board.all_heard()
     assert board.new_window() == [3.0, 4.0]
     clock.now = 106.0
     assert board.new_window() == [1.0, 5.0]
 
 
-@pytest.mark.parametrize("protocol", [pytest.param("eager", marks=pytest.mark.long), "cooperative"])
-def test_aiokc_is_measured(protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("client", "protocol"),
+    [
+        pytest.param("aiokc", "eager", marks=pytest.mark.long),
+        ("aiokc", "cooperative"),
+        pytest.param("aiokc", "consumer", marks=pytest.mark.long),
+        pytest.param("java", "consumer", marks=[pytest.mark.long, pytest.mark.kafka]),
+    ],
+)
+def test_a_client_is_measured(client: str, protocol: str) -> None:
+    kill = protocol == "consumer"  # that takes a session timeout
     with (
-        Cluster(topics={rebalance.TOPIC: rebalance.PARTITIONS}).in_thread() as cluster,
-        rebalance.writing(cluster.bootstrap, rebalance.TOPIC, rebalance.PARTITIONS),
+        Cluster(topics={settle.TOPIC: settle.PARTITIONS}).in_thread() as cluster,
+        rebalance.writing(cluster.bootstrap, settle.TOPIC, settle.PARTITIONS),
     ):
-        settled = rebalance.measure(cluster.bootstrap, "aiokc", protocol, 2, 0.0, quiet=0.5)
+        settled = settle.measure(cluster.bootstrap, client, protocol, 2, 0.0, quiet=0.5, kill=kill)
     assert 0 < settled.formed < 20
     assert 0 < settled.joined < 20
+    assert 0 < settled.first < 20
+    assert settled.killed is None if not kill else settled.killed is not None and 0 < settled.killed < 60
     assert 0 < settled.calm < 10
     assert settled.unaffected > 0
     if protocol == "cooperative":
@@ -65,15 +77,15 @@ def test_aiokc_is_measured(protocol: str) -> None:
 
 
 def test_the_table_has_medians() -> None:
-    found = {(10, "eager", "aiokc"): [Settled(3.0 + n, 1.0 + n, 0.1, 90 + n, 0.2) for n in range(3)]}
+    found = {(10, "eager", "aiokc"): [Settled(3.0 + n, 1.0 + n, 2.0, None, 0.1, 90 + n, 0.2) for n in range(3)]}
     assert render(found).splitlines()[-1] == (
-        "| 10 | eager | aiokc | 4.00 (3.00 - 5.00) | 2.00 (1.00 - 3.00) | 91 | 200 (100) |"
+        "| 10 | eager | aiokc | 4.00 (3.00 - 5.00) | 2.00 (1.00 - 3.00) | 2.00 (2.00 - 2.00) | - | 91 | 200 (100) |"
     )
 
 
 def times(*seconds: float) -> list[Settled]:
     """Return rounds that formed in these seconds, and in which a further member took a second each."""
-    return [Settled(each, 1.0, 0.25, 90, 0.25) for each in seconds]
+    return [Settled(each, 1.0, 2.0, None, 0.25, 90, 0.25) for each in seconds]
 
 
 @pytest.mark.parametrize(
@@ -89,20 +101,21 @@ def test_a_time_is_no_longer_than_a_peers(
     mine: tuple[float, ...], theirs: tuple[float, ...], said: str, outcome: str
 ) -> None:
     found = {(10, "eager", "aiokc"): times(*mine), (10, "eager", "aiokafka"): times(*theirs)}
-    formed, joined = verdicts(found)
+    formed, joined, first = verdicts(found)
     assert (formed.work, formed.found, formed.outcome) == (
         "10 members, eager: all at once, beside aiokafka",
         said,
         outcome,
     )
     assert joined == Verdict("10 members, eager: one more, beside aiokafka", "at most 1.00 s", "1.00 s", True)
+    assert first.work == "10 members, eager: its first record, beside aiokafka"
 
 
 def test_that_members_join_at_other_moments_is_no_spread() -> None:
     """Each round is seconds from the others, and aiokc 0.2 s behind in every one."""
-    mine = [Settled(3.0, 0.7 + n, 0.25, 90, 0.25) for n in range(3)]
-    theirs = [Settled(3.0, 0.5 + n, 0.25, 90, 0.25) for n in range(3)]
-    _, joined = verdicts({(1, "eager", "aiokc"): mine, (1, "eager", "confluent"): theirs})
+    mine = [Settled(3.0, 0.7 + n, 1.0, None, 0.25, 90, 0.25) for n in range(3)]
+    theirs = [Settled(3.0, 0.5 + n, 1.0, None, 0.25, 90, 0.25) for n in range(3)]
+    _, joined, _ = verdicts({(1, "eager", "aiokc"): mine, (1, "eager", "confluent"): theirs})
     assert joined.work.startswith("1 member, eager: one more")
     assert joined.outcome == "**missed**"
 
@@ -110,10 +123,11 @@ def test_that_members_join_at_other_moments_is_no_spread() -> None:
 @pytest.mark.parametrize(("gap", "outcome"), [(0.5, "reached"), (0.51, "**missed**")])
 def test_a_gap_is_no_longer_than_the_calm_one_and_what_that_varies_by(gap: float, outcome: str) -> None:
     found = {
-        (50, "cooperative", "aiokc"): [Settled(3.0, 1.0, 0.4, 90, gap)],
-        (50, "cooperative", "confluent"): [Settled(3.0, 1.0, 0.3, 90, 1.25)],
+        (50, "cooperative", "aiokc"): [Settled(3.0, 1.0, 2.0, 12.0, 0.4, 90, gap)],
+        (50, "cooperative", "confluent"): [Settled(3.0, 1.0, 2.0, 11.5, 0.3, 90, 1.25)],
     }
-    last = list(verdicts(found))[-1]
+    *_, killed, last = verdicts(found)
+    assert (killed.work, killed.outcome) == ("50 members, cooperative: one killed, beside confluent", "**missed**")
     assert last.work == "50 members, cooperative: longest gap of what did not move"
     assert (last.aim, last.found) == ("at most 500 ms", f"{gap * 1e3:.0f} ms (calm: 400 ms; confluent: 1250 ms)")
     assert last.outcome == outcome
@@ -130,9 +144,9 @@ def test_what_is_aimed_at_stands_below_the_table_where_peers_ran() -> None:
 
 def test_the_clients_warm_the_broker_up_with_the_largest_group(monkeypatch: pytest.MonkeyPatch) -> None:
     done = list[tuple[object, ...]]()
-    monkeypatch.setattr(rebalance, "measure", lambda *given, quiet: done.append((*given, quiet)))
+    monkeypatch.setattr(rebalance, "measure", lambda *given, quiet, kill: done.append((*given, quiet, kill)))
     rebalance.warm_up("here:9092", ["aiokc", "confluent"], 50)
-    assert done == [("here:9092", client, "eager", 50, 0.0, 0.5) for client in ("aiokc", "confluent")]
+    assert done == [("here:9092", client, "eager", 50, 0.0, 0.5, False) for client in ("aiokc", "confluent")]
 
 
 def test_the_readme_has_its_markers() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from aiokc import Secret
+from aiokc.cli.options import secrets
 from aiokc.cli.options.settings import read_settings
 from aiokc.cli.options.spelling import _OTHER_NAMES, FIELDS
 from aiokc.cli.parser import parse
@@ -86,6 +87,8 @@ def test_other_names_lead_to_options_that_exist() -> None:
         ("sasl.password={file=/dev/null/none}", "Not a directory"),
         ('sasl.password={command=["false"]}', "ended with exit code 1"),
         ('sasl.password={command=["/nonexistent"]}', "can't be run"),
+        ('sasl.password={command=["cat", "/dev/zero"]}', "the command cat wrote more than 1 MiB"),
+        ('sasl.password={command=["printf", "\\\\377"]}', "wrote no text"),
         ("sasl.password={command=false}", "is a list of texts"),
         ("sasl.password={command=[]}", "is a list of texts"),
     ],
@@ -171,6 +174,13 @@ def test_secrets_from_files_and_commands(tmp_path: Path) -> None:
     assert settings_of("-X", f"sasl.password={{file={path}}}")["sasl_plain_password"] == Secret("from a file")
     found = settings_of("-X", 'sasl.password={command=["echo", "from a command"]}')
     assert found["sasl_plain_password"] == Secret("from a command")
+
+
+def test_a_command_that_does_not_end_or_leaves_its_output_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_COMMAND_SECONDS", 0.2)
+    for words in ('["sleep", "60"]', '["sh", "-c", "sleep 2 &"]'):
+        with pytest.raises(UsageProblem, match=r"took more than 0\.2 s"):
+            settings_of("-X", f"sasl.password={{command={words}}}")
 
 
 def test_a_password_that_others_can_read_is_warned_of(tmp_path: Path) -> None:

@@ -8,11 +8,25 @@ import zipfile
 import pytest
 
 from aiokc import TopicPartition
-from aiokc.admin import AclOperation, ConfigSource, ConfigType, Lag, LogDir, ReplicaSize, partition_sizes
+from aiokc.admin import (
+    AclOperation,
+    ConfigSource,
+    ConfigType,
+    GroupDescription,
+    Lag,
+    LogDir,
+    MemberDescription,
+    ReplicaSize,
+    partition_sizes,
+)
 from aiokc.core.admin.api_names import API_NAMES
 from aiokc.core.admin.cluster_answers import described_configs, described_log_dirs, operations
 from aiokc.core.admin.first_record import first_record
-from aiokc.core.admin.group_answers import described_classic_groups, described_consumer_groups
+from aiokc.core.admin.group_answers import (
+    described_classic_groups,
+    described_consumer_groups,
+    described_share_groups,
+)
 from aiokc.core.admin.offset_answers import Leaving, left_members
 from aiokc.error_codes import ErrorCode
 from aiokc.errors import AuthorizationFailed, BrokerError, MalformedResponse, RequestTimedOut
@@ -34,6 +48,9 @@ from aiokc.wire.messages.group_description import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupMember,
     DescribedConsumerGroup,
+    DescribedShareGroup,
+    ShareGroupDescribeResponse,
+    ShareGroupMember,
     TopicPartitions,
 )
 from aiokc.wire.primitives import NO_UUID
@@ -71,6 +88,49 @@ def test_the_names_of_all_apis() -> None:
 
 
 # Groups
+
+
+def test_a_share_group_is_described_as_far_as_its_coordinator_tells() -> None:
+    member = ShareGroupMember(
+        member_id="m",
+        rack_id="r1",
+        member_epoch=3,
+        client_id="c",
+        client_host="/h",
+        subscribed_topic_names=["u", "t"],
+        assignment=Assignment(topic_partitions=[TopicPartitions(topic_id=NO_UUID, topic_name="t", partitions=[1, 0])]),
+    )
+    group = DescribedShareGroup(
+        error_code=0,
+        group_id="s",
+        group_state="Stable",
+        group_epoch=3,
+        assignment_epoch=2,
+        assignor_name="simple",
+        members=[member],
+    )
+    (found,) = described_share_groups(ShareGroupDescribeResponse(throttle_time_ms=0, groups=[group]), 1).values()
+    assert found == GroupDescription(
+        group_id="s",
+        type="share",
+        state="Stable",
+        coordinator=1,
+        members=(
+            MemberDescription(
+                member_id="m",
+                client_id="c",
+                host="/h",
+                rack="r1",
+                subscription=("t", "u"),
+                assignment=(TopicPartition("t", 0), TopicPartition("t", 1)),
+                epoch=3,
+            ),
+        ),
+        assignor="simple",
+        protocol_type="share",
+        epoch=3,
+        assignment_epoch=2,
+    )
 
 
 def classic_member(metadata: bytes, assignment: bytes) -> DescribedGroupMember:

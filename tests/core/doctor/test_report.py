@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from aiokc.core.doctor.report import Finding, Report, Step, Verdict, at_step, duration, long_duration, milder
+from aiokc.core.doctor.report import Finding, Report, Step, Verdict, at_step, counted, duration, long_duration, milder
 
 
 def finding(verdict: Verdict = Verdict.OK, step: Step = Step.TCP, **given: str) -> Finding:
@@ -80,3 +80,7 @@ def test_times_in_words(seconds: float, text: str) -> None:
 
 def test_long_times_in_words() -> None:
     assert [long_duration(one) for one in (0.5, 5, 180, 3 * 86_400)] == ["500 ms", "5 seconds", "3 minutes", "3 days"]
+
+
+def test_one_thing_or_several_in_words() -> None:
+    assert [counted(number, "broker") for number in (0, 1, 2)] == ["0 brokers", "1 broker", "2 brokers"]

@@ -18,7 +18,7 @@ from .programs import program
 staging = program("staging")
 
 # What the pages call on something that is neither a consumer, a client nor a record.
-OTHERS = {"Consumer", "RebalanceListener", "Client", "topic", "value"}
+OTHERS = {"Consumer", "RebalanceListener", "Client", "topic", "value", "compile"}
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +37,17 @@ def headings(page: Path) -> set[str]:
 
 def test_every_link_leads_somewhere(pages: Path) -> None:
     broken, followed = [], 0
-    for page in pages.glob("*.md"):
+    for page in pages.rglob("*.md"):
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
         for link in re.findall(r"(?<!`)\]\(([^)\s]+)\)", text):
             if re.match(r"[a-z]+:", link):
                 continue
             name, _, anchor = unquote(link).partition("#")
-            target = pages / name if name else page
+            target = page.parent / name if name else page
             is_there = target.exists() and (target.suffix != ".md" or not anchor or anchor in headings(target))
             followed += 1
             if not is_there:
-                broken.append(f"{page.name}: {link}")
+                broken.append(f"{page.relative_to(pages)}: {link}")
     assert broken == []
     assert followed > 80
 
@@ -62,7 +62,7 @@ def test_a_page_that_is_in_no_navigation_is_an_error(tmp_path: Path, monkeypatch
 def test_language_models_are_told_of_each_page(pages: Path) -> None:
     text = (pages / "llms.txt").read_text()
     linked = re.findall(r"^- \[.+\]\((.+)\): (.+)$", text, re.MULTILINE)
-    assert {page for page, _ in linked} == {page.name for page in pages.glob("*.md")}
+    assert {page for page, _ in linked} == {page.relative_to(pages).as_posix() for page in pages.rglob("*.md")}
     assert [page for page, said in linked if said == "see the page"] == []
 
 
@@ -82,7 +82,7 @@ def test_what_other_clients_calls_become_is_there() -> None:
     rows = re.findall(r"^\| .+ \| (.+) \|$", (ROOT / "docs" / "coming-from.md").read_text(), re.MULTILINE)
     code = " ".join(part for row in rows for part in re.findall(r"`([^`]+)`", row))
     names = set(re.findall(r"\b(?<!\.)(\w+)\(", code)) | set(re.findall(r"\.(\w+)", code))
-    options = set(re.findall(r"(\w+)=", code)) - {"listener", "timeout_ms", "max_records"}
+    options = set(re.findall(r"(\w+)=", code)) - {"listener", "timeout_ms", "max_records", "on_done"}
     there = {*dir(Consumer), *dir(Client), *dir(ConsumerRecord), *OTHERS}
     assert len(names) > 8
     assert names - there == set()
@@ -92,13 +92,15 @@ def test_what_other_clients_calls_become_is_there() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_it_is_built_and_each_public_name_is_in_it(tmp_path: Path) -> None:
+    site = tmp_path / "site"
     ran = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "site"), str(tmp_path / "site")],
-        capture_output=True,
-        text=True,
-        timeout=390,
+        [sys.executable, str(ROOT / "docs" / "site"), str(site)], capture_output=True, text=True, timeout=390
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    reference = (tmp_path / "site" / "reference" / "index.html").read_text()
+    for page in re.findall(r"\]\((.+?)\):", (site / "llms.txt").read_text()):
+        assert (site / page).exists(), page
+    reference = (site / "reference" / "index.html").read_text()
+    assert (site / "style.css").exists()
+    assert 'href="../style.css"' in reference
     for name in ("Consumer.getmany", "Client.list_offsets", "testing.Cluster.append", "errors.KafkaError"):
         assert f'id="aiokc.{name}"' in reference, name

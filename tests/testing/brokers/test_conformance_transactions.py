@@ -301,6 +301,81 @@ async def test_a_transaction_of_the_old_kind_is_not_ended_in_the_new_way(produce
     assert await producer.end(5) == (INVALID_STATE, -1, -1)
 
 
+# A producer that comes back, and another one with its transactional id
+
+
+@pytest.mark.every_kafka(since="4.0")
+@pytest.mark.parametrize("version", [12, 11])
+async def test_a_producer_whose_own_init_aborts_its_transaction_lives_on(producer: Producer, version: int) -> None:
+    """Its first answers are CONCURRENT_TRANSACTIONS."""
+    own: dict[str, Any] = {"producer_id": producer.id, "producer_epoch": 0}
+    if version == 11:
+        assert await producer.add() == NONE
+    assert await producer.produce(0, version) == NONE
+    assert await producer.init(**own) == (NONE, producer.id, 1)
+    assert await producer.init(**own) == (NONE, producer.id, 1)  # a retry
+    topic_id = await topic_id_of(producer.client, producer.topic)
+    partition = await read_stable(producer.client, topic_id, until=2)
+    assert [one.first_offset for one in partition.aborted_transactions] == [0]
+    assert await producer.end(5) == (FENCED, -1, -1)
+
+
+@pytest.mark.every_kafka(since="4.0")
+async def test_an_init_with_the_epoch_before_the_end_is_a_retry(producer: Producer) -> None:
+    """The answer to EndTxn was lost: its InitProducerId tells the producer the epoch."""
+    assert await producer.produce(0) == NONE
+    assert await producer.end(5) == (NONE, producer.id, 1)
+    own: dict[str, Any] = {"producer_id": producer.id, "producer_epoch": 0}
+    assert await producer.init(**own) == (NONE, producer.id, 1)
+
+
+@pytest.mark.every_kafka(since="4.0")
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_late_end_of_the_transaction_before_is_fenced(producer: Producer, committed: bool) -> None:
+    assert await producer.produce(0) == NONE
+    assert await producer.end(5) == (NONE, producer.id, 1)
+    producer.epoch = 1
+    assert await producer.produce(0) == NONE
+    assert await producer.end(5, committed, later=-1) == (FENCED, -1, -1)
+    assert await producer.end(5) == (NONE, producer.id, 2)
+
+
+@pytest.mark.every_kafka(since="4.0")
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_late_end_after_another_producer_came_is_fenced(producer: Producer, committed: bool) -> None:
+    assert await producer.produce(0) == NONE
+    assert await producer.end(5) == (NONE, producer.id, 1)
+    assert await producer.init() == (NONE, producer.id, 2)
+    assert await producer.end(5, committed) == (FENCED, -1, -1)
+
+
+async def test_the_elder_of_two_producers_is_fenced(producer: Producer) -> None:
+    """Were it taken for a retry, both would live under the younger one's epoch."""
+    assert await producer.init() == (NONE, producer.id, 1)
+    assert await producer.init(producer_id=producer.id, producer_epoch=0) == (FENCED, -1, -1)
+    assert await producer.init(producer_id=producer.id, producer_epoch=1) == (NONE, producer.id, 2)
+    assert await producer.init(producer_id=producer.id, producer_epoch=0) == (FENCED, -1, -1)
+
+
+@pytest.mark.every_kafka(since="4.0")
+async def test_another_producer_aborts_what_the_elder_left(producer: Producer) -> None:
+    assert await producer.produce(0) == NONE
+    assert await producer.init() == (NONE, producer.id, 2)
+    assert await producer.init(producer_id=producer.id, producer_epoch=0) == (FENCED, -1, -1)
+    assert await producer.end(5) == (FENCED, -1, -1)
+    assert await producer.produce(1) == OLD_EPOCH
+
+
+@pytest.mark.every_kafka(since="4.0")
+async def test_an_elder_that_comes_back_aborts_the_transaction_of_the_younger(producer: Producer) -> None:
+    """Before it is fenced: the coordinator looks at the epoch only where no transaction is open."""
+    assert await producer.init() == (NONE, producer.id, 1)
+    assert await producer.produce(0, later=1) == NONE
+    assert await producer.init(producer_id=producer.id, producer_epoch=0) == (FENCED, -1, -1)
+    assert await producer.end(5, later=1) == (INVALID_STATE, -1, -1)
+    assert await producer.end(5, committed=False, later=1) == (NONE, producer.id, 2)
+
+
 # What is seen of a transaction from outside
 
 

@@ -17,12 +17,13 @@ class Ends:
         self.markers: list[tuple[Place, int, int, ControlType]] = []
         self.offsets: list[tuple[str, int, bool]] = []
 
-    def transactions(self) -> Transactions:
+    def transactions(self, version: int = 2) -> Transactions:
         ids = iter(range(100, 200))
         return Transactions(
             lambda: next(ids),
             lambda *marker: self.markers.append(marker),
             lambda *offsets: self.offsets.append(offsets),
+            lambda: version,
         )
 
 
@@ -41,6 +42,35 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
     assert producer.deadline is None
     with pytest.raises(Refusal) as refused:
         transactions.of("app", 100, 0)
+    assert refused.value.code == ErrorCode.PRODUCER_FENCED
+
+
+def timed_out(version: int) -> Transactions:
+    """Return the coordinator after it has aborted the transaction of the producer 100 of epoch 0."""
+    transactions = Ends().transactions(version)
+    producer = transactions.begin_producer("app", timeout=10.0)
+    transactions.add(producer, 0.0, partitions=[("events", 1)])
+    transactions.tick(10.0)
+    return transactions
+
+
+def test_a_producer_whose_transaction_timed_out_aborts_it_and_goes_on() -> None:
+    """KIP-890. Its commit is refused, and does no harm."""
+    transactions = timed_out(version=2)
+    with pytest.raises(Refusal) as refused:
+        transactions.end("app", 100, 0, committed=True, raises_epoch=True)
+    assert refused.value.code == ErrorCode.INVALID_TXN_STATE
+    assert transactions.end("app", 100, 0, committed=False, raises_epoch=True).epoch == 1
+    assert transactions.begin_producer("app", 10.0, producer_id=100, epoch=0).epoch == 1
+
+
+def test_a_producer_whose_transaction_timed_out_is_fenced_before_kip_890() -> None:
+    transactions = timed_out(version=0)
+    with pytest.raises(Refusal) as refused:
+        transactions.end("app", 100, 0, committed=False)
+    assert refused.value.code == ErrorCode.PRODUCER_FENCED
+    with pytest.raises(Refusal) as refused:
+        transactions.begin_producer("app", 10.0, producer_id=100, epoch=0)
     assert refused.value.code == ErrorCode.PRODUCER_FENCED
 
 

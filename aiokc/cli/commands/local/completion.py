@@ -114,6 +114,13 @@ def _zsh() -> Iterator[str]:
     yield "    _describe 'command' commands"
     yield "    return"
     yield "  fi"
+    yield '  case "$command ${words[CURRENT-1]}" in'
+    for name in COMMANDS:
+        for action in _options(name):
+            if action.choices:
+                patterns = "|".join(f"'{name} {option}'" for option in action.option_strings)
+                yield f"    {patterns}) compadd -- {' '.join(map(str, action.choices))}; return;;"
+    yield "  esac"
     yield '  case "$command" in'
     for name in _everything():
         yield f"    '{name}') compadd -- {_words(name)};;"

@@ -1,4 +1,4 @@
-"""The state machine of a classic group member: how each event changes its state, and which effects follow.
+"""The state machine of a classic group member: what follows from each answer (MEMBER_ID_REQUIRED, …), poll or tick.
 
 transitions.py says which events can happen in which state, and which states they can lead to; any other raises.
 owned_partitions.py holds the member's partitions, and decides which of them it must give up when. member_state.py holds
@@ -302,6 +302,7 @@ class Membership(MemberState):
         return [SendJoin(self._step, self.member, topics, self._held.owned, self._join_reason, self._held.last)]
 
     def _on_member_id_required(self, event: MemberIdRequired, now: float) -> list[Effect]:
+        """MEMBER_ID_REQUIRED (KIP-394): join again under the id that the coordinator gave."""
         had_none = not self.member.member_id
         if self._held.owned:
             self._forget_identity("the coordinator did not know it any more")

@@ -258,6 +258,7 @@ class ConsumerMembership(MemberState):
         return [LeaveByHeartbeat(self._step, farewell, "it joins again under the same id")]
 
     def _on_identity_lost(self, event: IdentityLost, now: float) -> list[Effect]:
+        """Join anew under epoch 0. messages.py says which error codes mean this (FENCED_MEMBER_EPOCH, ...)."""
         if self.state is State.JOINING:
             # Brokers before 4.3 fence a known member that joins again, until its session ends (KAFKA-19233).
             self._told.forget()

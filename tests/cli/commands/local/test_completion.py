@@ -48,6 +48,12 @@ async def test_a_script_names_every_command_and_option(shell: str) -> None:
             assert (spelled if shell == "fish" else option) in result.out
 
 
+async def test_zsh_offers_the_choices_of_an_option() -> None:
+    """With them zsh 5.9 completed ``aiokc lag --by `` in a terminal."""
+    script = (await aiokc("completion", "zsh")).out
+    assert "    'lag --by') compadd -- topic member; return;;\n" in script
+
+
 async def test_quotes_are_balanced_in_every_line_of_fish() -> None:
     for line in (await aiokc("completion", "fish")).out.splitlines():
         assert len(re.findall(r"(?<!\\)'", line)) % 2 == 0, line
