@@ -21,7 +21,7 @@ OF_NO_PACKAGE = {
     *(f"scenarios/{subject}" for subject in ("fetch", "group", "offsets", "positions")),
     *("simulation/checking", "simulation/worlds"),
     *("client/consumer/errors", "client/consumer/observing", "client/fetch/user_code", "client/group/listener"),
-    "client/group/mixed_groups",
+    *("client/group/consumer/answers", "client/group/consumer/on_kafka", "client/group/mixed_groups"),
     *("net/connection", "net/pool", "net/tls/peers"),
     *("security/actors", "security/refused", "security/secrets"),
     *("records/columns", "records/compression", "records/old_formats"),

@@ -59,12 +59,12 @@ def revoke_what_had_its_name_before(self: Holdings, names: Mapping[UUID, str]) -
         self.target = frozenset(tp for tp in self.target if tp.topic_id in names)
 
 
-def begin_anew_with_each_assignment(self: Subscription, partitions: Iterable[TopicPartition]) -> bool:
+def begin_anew_with_each_assignment(self: Subscription, partitions: Iterable[TopicPartition], *topic_ids: Any) -> bool:
     """What stays assigned looks new, as a partition did that was listed twice."""
     wanted = list(partitions)
     if self.by_topics and len(wanted) > len(self.assigned):
         _replace(self, ())
-    return _replace(self, wanted)
+    return _replace(self, wanted, *topic_ids)
 
 
 def keep_alive_after_a_failure(self: ConsumerMembership, event: NotNow | CoordinatorLost, now: float) -> list[Effect]:

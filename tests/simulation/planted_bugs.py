@@ -214,12 +214,12 @@ async def _release_without_giving_up(
     revocation_done(RevocationDone(change.step))
 
 
-def _keep_positions_of_the_revoked(self: Subscription, partitions: Any) -> bool:
+def _keep_positions_of_the_revoked(self: Subscription, partitions: Any, *topic_ids: Any) -> bool:
     """A member that gets a partition again continues at its old position, whatever others have read since."""
     kept = self.__dict__.setdefault("kept", {})
     wanted = list(partitions)
     kept.update(self._assigned)
-    changed = _replace(self, wanted)
+    changed = _replace(self, wanted, *topic_ids)
     for tp in wanted:
         if tp in kept:
             self._assigned[tp] = kept[tp]
@@ -393,6 +393,14 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     ),
     "acknowledge without giving up": _bug(
         "double owner", (Reconciler, "_revoke", _release_without_giving_up), group=True, consumer=True
+    ),
+    "read a recreated topic before it is assigned": _bug(
+        "unowned, zombie commit",
+        (PartitionPosition, "is_assigned_by_another_id_than", lambda self, topic_id: False),
+        group=True,
+        first=4,
+        recreated=True,
+        consumer=True,
     ),
     "list nothing as owned": _bug(
         "overdue",

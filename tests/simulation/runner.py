@@ -88,8 +88,7 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
     cooperative = False if twist.eager else None
     if twist.bug is None:
         plan = draw(seed, cooperative=cooperative)
-        # A member of the consumer protocol reads on in a recreated topic, before the group gives it the new one.
-        plan = plan if twist.eager or twist.consumer else with_recreations(plan)
+        plan = plan if twist.eager else with_recreations(plan)
     else:
         bug = PLANTED_BUGS[twist.bug]
         plan = draw(seed, group=bug.group, cooperative=bug.cooperative)

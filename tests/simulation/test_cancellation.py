@@ -10,14 +10,22 @@ from .runner import Twist, judge, judged
 from .worlds.plan import READS, draw, impatient, with_columns
 
 IMPATIENT = Twist(impatient=True)
+BY_THE_CONSUMER_PROTOCOL = Twist(impatient=True, consumer=True)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("cancellations", "block"), [(1_000, 10), pytest.param(100_000, 100, marks=pytest.mark.long)])
-def test_a_cancelled_call_loses_repeats_and_commits_nothing(cancellations: int, block: int) -> None:
+@pytest.mark.parametrize(
+    ("cancellations", "block", "twist"),
+    [
+        (1_000, 10, IMPATIENT),
+        pytest.param(100_000, 100, IMPATIENT, marks=pytest.mark.long),
+        pytest.param(20_000, 100, BY_THE_CONSUMER_PROTOCOL, marks=pytest.mark.long),
+    ],
+)
+def test_a_cancelled_call_loses_repeats_and_commits_nothing(cancellations: int, block: int, twist: Twist) -> None:
     done = 0
     for first in count(0, block):
-        for verdict in judged(range(first, first + block), twist=IMPATIENT):
+        for verdict in judged(range(first, first + block), twist=twist):
             assert not verdict.kinds, verdict.text
             done += verdict.cut_short
         if done >= cancellations:

@@ -54,7 +54,7 @@ class CommitGate:
         return (AsOfItsSlot(tell) if isinstance(offsets, AsOfItsSlot) else tell), held
 
     def now(
-        self, member: MemberToken | None, held: HeldPositions, partitions: Iterable[TopicPartition]
+        self, member: MemberToken | None, held: HeldPositions, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> MemberToken | None:
         """Return the member in whose name a commit that was called for as ``member`` goes out now.
 
@@ -69,7 +69,8 @@ class CommitGate:
         current = self._machine.commit_token()
         if self._follows_epochs() and self._subscription.by_topics:
             assigned = self._subscription.assigned
-            is_same = all(assigned.get(tp) is held.get(tp) for tp in partitions)
+            is_same = all(assigned.get(tp) is held.get(tp) for tp in offsets)
+            self._check_assigned_ids(offsets)
         else:
             is_same = current == member
         if not is_same:
@@ -79,3 +80,17 @@ class CommitGate:
                 f"{member}: commit what is assigned now",
             )
         return current
+
+    def _check_assigned_ids(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Raise CommitFailed for offsets of a recreated topic whose partitions the coordinator has yet to assign.
+
+        They may be another member's by then, and the coordinator takes them from every member of the group.
+        """
+        for tp, offset in offsets.items():
+            position = self._subscription.find(tp)
+            if position is not None and position.is_assigned_by_another_id_than(offset.topic_id):
+                raise CommitFailed(
+                    ErrorCode.UNKNOWN_TOPIC_ID,
+                    f"group {self._group_id!r}, {tp}: the topic was deleted and created again, and the group has not "
+                    "assigned the new one to this member yet: poll, and commit what is read of that",
+                )

@@ -94,11 +94,12 @@ _OUTSIDE_THE_GROUP: Final = frozenset(
 )
 
 
-#: Returns the member in whose name to commit these partitions now (None: none). Raises CommitFailed if they are gone.
-CommitSender: TypeAlias = Callable[[Collection[TopicPartition]], MemberToken | None]
+#: Returns the member in whose name to commit these offsets now (None: none). Raises CommitFailed if their partitions
+#: are gone.
+CommitSender: TypeAlias = Callable[[Mapping[TopicPartition, OffsetAndMetadata]], MemberToken | None]
 
 
-def _nobody_of(partitions: Collection[TopicPartition]) -> MemberToken | None:
+def _nobody_of(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> MemberToken | None:
     return None
 
 

@@ -217,7 +217,9 @@ class FetchPlanner:
         home = self._home.get(tp)
         node_id: int | None = None
         target: FetchTarget | None = None
-        if position is not None and self._is_of_former_topic(tp, position, buffer):
+        if position is not None and position.is_assigned_by_another_id_than(self._cluster.topic_id(tp.topic)):
+            pass  # until the coordinator assigns the new topic: it may be another member's
+        elif position is not None and self._is_of_former_topic(tp, position, buffer):
             self._recreated.append((tp, position.token))
         elif position is not None and position.fetchable:
             node_id, target = self._target(tp, position, buffer, now)

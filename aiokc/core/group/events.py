@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import TypeAlias
+from uuid import UUID
 
 from ...assignor import NO_CLAIM, Claim, MemberSubscription
 from ...errors import KafkaError
@@ -89,7 +90,8 @@ class Assign:
     member in the generation that assigned them. They stay valid where it has joined again since, because a cooperative
     member keeps what it has. ``user_data`` comes from the leader's assignor ``protocol_name``, for this member's. A
     partition in ``starts`` is read from that timestamp on (EARLIEST, LATEST, or ms since the epoch), not from its
-    committed offset.
+    committed offset. ``topic_ids`` are the ids by which the coordinator assigned ``partitions``, where it assigns by id
+    (KIP-848).
     """
 
     member: MemberToken
@@ -98,6 +100,7 @@ class Assign:
     protocol_name: str = ""
     user_data: bytes | None = None
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    topic_ids: Mapping[TopicPartition, UUID] = field(default_factory=dict)
 
 
 class Exchange:

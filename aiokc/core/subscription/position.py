@@ -49,7 +49,10 @@ class PartitionPosition:
 
     ``topic_id`` is the topic that ``position`` belongs to, ``processed_id`` the topic of ``processed_position``, and
     ``held_id`` the topic of what was handed out last (KIP-516); None where it is not known. An offset means nothing in
-    a recreated topic, which has the same name and another id.
+    a recreated topic, which has the same name and another id. ``assigned_id`` is the topic id by which the group's
+    coordinator assigned the partition (KIP-848); None where it was assigned by name. The new topic may be another
+    member's already: while the metadata have another id than this one, nothing is fetched, and no offset of that topic
+    is committed.
 
     ``lost``: a reset that the application did not ask for, because the log did not hold the position. ``read_replica``
     is the broker to fetch from instead of the leader, until ``read_replica_until`` (KIP-392). ``heard_at`` is when a
@@ -58,6 +61,7 @@ class PartitionPosition:
     """
 
     token: int
+    assigned_id: UUID | None = None
     state: PositionState = PositionState.INITIALIZING
     position: int = -1
     leader_epoch: int | None = None
@@ -92,6 +96,11 @@ class PartitionPosition:
         """Whether records of this partition may be fetched and handed out."""
         return self.state is PositionState.FETCHING and not self.paused and not self.blocked
 
+    def is_assigned_by_another_id_than(self, topic_id: UUID | None) -> bool:
+        """Whether the coordinator assigned the partition by another topic id. False if one of the two is not known."""
+        assigned = self.assigned_id
+        return assigned is not None and topic_id is not None and assigned is not topic_id and assigned != topic_id
+
     @property
     def has_position(self) -> bool:
         return self.state in (PositionState.FETCHING, PositionState.AWAIT_VALIDATION)
@@ -99,7 +108,7 @@ class PartitionPosition:
     def locate(self, token: int, position: int, leader_epoch: int | None = None, topic_id: UUID | None = None) -> None:
         """Go on at ``position``. What the application holds stays uncommitted until it comes back for more.
 
-        ``topic_id``: the topic that ``position`` belongs to; None: the topic that is fetched from next.
+        ``topic_id``: the topic that ``position`` belongs to; None: the one that was assigned, or is fetched from next.
         """
         self.token = token
         self.state = PositionState.FETCHING
@@ -107,7 +116,7 @@ class PartitionPosition:
         self.leader_epoch = leader_epoch
         self.epoch_is_read = False
         self.checked_epoch = None
-        self.topic_id = topic_id
+        self.topic_id = topic_id or self.assigned_id
         self.reset_timestamp = None
         self.lost = False
         self.retry_at = 0.0
@@ -169,15 +178,17 @@ class PartitionPosition:
 
     def committable(self) -> OffsetAndMetadata | None:
         """What auto-commit may store: the offset behind what is processed. None without a position."""
-        if not self.has_position:
-            return None
-        return OffsetAndMetadata(self.processed_position, "", self.processed_epoch, topic_id=self.processed_id)
+        return self._own(self.processed_position, self.processed_epoch, self.processed_id)
 
     def consumed(self) -> OffsetAndMetadata | None:
         """What commit() without arguments stores: the offset behind what was handed out. None without a position."""
-        if not self.has_position:
+        return self._own(self.position, self.leader_epoch, self.topic_id)
+
+    def _own(self, offset: int, leader_epoch: int | None, topic_id: UUID | None) -> OffsetAndMetadata | None:
+        """The offset to commit. None without a position, or if that was looked up in a topic that was not assigned."""
+        if not self.has_position or self.is_assigned_by_another_id_than(topic_id):
             return None
-        return OffsetAndMetadata(self.position, "", self.leader_epoch, topic_id=self.topic_id)
+        return OffsetAndMetadata(offset, "", leader_epoch, topic_id=topic_id)
 
     def lag(self, read_committed: bool) -> int | None:
         """How many offsets lie between the position and the end that this isolation level sees; None if not known."""

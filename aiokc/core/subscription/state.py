@@ -15,6 +15,7 @@ from .pending import PendingPositions
 from .position import PartitionPosition, PositionState, Stored, is_of_another_topic
 
 _NOTHING: Stored = MappingProxyType({})
+_BY_NAME: Mapping[TopicPartition, UUID] = MappingProxyType({})
 
 
 class Mode(Enum):
@@ -188,8 +189,13 @@ class Subscription:
         found = self._assigned.get(tp)
         return found if found is not None and found.token == token else None
 
-    def replace(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Assign exactly these; those that were assigned before stay as they are. Return whether that is a change."""
+    def replace(
+        self, partitions: Iterable[TopicPartition], topic_ids: Mapping[TopicPartition, UUID] = _BY_NAME
+    ) -> bool:
+        """Assign exactly these; those that were assigned before stay as they are. Return whether that is a change.
+
+        ``topic_ids``: the topic ids by which the group's coordinator assigned them, where it assigns by id.
+        """
         wanted = dict.fromkeys(partitions)
         if wanted.keys() == self._assigned.keys():
             return False
@@ -198,7 +204,8 @@ class Subscription:
         old, self._assigned = self._assigned, {}
         added = [tp for tp in wanted if tp not in old] if old else wanted
         for tp in wanted:
-            self._assigned[tp] = old.pop(tp) if tp in old else PartitionPosition(next(self._tokens))
+            kept = old.pop(tp, None)
+            self._assigned[tp] = kept or PartitionPosition(next(self._tokens), topic_ids.get(tp))
         self._waiting.begin(added)
         self._touched.update(dict.fromkeys(added))
         self.touches += 1
@@ -391,12 +398,12 @@ class Subscription:
     def topic_id(self, tp: TopicPartition) -> UUID | None:
         """The id of the topic that the application means by ``tp``: that of the records it holds, if it holds any.
 
-        None if the id is not known.
+        Else it is the topic that was assigned, or is read. None if the id is not known.
         """
         position = self._assigned.get(tp)
         if position is None or tp in self._former_ids:
             return self._former_ids.get(tp)
-        return position.held_id if position.held else position.topic_id
+        return position.held_id if position.held else position.assigned_id or position.topic_id
 
     def holds_records(self, partitions: Collection[TopicPartition] | None = None) -> bool:
         """Whether the application holds records (of these partitions): handed out and not processed yet."""

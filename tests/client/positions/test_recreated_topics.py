@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -29,6 +30,8 @@ ZERO = TopicPartition("ev", 0)
 OLD = [b"old %d" % number for number in range(20)]
 NEW = [b"new %d" % number for number in range(30)]
 ASSIGNORS = ["range", "cooperative-sticky"]
+#: The coordinator assigns by topic id (KIP-848).
+BY_TOPIC_ID = {"group_protocol": "consumer"}
 #: How long the topic does not exist, in seconds; None: it is created again at once.
 AWAY = [None, 0.05, 0.3, 1.5]
 
@@ -340,10 +343,17 @@ def test_a_commit_names_the_id_of_each_offset_and_no_other() -> None:
 
 @pytest.mark.kafka
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("assignor", ASSIGNORS)
-@pytest.mark.parametrize("away", [0.05, 0.6, 1.5])
+@pytest.mark.parametrize(
+    ("group", "away"),
+    [
+        *product([{"partition_assignment_strategy": [one]} for one in ASSIGNORS], [0.05, 0.6, 1.5]),
+        (BY_TOPIC_ID, 0.05),
+        pytest.param(BY_TOPIC_ID, 0.6, marks=pytest.mark.long),
+        pytest.param(BY_TOPIC_ID, 1.5, marks=pytest.mark.long),
+    ],
+)
 async def test_no_record_of_a_new_topic_is_passed_over_with_kafka(
-    kafka: LocalKafka, topic_name: str, assignor: str, away: float
+    kafka: LocalKafka, topic_name: str, group: dict[str, Any], away: float
 ) -> None:
     """A member polls, or holds a batch and commits it, while the topic is recreated three times."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -356,7 +366,7 @@ async def test_no_record_of_a_new_topic_is_passed_over_with_kafka(
         auto_offset_reset="earliest",
         auto_commit_interval_ms=100,
         allow_auto_create_topics=False,
-        partition_assignment_strategy=[assignor],
+        **group,
     )
     consumer.subscribe([topic_name])
     async with consumer, asyncio.timeout(200):

@@ -454,3 +454,22 @@ def test_the_same_offset_of_another_topic_is_not_stored_yet() -> None:
     subscription.seek(A0, 20, topic_id=NEW_ID)
     assert A0 in subscription.committable({A0: (20, OLD_ID)})
     assert subscription.committable({A0: (20, NEW_ID)}) == {}
+
+
+def test_a_partition_that_was_assigned_by_topic_id_has_offsets_of_that_topic_only() -> None:
+    subscription = Subscription()
+    subscription.subscribe(["a"])
+    subscription.replace([A0, A1], {A0: OLD_ID})
+    assert (subscription[A0].assigned_id, subscription[A1].assigned_id) == (OLD_ID, None)
+    assert (subscription.topic_id(A0), subscription.topic_id(A1)) == (OLD_ID, None)
+    subscription.seek(A0, 5)
+    assert subscription.committable()[A0].topic_id == subscription.consumed()[A0].topic_id == OLD_ID
+    subscription.seek(A0, 7, topic_id=NEW_ID)  # looked up by name, after the topic was recreated
+    assert (subscription.consumed(), subscription.committable()) == ({}, {})
+    assert subscription.topic_id(A0) == OLD_ID, "an offset that the application makes up is not of the new topic"
+
+
+def test_what_was_assigned_by_another_topic_id_is_known_where_both_ids_are() -> None:
+    by_id, by_name = PartitionPosition(1, OLD_ID), PartitionPosition(2)
+    assert [by_id.is_assigned_by_another_id_than(one) for one in (NEW_ID, OLD_ID, None)] == [True, False, False]
+    assert not by_name.is_assigned_by_another_id_than(NEW_ID)

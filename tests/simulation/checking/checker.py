@@ -17,7 +17,8 @@ fenced          a heartbeat that said nothing was refused for its epoch, though 
 stuck, leak, error   reported by the world itself
 
 A recreated topic is a new incarnation: each record belongs to the incarnation whose log has it, a new incarnation is
-read from its beginning, and offsets of an older one do not count for it. Members need not read deleted records.
+read from its beginning, and offsets of an older one do not count for it. Members need not read deleted records. Who was
+assigned a partition by its topic id (KIP-848) does not own it in a new incarnation.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
+from uuid import UUID
 
 from aiokc.types import TopicPartition
 
@@ -87,6 +89,7 @@ class _Claim:
     since: float
     next: set[int]
     fresh: bool = True  # no record has been delivered yet
+    by_id: bool = False  # it holds in one incarnation only
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +125,8 @@ class Checker:
         self._incarnations = {tp: [_Partition(log) for log in of_one] for tp, of_one in logs.items()}
         self._partitions = {tp: of_one[0] for tp, of_one in self._incarnations.items()}  # the current ones
         self._read: dict[tuple[str, TopicPartition], _Partition] = {}  # the one from which each member got records last
-        self._assigned: dict[tuple[str, int], frozenset[TopicPartition]] = {}
+        self._topic_ids: dict[str, list[UUID | None]] = {tp.topic: [None] for tp in logs}  # of the incarnations
+        self._assigned: dict[tuple[str, int], Assigned] = {}
         self._generation: dict[str, int] = defaultdict(lambda: -1)  # each member's newest generation
         self._joining: set[str] = set()
         self._disowned: dict[str, int] = defaultdict(int)
@@ -159,11 +163,11 @@ class Checker:
                 for partition in chain.from_iterable(self._incarnations.values()):
                     partition.claims.pop(event.member, None)
             case Recreated():
-                self._begin_anew(event.topic)
+                self._begin_anew(event)
             case Joining():
                 self._joining.add(event.member)
             case Assigned():
-                self._assigned[event.member, event.generation] = event.partitions
+                self._assigned[event.member, event.generation] = event
                 self._generation[event.member] = event.generation
                 self._joining.discard(event.member)
                 self._disowned[event.member] = 0
@@ -183,16 +187,26 @@ class Checker:
     # Reading
 
     def _claim(self, event: Claimed) -> None:
-        partition = self._partitions[event.partition]
+        partition, by_id = self._partitions[event.partition], event.topic_id is not None
+        if by_id:
+            ids = self._topic_ids[event.partition.topic]
+            number = ids.index(event.topic_id) if event.topic_id in ids else 0  # only the first one's id is not told
+            partition = self._incarnations[event.partition][number]
         start = partition.committed if self._group and partition.committed is not None else 0
-        partition.claims[event.member] = _Claim(event.member, self._at, {start})
+        partition.claims[event.member] = _Claim(event.member, self._at, {start}, by_id=by_id)
 
-    def _begin_anew(self, topic: str) -> None:
+    def _begin_anew(self, event: Recreated) -> None:
         """Let the owners continue at the beginning of the new log. Old records still belong to the old one."""
-        for tp in [tp for tp in self._partitions if tp.topic == topic]:
+        self._topic_ids[event.topic].append(event.topic_id)
+        for tp in [tp for tp in self._partitions if tp.topic == event.topic]:
             old, incarnations = self._partitions[tp], self._incarnations[tp]
             new = self._partitions[tp] = incarnations[incarnations.index(old) + 1]
-            new.claims = {member: _Claim(member, claim.since, {0}) for member, claim in old.claims.items()}
+            stay = [claim for claim in old.claims.values() if not claim.by_id]
+            new.claims = {claim.member: _Claim(claim.member, claim.since, {0}) for claim in stay}
+        for key, assigned in self._assigned.items():
+            if assigned.by_id:
+                rest = frozenset(tp for tp in assigned.partitions if tp.topic != event.topic)
+                self._assigned[key] = replace(assigned, partitions=rest)
 
     def _incarnation(self, event: Delivered) -> _Partition:
         """Return the incarnation to which the records belong; the current one if no incarnation has them."""
@@ -265,7 +279,7 @@ class Checker:
             self._found("regression", f"{what}, it was at {partition.committed}")
         if event.generation >= 0:
             owned = self._assigned.get((event.member, event.generation))
-            if (owned is None or event.partition not in owned) and not self._still_has(event, partition):
+            if (owned is None or event.partition not in owned.partitions) and not self._still_has(event, partition):
                 self._found("zombie commit", f"{what}, where it did not own it")
         partition.committed = event.offset
         for claim in partition.claims.values():
@@ -279,8 +293,8 @@ class Checker:
         assignment has not arrived because its SyncGroup failed, and the member joins again with what it owns.
         """
         had_it = any(
-            member == event.member and generation < event.generation and event.partition in partitions
-            for (member, generation), partitions in self._assigned.items()
+            member == event.member and generation < event.generation and event.partition in assigned.partitions
+            for (member, generation), assigned in self._assigned.items()
         )
         return self._cooperative and had_it and partition.claims.keys() <= {event.member}
 

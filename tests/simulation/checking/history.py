@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar, cast
+from uuid import UUID
 
 from aiokc.types import TopicPartition
 
@@ -16,10 +17,14 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The member owns a partition from now on, and may hand out its records."""
+    """The member owns a partition from now on, and may hand out its records.
+
+    ``topic_id``: of this topic only (KIP-848); None: of the topic that has the name at any time.
+    """
 
     member: str
     partition: TopicPartition
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +80,15 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The coordinator told a member its assignment in this generation."""
+    """The coordinator told a member its assignment in this generation.
+
+    ``by_id``: by topic ids (KIP-848), so not for a topic that gets one of the names later.
+    """
 
     member: str
     generation: int
     partitions: frozenset[TopicPartition]
+    by_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,7 @@ class Recreated:
     """A deleted topic exists again: empty, and with another id."""
 
     topic: str
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +219,10 @@ class History:
         return [f"{at - start:11.6f}  {_shown(event)}" for at, event in self.events]
 
 
+def _is_default(value: object) -> bool:
+    return value is False or value is None
+
+
 def _shown(event: Event) -> str:
     if isinstance(event, Delivered):
         offsets = [offset for offset, _ in event.records]
@@ -218,7 +232,7 @@ def _shown(event: Event) -> str:
         return f"Assigned({event.member}, generation {event.generation}: {mine})"
     if isinstance(event, CommitStored) and event.late:
         return f"late {_shown(replace(event, late=False))}"
-    values: Iterable[Any] = (value for name in event.__slots__ if (value := getattr(event, name)) is not False)
+    values: Iterable[Any] = (value for name in event.__slots__ if not _is_default(value := getattr(event, name)))
     return f"{type(event).__name__}({', '.join(map(str, values))})"
 
 

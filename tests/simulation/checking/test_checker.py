@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
@@ -211,3 +212,17 @@ def test_what_was_handled_of_a_deleted_topic_is_nothing_to_commit_for_the_new_on
     begun = [*owned("m", 1), got("m", 0, 1), Recreated("t")]
     assert kinds(*begun, Handled("m", T, 2), CommitStored("m", 1, T, 2)) == ["over-commit"]
     assert kinds(*begun, CommitStored("m", 1, T, 0)) == []
+
+
+def test_who_was_assigned_a_topic_by_its_id_does_not_own_one_that_gets_its_name() -> None:
+    first, second = UUID(int=1), UUID(int=2)
+    claim: list[Event] = [Assigned("m", 1, MINE, by_id=True), Claimed("m", T, first)]
+    begun = [*claim, got("m", 0, 1), Recreated("t", second)]
+    assert kinds(*begun, got("m", 2)) == []
+    assert kinds(*begun, got_anew("m", 0)) == ["unowned"]
+    assert kinds(*begun, Claimed("n", T, second), got_anew("n", 0, 1, 2), complete=True) == []
+    assert kinds(Recreated("t", second), *claim, got_anew("m", 0)) == ["unowned"]
+    assert kinds(*begun, CommitStored("m", 1, T, 0), cooperative=True) == ["zombie commit"]
+    again: list[Event] = [Unclaimed("m", T), Claimed("m", T, second), Assigned("m", 2, MINE, by_id=True)]
+    handled: list[Event] = [got_anew("m", 0), Handled("m", T, 1), CommitStored("m", 2, T, 1)]
+    assert kinds(*begun, *again, *handled) == []

@@ -47,15 +47,15 @@ def observed(history: History) -> Iterator[None]:
 def _claims_observed(history: History) -> Iterator[None]:
     original = Subscription.replace
 
-    def replace(self: Subscription, partitions: Iterable[TopicPartition]) -> bool:
+    def replace(self: Subscription, partitions: Iterable[TopicPartition], *topic_ids: Any) -> bool:
         before = set(self.assigned)
-        changed = original(self, partitions)
+        changed = original(self, partitions, *topic_ids)
         member = current_host()
         if member != LOCALHOST:
             for tp in sorted(before - self.assigned.keys()):
                 history.add(Unclaimed(member, tp))
             for tp in sorted(self.assigned.keys() - before):
-                history.add(Claimed(member, tp))
+                history.add(Claimed(member, tp, self.assigned[tp].assigned_id))
         return changed
 
     with replaced(Subscription, "replace", replace):
@@ -157,7 +157,7 @@ def _reconciled(history: History, exchange: Exchange, response: Any) -> None:
     if response.error_code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
         history.add(Disowned(client_id))
     if response.error_code == ErrorCode.NONE and response.member_epoch > 0:
-        history.add(Assigned(client_id, response.member_epoch, _held(exchange)))
+        history.add(Assigned(client_id, response.member_epoch, _held(exchange), by_id=True))
 
 
 def _committed(history: History, exchange: Exchange, response: Any) -> None:

@@ -131,7 +131,7 @@ class World:
         self._cluster.delete_topic(plan.topic)
         await asyncio.sleep(plan.away)
         self._cluster.create_topic(plan.topic, self._plan.topics[plan.topic])
-        self._history.add(Recreated(plan.topic))
+        self._history.add(Recreated(plan.topic, self._cluster._state.topics.named(plan.topic).topic_id))
         self._writers.come_back(plan.topic)
 
     # Members

@@ -43,6 +43,12 @@ class AssignedTopics:
             self._leave_out(topic for topic in names.values() if cluster.topics[topic].is_internal)
         return names
 
+    def former_ids(self, machine: ConsumerMembership) -> frozenset[UUID]:
+        """The ids that topics of the subscription had before they were recreated."""
+        former = self._metadata.cluster.former
+        topics = machine.assigned_topics if self._subscription.server_pattern else self._subscription.topics
+        return frozenset(one for topic in topics if topic in former for one in former[topic].ids)
+
     def _leave_out(self, internal: Iterable[str]) -> None:
         """Do not read these topics. The member holds them all the same: the coordinator has given them to it."""
         if new := self._subscription.leave_out(internal):

@@ -82,7 +82,8 @@ class ConsumerProtocol:
 
     def news(self) -> Event | None:
         names = self._topics.names(self.machine.unnamed_topics)
-        return TopicsNamed(names) if names else None
+        former = self._topics.former_ids(self.machine)
+        return TopicsNamed(names, former) if names or former else None
 
 
 def _new_member_id(random: Random) -> str:

@@ -84,9 +84,13 @@ class MemberAlive(Alive):
 
 @dataclass(frozen=True, slots=True)
 class TopicsNamed(ProtocolEvent):
-    """The newest metadata: the names of topic ids. Ids that were named before, and are not here, keep their names."""
+    """The newest metadata: the names of topic ids. Ids that were named before, and are not here, keep their names.
+
+    ``former`` are the ids of topics that were recreated since, as far as the metadata know.
+    """
 
     names: Mapping[UUID, str]
+    former: frozenset[UUID] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

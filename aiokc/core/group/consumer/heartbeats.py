@@ -54,6 +54,10 @@ class Heartbeats:
         """Send the next heartbeat as soon as none is under way, even if it has nothing to tell."""
         self._next = -math.inf
 
+    def within(self, seconds: float, now: float) -> None:
+        """Send the next heartbeat after ``seconds`` at the latest."""
+        self._next = min(self._next, now + seconds)
+
     def answered(self, interval: float | None, now: float) -> None:
         """The coordinator answered. ``interval``: None where it does not say when it wants the next heartbeat."""
         if interval is not None:

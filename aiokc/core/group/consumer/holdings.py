@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import TypeAlias
 from uuid import UUID
 
@@ -26,10 +26,16 @@ class Holdings:
         self.held: dict[TopicIdPartition, TopicPartition] = {}
         self.target: frozenset[TopicIdPartition] | None = None
         self._names: dict[UUID, str] = {}
+        self._former: Set[UUID] = frozenset()
 
     @property
     def partitions(self) -> Partitions:
         return tuple(self.held.values())
+
+    @property
+    def topic_ids(self) -> Mapping[TopicPartition, UUID]:
+        """The topic id by which each partition is held."""
+        return {name: tp.topic_id for tp, name in self.held.items()}
 
     @property
     def owned(self) -> frozenset[TopicIdPartition]:
@@ -52,6 +58,16 @@ class Holdings:
         self._names.update(names)
         needed = {tp.topic_id for tp in (*self.held, *(self.target or ()))} | names.keys()
         self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in needed}
+
+    def recreated(self, topic_ids: Set[UUID]) -> None:
+        """The newest metadata have other ids for the names of these topics."""
+        self._former = topic_ids
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a topic was recreated of which something is held, and that the target does not take away yet."""
+        target = self.target or ()
+        return bool(self._former) and any(tp.topic_id in self._former and tp in target for tp in self.held)
 
     def aim_at(self, target: Iterable[TopicIdPartition]) -> None:
         self.target = frozenset(target)

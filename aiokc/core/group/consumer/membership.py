@@ -54,6 +54,9 @@ from .holdings import Partitions
 from .member_state import MemberState
 from .transitions import HEARTBEATS, NEXT, State
 
+# Seconds between heartbeats while the coordinator has not heard yet that a topic of this member was recreated. Until it
+# has assigned that anew, the member reads nothing of it. Coordinators assign that often.
+_RECREATED: Final = 1.0
 _MOST_SHOWN: Final = 5
 
 
@@ -100,9 +103,16 @@ class ConsumerMembership(MemberState):
             case Leave():
                 return self._on_leave(event, now)
             case TopicsNamed():
-                self._holdings.named(event.names)
-                return self._reconcile() if self.state is State.STABLE and self._holdings.is_behind else []
+                return self._on_named(event)
         return self._on_outcome(event, now) if isinstance(event, Outcome) else self._on_answer(event, now)
+
+    def _on_named(self, event: TopicsNamed) -> list[Effect]:
+        self._holdings.named(event.names)
+        was_outdated = self._holdings.is_outdated
+        self._holdings.recreated(event.former)
+        if self._holdings.is_outdated and not was_outdated:
+            self._heartbeats.at_once()
+        return self._reconcile() if self.state is State.STABLE and self._holdings.is_behind else []
 
     def _on_outcome(self, event: Outcome, now: float) -> list[Effect]:
         if isinstance(event, RevocationDone):
@@ -212,6 +222,8 @@ class ConsumerMembership(MemberState):
             self._holdings.aim_at(event.assignment)
         if self._holdings.target is None:
             self._holdings.aim_at(())
+        if self._holdings.is_outdated:
+            self._heartbeats.within(_RECREATED, now)
         if is_first:
             self._enter(State.STABLE)
         behind = self.state is State.STABLE and (is_first or self._holdings.is_behind)
@@ -294,8 +306,9 @@ class ConsumerMembership(MemberState):
         if going := self._holdings.going():
             return self._release(State.RECONCILING, going, wait=True)
         added = self._holdings.take()
-        partitions = self._holdings.partitions
-        return [Assign(self.member, partitions, added), *self._complain_of_foreign(added)]
+        topic_ids = self._holdings.topic_ids
+        assign = Assign(self.member, tuple(topic_ids), added, topic_ids=topic_ids)
+        return [assign, *self._complain_of_foreign(added)]
 
     def _complain_of_foreign(self, added: Partitions) -> list[Effect]:
         """Report topics to which the member does not subscribe, if the coordinator knows to which it does."""

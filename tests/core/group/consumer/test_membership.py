@@ -224,8 +224,25 @@ def test_a_recreated_topic_goes_by_its_old_id_and_comes_by_its_new_one() -> None
     member.wait(INTERVAL)
     effects = member.answer(3, ids(0, topic_id=NEW_ID))
     assert only(Revoke, effects).partitions == (T0,)
-    assert only(Assign, member.revoked(effects)).added == (T0,)
+    assign = only(Assign, member.revoked(effects))
+    assert (assign.added, assign.topic_ids) == ((T0,), {T0: NEW_ID})
     assert member.beat.contents.owned == ids(0, topic_id=NEW_ID)
+
+
+def test_a_member_asks_every_second_while_it_holds_a_topic_that_was_recreated() -> None:
+    member = Member().stable(0)
+    assert member.feed(TopicsNamed({}, frozenset({OTHER_ID}))) == [], "it holds nothing of that"
+    assert [type(effect) for effect in member.feed(TopicsNamed({}, frozenset({ID})))] == [MemberHeartbeat]
+    for _ in range(3):  # the coordinator has not heard of it yet
+        assert member.answer(2) == []
+        assert member.feed(TopicsNamed({}, frozenset({ID}))) == [], "which is nothing new"
+        assert member.wait(0.9) == []
+        assert len(member.wait(0.1)) == 1
+    effects = member.answer(3, ids(0, topic_id=NEW_ID))
+    assert member.wait(INTERVAL - 0.1) == [], "it knows what it is waiting for: the application"
+    member.revoked(effects)
+    member.settled(3)
+    assert member.wait(INTERVAL - 0.1) == []
 
 
 def test_topics_that_the_member_never_subscribed_to_are_told() -> None:

@@ -16,8 +16,8 @@ from aiokc.wire.messages.group import (
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
 
-from ...virtually import virtually
-from .group_stories import BOTH, Told, altered, consumer_of, polls, read
+from ....virtually import virtually
+from ..group_stories import BOTH, Told, altered, consumer_of, polls, read
 
 FOREIGN = UUID(int=77)
 
