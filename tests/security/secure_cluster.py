@@ -18,6 +18,7 @@ from aiokc.testing import Certificates, Cluster, Listener, TokenRules
 from aiokc.testing.kafka.secure.broker_config import LISTENERS
 from aiokc.testing.kafka.secure.certificate_files import CertificateFiles
 from aiokc.testing.kafka.secure.tokens import AUDIENCE, ISSUER, TokenMaker
+from aiokc.testing.security.jwt import CLOCK_SKEW
 
 
 class SecureCluster:
@@ -57,7 +58,7 @@ class SecureCluster:
                     "SCRAM-SHA-512": "alice-scram",
                 }
             },
-            tokens=TokenRules(idp=_Issuer(tokens), audience=AUDIENCE),
+            tokens=TokenRules(idp=_Issuer(tokens), audience=AUDIENCE, clock_skew=CLOCK_SKEW),
         )
 
     def bootstrap_of(self, listener: str) -> str:

@@ -87,16 +87,20 @@ async def test_a_token_that_has_expired_is_not_sent(secure_kafka: SecureKafka, l
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("failure", ["it is down", "it gives an expired token"])
 async def test_tokens_that_are_short_and_a_provider_that_fails_in_between(
-    secure_kafka: SecureKafka, topic_name: str
+    secure_kafka: SecureKafka, topic_name: str, failure: str
 ) -> None:
-    """A token of 8 s bounds the session. The provider is down at the first renewal: the old token serves meanwhile."""
+    """A token of 8 s bounds the session. The provider fails at the first renewal: the old token serves meanwhile."""
     secure_kafka.create_topic(topic_name)
 
     def short() -> str:
         return secure_kafka.tokens.signed("alice", lifetime=8)
 
-    provider = Scripted(short, down, short)
+    def expired() -> str:
+        return secure_kafka.tokens.signed("alice", lifetime=-5)
+
+    provider = Scripted(short, down if failure == "it is down" else expired, short)
     with CountingProxy(secure_kafka.bootstrap_of("OIDC")) as proxy:
         async with Consumer(
             topic_name, group_id=topic_name, resolve=proxy.resolve, **options(secure_kafka, provider)

@@ -57,6 +57,7 @@ def start_spark(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     _bound_calls(spark, call_seconds)
+    _keep_calls_in_step(spark)
     return spark
 
 
@@ -69,3 +70,24 @@ def _bound_calls(spark: SparkSession, seconds: float) -> None:
     client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
     client.java_parameters.read_timeout = seconds
     client.get_thread_connection().socket.settimeout(seconds)
+
+
+def _keep_calls_in_step(spark: SparkSession) -> None:
+    """Close the connection of a call that a test's time limit interrupts: the thread's next call gets a new one.
+
+    py4j keeps the connection after an exception that is no Exception. The answer to the interrupted call is still to
+    come there, and would be taken for that of the next call: no later call of the thread would get its own answer.
+    """
+    client: Any = spark.sparkContext._gateway._gateway_client  # type: ignore[union-attr]
+    send = client.send_command
+
+    def send_command(*args: Any, **options: Any) -> Any:
+        try:
+            return send(*args, **options)
+        except BaseException:
+            connection = client.get_thread_connection()
+            if connection is not None:
+                connection.close(reset=True)
+            raise
+
+    client.send_command = send_command

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from typing import Any
 
 import pytest
@@ -24,3 +27,30 @@ def test_a_call_that_is_never_answered_ends_and_the_next_one_is_answered(spark: 
 
     assert spark.range(3).count() == 3
     assert client.get_thread_connection().socket.gettimeout() == CALL_SECONDS
+
+
+class Limit(BaseException):
+    """Stands for pytest's own, which is no Exception either."""
+
+
+def test_a_call_that_a_time_limit_interrupts_leaves_no_answer_to_the_next_one(spark: SparkSession) -> None:
+    def end(number: int, frame: object) -> None:
+        raise Limit
+
+    def interrupted() -> None:
+        alarm.start()
+        streams.awaitAnyTermination(20)
+
+    streams = spark.streams
+    streams.resetTerminated()
+    alarm = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        # With its frames, and so with the connection that they use: as pytest keeps them.
+        with pytest.raises(Limit) as kept:
+            interrupted()
+    finally:
+        alarm.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert [spark.range(count).count() for count in (1, 2, 3)] == [1, 2, 3]
+    assert any("py4j" in str(entry.path) for entry in kept.traceback)

@@ -90,10 +90,10 @@ class OffsetLister:
     ) -> Found:
         """Return the first offset at or after each timestamp (ms since the epoch, or a special one); None: none.
 
-        Retries with refreshed metadata until ``timeout`` (seconds). Then it raises RequestTimedOut with the last cause,
-        or UnknownTopic where the cluster says that a partition does not exist. Other error codes raise BrokerError. An
-        error of a topic (AuthorizationFailed, an invalid name) is raised as soon as a metadata response that is newer
-        than the call has it.
+        Retries with refreshed metadata until ``timeout`` (seconds). Then it raises RequestTimedOut, which names the
+        last cause, or UnknownTopic where the cluster says that a partition does not exist. Other error codes raise
+        BrokerError. An error of a topic (AuthorizationFailed, an invalid name) is raised as soon as a metadata response
+        that is newer than the call has it.
         """
         version = self._metadata.cluster.version
         loop = asyncio.get_running_loop()
@@ -210,8 +210,10 @@ class OffsetLister:
                 return broker_error(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{tp} does not exist: the topic has {count} partitions"
                 )
-        error = RequestTimedOut(f"no offsets of {names} after {timeout:.3g} s")
-        error.__cause__ = causes[-1] if causes else self._metadata.error
+        cause = causes[-1] if causes else self._metadata.error
+        why = f": {cause}" if cause is not None else ""
+        error = RequestTimedOut(f"no offsets of {names} after {timeout:.3g} s{why}")
+        error.__cause__ = cause
         return error
 
 

@@ -245,14 +245,15 @@ class Metadata:
     async def wait_for(self, look: Callable[[Cluster], T | None], timeout: float, what: str) -> T:
         """Return ``look(cluster)`` as soon as it is not None. Raises RequestTimedOut after ``timeout`` seconds.
 
-        ``what`` names in its message what was waited for; the last failure of a refresh is its cause.
+        ``what`` names in its message what was waited for; the last failure of a refresh is there too, and its cause.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while (found := look(self.cluster)) is None:
             self.request_missing()
             if not await self.changed.wait(deadline - loop.time()):
-                raise RequestTimedOut(f"{what}: not known after {timeout:.3g} s") from self.error
+                why = f": {self.error}" if self.error is not None else ""
+                raise RequestTimedOut(f"{what}: not known after {timeout:.3g} s{why}") from self.error
         return found
 
 

@@ -33,6 +33,6 @@ async def wait_positions(
         runtime.raise_errors()
         if not await runtime.changed.wait(deadline - loop.time()):
             names = ", ".join(map(str, sorted(lacking)))
-            raise RequestTimedOut(
-                f"no position for {names} after {timeout:.3g} s"
-            ) from runtime.cluster_client.metadata.error
+            cause = runtime.cluster_client.metadata.error
+            why = f": {cause}" if cause is not None else ""
+            raise RequestTimedOut(f"no position for {names} after {timeout:.3g} s{why}") from cause

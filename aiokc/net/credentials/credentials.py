@@ -17,8 +17,10 @@ from .token_login import TokenLogin
 
 
 class _Login(Protocol):
-    """The credentials of one mechanism."""
+    """The credentials of one mechanism. ``failure``: why a ``login`` that waits for the next call has to wait."""
 
+    @property
+    def failure(self) -> AuthenticationFailed | None: ...
     async def login(self, host: str) -> Mechanism: ...
     def current(self, host: str) -> Mechanism | None: ...
     def refused(self, mechanism: Mechanism) -> None: ...
@@ -60,11 +62,10 @@ class Credentials:
         """
         if not self._waiting:
             return None
-        return AuthenticationFailed(
-            f"{broker}: not connected: what provides the credentials for {self._mechanism} has not answered yet",
-            mechanism=self._mechanism,
-            retriable=True,
-        )
+        why = self._login.failure or f"what provides the credentials for {self._mechanism} has not answered yet"
+        error = AuthenticationFailed(f"{broker}: not connected: {why}", mechanism=self._mechanism, retriable=True)
+        error.__cause__ = self._login.failure
+        return error
 
     def current(self, host: str = "") -> Mechanism | None:
         """Return a snapshot of what ``login`` had last, without any wait; any thread may call this.

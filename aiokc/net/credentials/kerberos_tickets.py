@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Final
 
 from ...config import SecurityConfig
 from ...core.sasl.gssapi import Gssapi
@@ -18,6 +19,8 @@ class KerberosLogin:
     The Kerberos library keeps the tickets, and gets new ones as they end. It reads the keytab each time, so a keytab
     may be replaced while the client runs.
     """
+
+    failure: Final = None  # no login waits
 
     def __init__(self, config: SecurityConfig) -> None:
         self._service = config.sasl_kerberos_service_name

@@ -34,6 +34,8 @@ class PasswordLogin:
     again, use the new ones.
     """
 
+    failure: Final = None  # a call that fails is the end of its login
+
     def __init__(self, config: SecurityConfig) -> None:
         self._mechanism = cast(Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"], config.sasl_mechanism)
         self._tokenauth = config.sasl_tokenauth

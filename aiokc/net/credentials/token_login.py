@@ -11,6 +11,7 @@ from ...config import SecurityConfig
 from ...core.backoff import Chance
 from ...core.sasl.mechanism import Mechanism
 from ...core.sasl.oauthbearer import OAuthBearer
+from ...errors import AuthenticationFailed
 from ...token_provider import OAuthToken
 from .tokens.refresh_window import RefreshWindow
 from .tokens.shared_sources import shared_source
@@ -49,6 +50,10 @@ class TokenLogin:
     def current(self, host: str) -> Mechanism | None:
         token = None if self._source is None else self._source.current()
         return None if token is None else self._made(token)
+
+    @property
+    def failure(self) -> AuthenticationFailed | None:
+        return None if self._source is None else self._source.failure
 
     def refused(self, mechanism: Mechanism) -> None:
         token = None if self._source is None else self._source.current()

@@ -270,6 +270,23 @@ async def test_a_refused_token_is_replaced(monkeypatch: pytest.MonkeyPatch) -> N
     assert provider.calls == 2
 
 
+async def test_a_login_that_waits_for_the_next_call_says_why_the_last_one_failed() -> None:
+    def seal() -> str:
+        raise OSError("the vault is sealed")
+
+    client = credentials(Counting(seal))
+    assert client.unanswered("broker 1") is None
+    with pytest.raises(AuthenticationFailed, match="the vault is sealed"):
+        await client.login()
+    waiting = asyncio.ensure_future(client.login())
+    await asyncio.sleep(0)
+    error = client.unanswered("broker 1")
+    waiting.cancel()
+    assert str(error).startswith("broker 1: not connected: the token provider Counting raised OSError: the vault is")
+    assert error is not None
+    assert error.retriable
+
+
 async def test_another_subject_is_another_principal() -> None:
     async def mechanism(result: str) -> Mechanism:
         return await credentials(Counting(lambda: result)).login()

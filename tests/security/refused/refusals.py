@@ -27,6 +27,7 @@ class Refusal:
     """`options` are those of a client. It raises `error` with a message that matches `text` (a regular expression).
 
     `at_once`: start() raises it long before its timeout. `asks`: the client has asked the broker, and names it.
+    `behind`: by how many seconds the client's clock is behind the broker's.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Refusal:
     text: str
     at_once: bool = True
     asks: bool = True
+    behind: float = 0.0
     since: str = "2.8"
 
     def parameter(self) -> Any:
@@ -151,6 +153,14 @@ LOGINS = [
         asks=False,
     ),
     Refusal(
+        "token that has expired by the broker's clock",
+        _token("OIDC", lambda kafka: kafka.tokens.signed("alice", lifetime=-1000)),
+        AuthenticationFailed,
+        r"\(OAUTHBEARER\).*invalid_token.*the token itself says, unverified: it expires in (1000|9\d\d) s",
+        behind=2000.0,
+        since="3.1",
+    ),
+    Refusal(
         "opaque token",
         _token("OIDC", lambda _: "no-jwt"),
         AuthenticationFailed,
@@ -224,6 +234,15 @@ MISTAKEN = [
         ConnectionFailed,
         r"at the first request: this listener probably wants SASL",
         at_once=False,
+    ),
+    Refusal(
+        "token that is valid within the broker's clock skew only",
+        _token("OIDC", lambda kafka: kafka.tokens.signed("alice", lifetime=-10)),
+        ConnectionFailed,
+        r"at the first request after the login: is the token over by the broker's clock\?",
+        at_once=False,
+        behind=2000.0,
+        since="3.1",
     ),
     Refusal(
         "plaintext to TLS",

@@ -21,6 +21,7 @@ from aiokc.testing.kafka.secure.certificate_files import CertificateFiles
 from aiokc.testing.kafka.secure.tokens import TokenMaker
 from aiokc.wire.messages.discovery import MetadataRequest
 
+from ..actors.clock import clock_of_clients
 from ..secure_cluster import SecureCluster
 from ..ways import Brokers
 from .refusals import REFUSALS, Refusal
@@ -73,7 +74,8 @@ async def test_what_the_watchdogs_connection_raises_at_the_cluster(
 
 async def _start_raises(brokers: Brokers, refusal: Refusal) -> None:
     config = ConsumerConfig(**refusal.options(brokers))
-    consumer = Consumer(config=config)
+    with clock_of_clients(-refusal.behind):
+        consumer = Consumer(config=config)
     begun = time.monotonic()
     with pytest.raises(refusal.error, match=refusal.text) as raised:
         await consumer.start(timeout_ms=60_000 if refusal.at_once else TIMEOUT_MS)
@@ -86,7 +88,8 @@ async def _start_raises(brokers: Brokers, refusal: Refusal) -> None:
 async def _watchdog_raises(brokers: Brokers, refusal: Refusal) -> None:
     """With the context and the credentials that the event loop has got ready for the watchdog."""
     config = ConsumerConfig(**refusal.options(brokers))
-    pool = Pool(config, random=Random(0))
+    with clock_of_clients(-refusal.behind):
+        pool = Pool(config, random=Random(0))
     try:
         host, _, port = str(config.bootstrap_servers).rpartition(":")
         route = Route(f"{host}:{port}", ("127.0.0.1", int(port)), host)

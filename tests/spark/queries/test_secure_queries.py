@@ -69,6 +69,7 @@ def both_read_all(spark: SparkSession, options: Mapping[str, str]) -> None:
     assert len(found) == RECORDS
 
 
+@pytest.mark.every_spark(since="4.2")
 def test_a_stream_over_sasl_ssl(spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path) -> None:
     options = with_password(secure_kafka, "SCRAM-SHA-512", topic)
 
@@ -78,6 +79,7 @@ def test_a_stream_over_sasl_ssl(spark: SparkSession, secure_kafka: SecureKafka, 
     assert len(found) == RECORDS
 
 
+@pytest.mark.every_spark(since="4.2")
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
 def test_javas_truststores(
     spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path, kind: str
@@ -92,12 +94,14 @@ def test_javas_truststores(
 
 
 @pytest.mark.long
+@pytest.mark.every_spark(since="4.2")
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_a_batch_by_a_password(spark: SparkSession, secure_kafka: SecureKafka, topic: str, mechanism: str) -> None:
     both_read_all(spark, with_password(secure_kafka, mechanism, topic))
 
 
 @pytest.mark.long
+@pytest.mark.every_spark(since="4.2")
 def test_a_batch_by_a_token_in_a_file(
     spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path
 ) -> None:
@@ -120,6 +124,7 @@ def test_a_batch_by_a_token_in_a_file(
 
 
 @pytest.mark.long
+@pytest.mark.every_spark(since="4.2")
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_batch_by_a_client_certificate(
     spark: SparkSession, secure_kafka: SecureKafka, topic: str, inline: bool
@@ -190,6 +195,7 @@ def test_secrets_in_files_that_spark_sends(
     assert len(stream_on_every_spark(spark, options, tmp_path)) == RECORDS
 
 
+@pytest.mark.every_spark
 def test_a_wrong_password_is_named_and_not_shown(
     spark: SparkSession, secure_kafka: SecureKafka, topic: str, tmp_path: Path
 ) -> None:
@@ -199,7 +205,7 @@ def test_a_wrong_password_is_named_and_not_shown(
     with pytest.raises(PySparkException) as of_batch:
         rows.collect()
     with pytest.raises(PySparkException) as of_stream:
-        stream(spark, "aiokc", options, tmp_path)
+        stream_on_every_spark(spark, options, tmp_path)
 
     for caught in (of_batch, of_stream):
         assert "AuthenticationFailed" in str(caught.value)

@@ -79,7 +79,8 @@ class TokenSource:
         self._obtained_at = -inf  # the loop's clock, of the present token
         self._due_at: float | None = None  # wall clock
         self._refused = False
-        self._failure: AuthenticationFailed | None = None
+        #: Why the last call gave no token; None if it did.
+        self.failure: AuthenticationFailed | None = None
         self._retry_at = -inf  # the loop's clock
         self._backoff = Backoff(*pauses, random)
         self._after_refusal = Backoff(*_REFUSED_PAUSES, random)
@@ -112,15 +113,15 @@ class TokenSource:
             if (pause := self._retry_at - self._loop.time()) > 0:
                 if token is not None:
                     return token
-                if self._failure is not None and not self._failure.retriable:
-                    raise fresh(self._failure)
+                if self.failure is not None and not self.failure.retriable:
+                    raise fresh(self.failure)
                 await asyncio.sleep(pause)
                 continue
             await asyncio.wait((self._attempt or self._begin(),))
             if (token := self.current()) is not None:
                 return token
-            if self._failure is not None:
-                raise fresh(self._failure)
+            if self.failure is not None:
+                raise fresh(self.failure)
 
     def refused(self, token: OAuthToken) -> None:
         """Ask for another token before the next authentication: a broker has refused this one."""
@@ -151,8 +152,8 @@ class TokenSource:
         """Return the seconds until the next call is due, at most a minute; None: no call is due until a change."""
         if self._attempt is not None:
             return None
-        if self._failure is not None:
-            if self.current() is None and not self._failure.retriable:
+        if self.failure is not None:
+            if self.current() is None and not self.failure.retriable:
                 return None  # until a login needs a token
             return self._retry_at - self._loop.time()
         return None if self._due_at is None else min(self._due_at - self._clock(), _LONGEST_SLEEP)
@@ -210,7 +211,7 @@ class TokenSource:
         self._token = token
         self._obtained_at = self._loop.time()
         self._refused = False
-        self._failure, self._retry_at = None, -inf
+        self.failure, self._retry_at = None, -inf
         self._backoff.reset()
         self._after_refusal.reset()
         expires_at = token.expires_at
@@ -221,7 +222,7 @@ class TokenSource:
     def _fail(self, failure: AuthenticationFailed) -> None:
         backoff = self._backoff if failure.retriable else self._after_refusal
         now = self._loop.time()
-        self._failure, self._retry_at = failure, now + backoff.next()
+        self.failure, self._retry_at = failure, now + backoff.next()
         token = self.current()
         held_back = None if token is None else self._warnings.admit(_KEPT, now)
         if token is not None and held_back is not None:

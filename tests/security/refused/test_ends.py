@@ -1,0 +1,165 @@
+"""What a client does at the end of a SASL session, and of a token: on asyncio, on uvloop, and on the watchdog's
+blocking socket. The broker is one of the cluster in Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, TopicPartition
+from aiokc.config import ConsumerConfig
+from aiokc.errors import AuthenticationFailed, ConnectionFailed, RequestTimedOut
+from aiokc.net.blocking import BlockingConnection
+from aiokc.net.options import Route
+from aiokc.net.pool import Pool
+from aiokc.testing import Cluster, TokenRules
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.security.jwt import CLOCK_SKEW, unsecured_token
+from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.offsets import ListOffsetsRequest
+from aiokc.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from ..actors.clock import clock_of_clients
+from ..actors.members import read
+
+pytestmark = pytest.mark.timeout(30)
+
+ZERO = TopicPartition("t", 0)
+SESSION_MS = 2000
+# A second attempt comes at once, as is right here, or after the test's timeout.
+PAUSES = ("retry_backoff_ms", "retry_backoff_max_ms", "reconnect_backoff_ms", "reconnect_backoff_max_ms")
+AT_ONCE = dict.fromkeys(PAUSES, 60_000)
+ALICE = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "alice", "sasl_plain_password": "secret"}
+
+
+def options(cluster: Cluster, **given: Any) -> dict[str, Any]:
+    listener = {"security_protocol": "SASL_PLAINTEXT", "allow_plaintext_credentials": True}
+    return {"bootstrap_servers": cluster.bootstrap, **listener, **given}
+
+
+@asynccontextmanager
+async def of_the_watchdog(cluster: Cluster, **given: Any) -> AsyncIterator[Callable[[], Any]]:
+    """Return what opens the watchdog's connection, with the credentials that the event loop had last."""
+    pool = Pool(ConsumerConfig(**options(cluster, **given)), random=Random(0))
+    try:
+        assert pool._options.credentials is not None
+        await pool._options.credentials.login("localhost")
+        host, _, port = cluster.bootstrap.rpartition(":")
+        route = Route(cluster.bootstrap, (host, int(port)), host)
+        yield lambda: asyncio.to_thread(BlockingConnection.open, route, pool._options, timeout=10)
+    finally:
+        await pool.aclose()
+
+
+async def ask(connection: BlockingConnection) -> int:
+    """Return the number of brokers, as the connection's broker tells it."""
+    found = await asyncio.to_thread(
+        connection.request, MetadataRequest, lambda _: MetadataRequest(topics=[]), timeout=10
+    )
+    return len(found.brokers)
+
+
+@pytest.mark.any_loop(uvloop="long")
+async def test_a_request_behind_a_parked_one_at_the_end_of_a_session(caplog: pytest.LogCaptureFixture) -> None:
+    """The broker answers the parked one. At the next one it closes the connection, and that is no failure."""
+
+    async def park(exchange: Exchange) -> None:
+        await asyncio.sleep(SESSION_MS / 1e3 + 0.1)
+        await exchange.go_on()
+
+    caplog.set_level(logging.INFO, logger="aiokc.net")
+    async with (
+        Cluster(brokers=1, topics={"t": 1}, sasl={"alice": "secret"}, session_ms=SESSION_MS) as cluster,
+        Consumer(**options(cluster, **ALICE, **AT_ONCE)) as consumer,
+    ):
+        caplog.clear()  # of the warning about PLAIN over SASL_PLAINTEXT
+        cluster.append("t", b"1", b"2")
+        parked = cluster.intercept(ListOffsetsRequest, park, times=1)
+        end = asyncio.ensure_future(consumer.end_offsets([ZERO]))
+        await parked.caught()
+        assert await consumer.beginning_offsets([ZERO]) == {ZERO: 0}
+        assert await end == {ZERO: 2}
+    ends = [one for one in caplog.records if "closed the connection at the end of its SASL session" in one.message]
+    assert [one.levelname for one in ends] == ["INFO"]
+    assert len(caplog.records) == 1
+
+
+async def test_a_request_of_the_watchdog_after_the_end_of_its_session() -> None:
+    """The broker ends the session sooner than it said. The connection is lost, and a new one is served."""
+    async with (
+        Cluster(brokers=1, sasl={"alice": "secret"}, session_ms=60_000) as cluster,
+        of_the_watchdog(cluster, **ALICE) as connect,
+    ):
+        connection = await connect()
+        assert await ask(connection) == 1
+        assert not connection.is_over
+        cluster.expire_sessions()
+        with pytest.raises(ConnectionFailed, match=r"closed the connection$"):
+            await ask(connection)
+        again = await connect()
+        assert await ask(again) == 1
+        again.close()
+
+
+class Provider:
+    """Gives tokens of these lifetimes in seconds, one after the other, and the last again and again."""
+
+    def __init__(self, *lifetimes: float) -> None:
+        self.lifetimes = list(lifetimes)
+
+    async def token(self) -> str:
+        return unsecured_token("alice", self.lifetimes.pop(0) if len(self.lifetimes) > 1 else self.lifetimes[0])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": self}
+
+
+def with_tokens() -> Cluster:
+    """A cluster that takes tokens which are over by less than CLOCK_SKEW, and then closes at the first request."""
+    return Cluster(brokers=1, topics={"t": 1}, mechanisms=["OAUTHBEARER"], tokens=TokenRules(clock_skew=CLOCK_SKEW))
+
+
+@pytest.mark.any_loop(uvloop="long")
+async def test_a_provider_that_gives_an_expired_token_at_the_renewal_of_a_session() -> None:
+    """It is not sent. What waits for a connection is told why, and goes on with the next token."""
+    provider = Provider(2.0, -5.0)
+    given = {**provider.options, "group_id": "g", "auto_offset_reset": "earliest", "default_api_timeout_ms": 500}
+    async with with_tokens() as cluster, Consumer("t", **options(cluster, **given)) as consumer:
+        cluster.append("t", b"1")
+        assert await read(consumer, 1) == [b"1"]
+        logins = cluster.intercept(SaslHandshakeRequest, lambda exchange: exchange.go_on())
+        told: RequestTimedOut | None = None
+        while told is None:
+            try:
+                await consumer.end_offsets([ZERO])
+                await asyncio.sleep(0.02)
+            except RequestTimedOut as error:
+                told = error
+        hits, provider.lifetimes = logins.hits, [3600.0]
+        cluster.append("t", b"2")
+        assert await read(consumer, 1) == [b"2"]
+        assert consumer.metrics().rebalances.count == 1
+    assert hits == 0 < logins.hits
+    assert "Provider returned a token that expired 5 s ago by this computer's clock" in str(told)
+    assert isinstance(told.__cause__, AuthenticationFailed)
+    assert told.__cause__.retriable
+
+
+async def test_the_watchdog_sends_no_token_that_is_over() -> None:
+    provider = Provider(3600.0)
+    with clock_of_clients() as clock:
+        async with with_tokens() as cluster, of_the_watchdog(cluster, **provider.options) as connect:
+            logins = cluster.intercept(SaslAuthenticateRequest, lambda exchange: exchange.go_on())
+            (await connect()).close()
+            clock.ahead = 3599.5
+            with pytest.raises(AuthenticationFailed, match="the event loop has fetched no valid credentials"):
+                await connect()
+            assert logins.hits == 1
