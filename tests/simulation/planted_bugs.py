@@ -303,7 +303,7 @@ NEGATIVE_EPOCHS: Final = (Heartbeating, "_answer", consumer_bugs.answer_with_a_n
 
 PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
-    "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=200),
+    "skip a batch on cancel": _bug("skip, lost", (Poll, "records", _await_between_taking_and_returning), first=211),
     "keep the buffer on seek": _bug(
         "non-monotonic, skip", (Subscription, "seek", _seek_under_the_old_token), group=False
     ),
@@ -330,7 +330,7 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         group=True,
     ),
     "keep positions of revoked partitions": _bug(
-        "skip, duplicate", (Subscription, "replace", _keep_positions_of_the_revoked), group=True
+        "skip, duplicate", (Subscription, "replace", _keep_positions_of_the_revoked), group=True, first=6
     ),
     "release without giving up": _bug(
         "double owner", (Reconciler, "_revoke", _release_without_giving_up), group=True, first=37
