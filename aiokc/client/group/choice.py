@@ -47,6 +47,10 @@ class AutoProtocol:
     def follows_epochs(self) -> bool:
         return self._current.follows_epochs
 
+    @property
+    def unreadable(self) -> KafkaError | None:
+        return self._current.unreadable
+
     def start(self, joining: Callable[[], None]) -> None:
         self._consumer.start(joining)
         self._classic.start(joining)

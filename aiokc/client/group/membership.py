@@ -210,9 +210,11 @@ class GroupMembership:
 
     @property
     def last_error(self) -> KafkaError | None:
-        """The error that is being retried at the moment: of the coordinator's lookup, the membership or auto-commit."""
+        """The error that is being retried at the moment: of the coordinator's lookup, the membership, what it assigned,
+        or auto-commit."""
         failed_commit = self._auto_commit.error if self._auto_commit is not None else None
-        return self.offsets.lookup.error or self._driver.retry_report.error or failed_commit
+        membership = self._driver.retry_report.error or self._protocol.unreadable
+        return self.offsets.lookup.error or membership or failed_commit
 
     def report(self) -> SourceReport:
         return SourceReport(

@@ -11,6 +11,7 @@ from ...config import ConsumerConfig
 from ...core.group.events import Assign, Event, MemberToken, PollClock, Request
 from ...core.group.machine import GroupMachine, Keepalive
 from ...core.subscription.state import Subscription
+from ...errors import KafkaError
 from ..cluster.coordinator_lookup import CoordinatorLookup
 from ..cluster.metadata import Metadata
 from ..cluster.pattern_topics import PatternTopics
@@ -47,6 +48,11 @@ class GroupProtocol(Protocol):
 
         Otherwise it is sent in the generation in which it was called for, or not at all.
         """
+        ...
+
+    @property
+    def unreadable(self) -> KafkaError | None:
+        """Why the consumer reads nothing of some partitions that the group has assigned; None: it reads all of them."""
         ...
 
     def start(self, joining: Callable[[], None]) -> None:

@@ -67,6 +67,10 @@ class ClassicProtocol:
         self._pattern = parts.pattern
         self._pattern_max_age = config.retry_backoff_ms / 1e3
 
+    @property
+    def unreadable(self) -> None:
+        """The leader assigns topics by name: nothing that this member can't read."""
+
     def start(self, joining: Callable[[], None]) -> None:
         self._requests.joining = joining
 

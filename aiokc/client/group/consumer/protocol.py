@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from random import Random
+from typing import Final
 from uuid import UUID
 
 from ....core.backoff import retry_backoff
@@ -14,9 +17,15 @@ from ....core.group.consumer.keepalive import ConsumerKeepalive
 from ....core.group.consumer.membership import ConsumerMembership
 from ....core.group.consumer.messages import ConsumerGroup
 from ....core.group.events import Assign, Enforced, Event, MemberToken, Request, SendLeave
+from ....core.rate_limit import RateLimit, and_more
 from ....error_codes import error_name
+from ....errors import AssignmentFailed
 from ..protocol import GroupParts
 from .requests import ConsumerRequests
+
+logger = logging.getLogger("aiokc.group")
+
+_WARNING_INTERVAL: Final = 30.0
 
 
 class ConsumerProtocol:
@@ -46,6 +55,20 @@ class ConsumerProtocol:
         self._requests = ConsumerRequests(group, parts.lookup, config.request_timeout_ms / 1e3)
         self._metadata = parts.metadata
         self._subscription = parts.subscription
+        self._nameless: frozenset[UUID] = frozenset()  # assigned topic ids that the newest metadata don't name
+        self._warnings = RateLimit(_WARNING_INTERVAL)
+
+    @property
+    def unreadable(self) -> AssignmentFailed | None:
+        nameless = self._nameless & self.machine.unnamed_topics
+        if not nameless:
+            return None
+        return AssignmentFailed(
+            f"group {self.group_id!r}: the coordinator gave {self.machine.member} partitions of topics that the "
+            f"metadata do not name, and nothing of them is read: {', '.join(sorted(map(str, nameless)))}. Either the "
+            "brokers have not heard of a new topic yet, or this consumer does not subscribe to it, or it lacks the "
+            "permission to describe it"
+        )
 
     def start(self, joining: Callable[[], None]) -> None:
         self._requests.joining = joining
@@ -76,7 +99,13 @@ class ConsumerProtocol:
             self._metadata.request_update()
 
     def news(self) -> Event | None:
-        names = self._names(self.machine.unnamed_topics)
+        unnamed = self.machine.unnamed_topics
+        names = self._names(unnamed)
+        self._nameless = unnamed - names.keys()
+        if (error := self.unreadable) is not None:
+            held_back = self._warnings.admit("nameless", asyncio.get_running_loop().time())
+            if held_back is not None:
+                logger.warning("%s%s", error, and_more(held_back))
         return TopicsNamed(names) if names else None
 
     def _names(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, str]:

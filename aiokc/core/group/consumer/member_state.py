@@ -56,6 +56,7 @@ class MemberState:
         self._asked_to_join = False
         self._is_in_doubt = False  # the coordinator may know this member, though it has no epoch
         self._leave_group: bool | None = None
+        self._former_interests = Interests()
         self._going: Partitions = ()
 
     # Read by the driver
@@ -124,7 +125,12 @@ class MemberState:
 
     @property
     def _interests(self) -> Interests:
-        return Interests(self._intent.topics)
+        """What the member subscribes to, for the coordinator.
+
+        While it gives up everything, that is what it subscribed to before. An empty subscription would rebalance the
+        group, though the application may subscribe again meanwhile, and a static member only parks its partitions.
+        """
+        return self._former_interests if self.state is State.PREPARE_LEAVING else Interests(self._intent.topics)
 
     @property
     def _has_news(self) -> bool:

@@ -130,6 +130,7 @@ class ConsumerMembership(MemberState):
 
     def _on_subscribed(self, topics: frozenset[str], now: float) -> list[Effect]:
         leaves_all = bool(self._intent.topics) and not topics
+        self._former_interests = self._interests
         self._intent.topics = topics
         if self.state is State.UNSUBSCRIBED:
             return self._go_on(now)
@@ -147,6 +148,7 @@ class ConsumerMembership(MemberState):
         return self._go_on(now) if self.state is State.UNSUBSCRIBED else []
 
     def _on_leave(self, event: Leave, now: float) -> list[Effect]:
+        self._former_interests = self._interests
         self._intent.leaves = True
         self._leave_group = event.leave_group
         match self.state:
@@ -199,8 +201,9 @@ class ConsumerMembership(MemberState):
         self._holdings.named(event.names)
         if event.assignment is not None:
             self._holdings.aim_at(event.assignment)
-        elif is_first:
+        elif is_first:  # brokers never say so: which partitions they count as this member's, a full heartbeat asks
             self._holdings.aim_at(())
+            self._told.forget()
         if is_first:
             self._enter(State.STABLE)
             return self._reconcile()

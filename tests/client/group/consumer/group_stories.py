@@ -9,8 +9,9 @@ from typing import Any
 from aiokc import Consumer, RebalanceListener, TopicPartition
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import Fault, Verdict
 from aiokc.testing.virtual.loop import VirtualLoop
-from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 from ...virtually import Asked
 
@@ -70,6 +71,19 @@ def owned(sent: Any) -> list[int] | None:
 
 def of_client(client_id: str) -> Callable[[Exchange], bool]:
     return lambda exchange: exchange.client_id == client_id
+
+
+def answering(change: Callable[[ConsumerGroupHeartbeatResponse], None]) -> Fault:
+    """The coordinator handles the heartbeat, and its answer is changed on the way."""
+
+    async def fault(exchange: Exchange) -> Verdict:
+        answer = await exchange.handle()
+        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        if not answer.error_code and answer.member_epoch > 0:  # no refusal, and no answer to a leave
+            change(answer)
+        return answer
+
+    return fault
 
 
 def consumer_of(cluster: Cluster, listener: RebalanceListener | None = None, **options: Any) -> Consumer:
