@@ -21,7 +21,17 @@ from aiokc.wire.messages.group import (
 )
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
-from ..checking.history import Assigned, Claimed, CommitStored, Disowned, History, Joining, Unclaimed, replaced
+from ..checking.history import (
+    Assigned,
+    Claimed,
+    CommitStored,
+    Disowned,
+    History,
+    Joining,
+    Replaced,
+    Unclaimed,
+    replaced,
+)
 
 
 @contextmanager
@@ -57,7 +67,10 @@ def _answers_observed(history: History) -> Iterator[None]:
     async def handle(self: Exchange) -> Response | None:
         if isinstance(self.request, JoinGroupRequest):
             history.add(Joining(self.call.client_id))
+        empty = _empty_group(self)
         response = await original(self)
+        if empty is not None and _group(self) is not empty:
+            history.add(Replaced())
         observe = _OBSERVERS.get(type(self.request))
         if observe is not None and response is not None:
             observe(history, self, response)
@@ -65,6 +78,17 @@ def _answers_observed(history: History) -> Iterator[None]:
 
     with replaced(Exchange, "handle", handle):
         yield
+
+
+def _group(exchange: Exchange) -> Any:
+    return exchange.call.cluster.groups._groups.by_id.get(exchange.request.group_id)
+
+
+def _empty_group(exchange: Exchange) -> Any:
+    """Return the group that the request may replace; None if it has members, or can't be replaced by it."""
+    if not isinstance(exchange.request, JoinGroupRequest | ConsumerGroupHeartbeatRequest):
+        return None
+    return None if exchange.call.cluster.groups.members(exchange.request.group_id) else _group(exchange)
 
 
 def _assigned(history: History, exchange: Exchange, response: Any) -> None:
