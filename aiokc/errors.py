@@ -198,7 +198,10 @@ class NoOffsetForPartition(KafkaError):
 
 
 class AssignmentFailed(KafkaError):
-    """An assignor raised, or the group leader's assignor returned an assignment that breaks the protocol's rules."""
+    """An assignor raised, or an assignment breaks the protocol's rules.
+
+    It may have topics that the member does not subscribe to, or topic ids that no metadata name.
+    """
 
 
 class BrokerError(KafkaError):

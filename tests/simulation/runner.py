@@ -60,7 +60,8 @@ _PLAIN: Final = Twist()
 class Verdict:
     """The result of one seed. ``kinds`` are the anomalies' names; ``plan`` and ``history`` are texts for people.
 
-    ``again`` is the command that runs the seed again; ``cut_short`` counts the calls for records that were cancelled.
+    ``again`` is the command that runs the seed again; ``cut_short`` counts the calls for records that were cancelled:
+    where groups have members of the consumer protocol, only those of these members.
     """
 
     seed: int
@@ -108,13 +109,16 @@ def judge(seed: int, *, twist: Twist = _PLAIN, whole_history: bool = False) -> V
     except Exception:
         return Verdict(seed, ("error",), (traceback.format_exc(),), "", 0, 0, again, plan.text, ())
     anomalies = outcome.anomalies
+    counted = {
+        one.name for one in plan.members if not twist.consumer or one.options.get("group_protocol") == "consumer"
+    }
     return Verdict(
         seed,
         tuple(dict.fromkeys(anomaly.kind for anomaly in anomalies)),
         tuple(map(str, anomalies)),
         outcome.history.digest,
         outcome.rounds,
-        sum(isinstance(event, CutShort) for _, event in outcome.history),
+        sum(isinstance(event, CutShort) and event.member in counted for _, event in outcome.history),
         again,
         plan.text,
         tuple(outcome.history.lines()) if whole_history else (),

@@ -47,27 +47,36 @@ def send(producer: Any, topic: str, batch: ConsumerRecords[Any, Any], group: Gro
     producer.send_offsets_to_transaction(offsets, kafka_python.structs.ConsumerGroupMetadata(*astuple(group)))
 
 
-def member(kafka: LocalKafka, topic: str, **options: Any) -> Consumer:
+CLASSIC: dict[str, Any] = {"heartbeat_interval_ms": 100, "partition_assignment_strategy": ("range",)}
+PROTOCOLS = [
+    pytest.param(CLASSIC, id="classic"),
+    pytest.param({"group_protocol": "consumer"}, id="consumer", marks=pytest.mark.every_kafka(since="4.3")),
+]
+
+
+def member(kafka: LocalKafka, topic: str, protocol: dict[str, Any] = CLASSIC, **options: Any) -> Consumer:
     return Consumer(
         topic,
         bootstrap_servers=kafka.bootstrap,
         group_id=topic,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        heartbeat_interval_ms=100,
-        partition_assignment_strategy=("range",),
+        **protocol,
         **options,
     )
 
 
-async def test_an_offset_of_an_open_transaction_is_waited_for(kafka: LocalKafka, topic_name: str) -> None:
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_an_offset_of_an_open_transaction_is_waited_for(
+    kafka: LocalKafka, topic_name: str, protocol: dict[str, Any]
+) -> None:
     """OffsetFetch always asks for stable offsets: it gets neither the old one nor one that may be aborted."""
     kafka.create_topic(topic_name)
     kafka.create_topic(f"{topic_name}-out")
     produce(kafka.bootstrap, topic_name, [b"%d" % number for number in range(10)])
     tp = TopicPartition(topic_name, 0)
     async with (
-        member(kafka, topic_name) as consumer,
+        member(kafka, topic_name, protocol) as consumer,
         Client(bootstrap_servers=kafka.bootstrap) as client,
     ):
         with transactional_producer(kafka.bootstrap, topic_name) as producer:
@@ -106,19 +115,20 @@ async def test_a_member_that_the_group_has_gone_on_without_cannot_commit_in_a_tr
                 poll.cancel()
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_member_that_was_not_polled_cannot_commit_in_a_transaction_either(
-    kafka: LocalKafka, topic_name: str
+    kafka: LocalKafka, topic_name: str, protocol: dict[str, Any]
 ) -> None:
     """It asks for its group metadata when it is out already. Without a member id and generation in them, its commit
     would be allowed to overwrite what the other member has committed.
     """
     kafka.create_topic(topic_name)
     produce(kafka.bootstrap, topic_name, [b"%d" % number for number in range(10)])
-    async with member(kafka, topic_name, max_poll_interval_ms=500) as first, asyncio.timeout(60):
+    async with member(kafka, topic_name, protocol, max_poll_interval_ms=500) as first, asyncio.timeout(60):
         batch = await first.getmany(max_records=4)
         while first.health().generation >= 0:
             await first._runtime.changed.wait(0.1)
-        async with member(kafka, topic_name) as second:
+        async with member(kafka, topic_name, protocol) as second:
             await second.getmany()
             with transactional_producer(kafka.bootstrap, topic_name) as producer:
                 await asyncio.to_thread(producer.begin_transaction)

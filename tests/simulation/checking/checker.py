@@ -46,6 +46,7 @@ from .history import (
     Joining,
     Opened,
     Recreated,
+    Replaced,
     Settled,
     Sought,
     Uncertain,
@@ -127,7 +128,9 @@ class Checker:
         self._read: dict[tuple[str, TopicPartition], _Partition] = {}  # the one from which each member got records last
         self._topic_ids: dict[str, list[UUID | None]] = {tp.topic: [None] for tp in logs}  # of the incarnations
         self._assigned: dict[tuple[str, int], Assigned] = {}
-        self._generation: dict[str, int] = defaultdict(lambda: -1)  # each member's newest generation
+        # Each member's newest generation, behind the number of groups that were replaced before.
+        self._generation: dict[str, tuple[int, int]] = defaultdict(lambda: (0, -1))
+        self._replaced = 0
         self._joining: set[str] = set()
         self._disowned: dict[str, int] = defaultdict(int)
         self._uncertain: set[str] = set()  # members whose automatic commits may be older than a manual one
@@ -168,9 +171,11 @@ class Checker:
                 self._joining.add(event.member)
             case Assigned():
                 self._assigned[event.member, event.generation] = event
-                self._generation[event.member] = event.generation
+                self._generation[event.member] = self._replaced, event.generation
                 self._joining.discard(event.member)
                 self._disowned[event.member] = 0
+            case Replaced():
+                self._replaced += 1
             case Disowned():
                 self._disowned[event.member] += 1
             case CommitStored():

@@ -59,6 +59,11 @@ class Handled:
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """An empty group was replaced by one of the other protocol: its generations begin at 1 again."""
+
+
+@dataclass(frozen=True, slots=True)
 class CutShort:
     """A call for records (getmany, getone, getmany_columns, or a step of the iterator) was cancelled: no result."""
 
@@ -179,6 +184,7 @@ Event: TypeAlias = (
     | CutShort
     | Crashed
     | Joining
+    | Replaced
     | Assigned
     | Disowned
     | CommitStored

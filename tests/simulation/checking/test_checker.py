@@ -23,6 +23,7 @@ from .history import (
     Joining,
     Opened,
     Recreated,
+    Replaced,
     Settled,
     Sought,
     Uncertain,
@@ -132,6 +133,13 @@ def test_a_member_that_was_removed_has_time_to_find_out() -> None:
     history = [*owned("m", 1), got("m", 0), *owned("n", 2), got("m", 1)]
     assert kinds(*history) == []
     assert kinds(*history, at=lambda index: 2 * index * ZOMBIE_SECONDS) == ["zombie"]
+
+
+def test_the_generations_of_a_group_that_was_replaced_begin_anew() -> None:
+    """A removed member of the former group has a higher generation than the new owner, and time to find out."""
+    history = [*owned("m", 4), got("m", 0), Replaced(), *owned("n", 1), got("m", 1)]
+    assert kinds(*history) == []
+    assert kinds(*history, *owned("m", 1), *owned("n", 1), got("m", 0)) == ["double owner"]
 
 
 def test_a_member_with_a_commit_of_unknown_outcome_may_commit_less() -> None:

@@ -28,7 +28,18 @@ from aiokc.wire.messages.group import (
 )
 from aiokc.wire.messages.offsets import OffsetCommitRequest
 
-from ..checking.history import Assigned, Claimed, CommitStored, Disowned, Failure, History, Joining, Unclaimed, replaced
+from ..checking.history import (
+    Assigned,
+    Claimed,
+    CommitStored,
+    Disowned,
+    Failure,
+    History,
+    Joining,
+    Replaced,
+    Unclaimed,
+    replaced,
+)
 
 
 @contextmanager
@@ -69,7 +80,10 @@ def _answers_observed(history: History) -> Iterator[None]:
     async def handle(self: Exchange) -> Response | None:
         if isinstance(self.request, JoinGroupRequest):
             history.add(Joining(self.call.client_id))
+        empty = _empty_group(self)
         response = await original(self)
+        if empty is not None and _group(self) is not empty:
+            history.add(Replaced())
         observe = _OBSERVERS.get(type(self.request))
         if observe is not None and response is not None:
             observe(history, self, response)
@@ -122,6 +136,17 @@ def _fences_observed(history: History) -> Iterator[None]:
 
     with replaced(ConsumerMembership, "on", on):
         yield
+
+
+def _group(exchange: Exchange) -> Any:
+    return exchange.call.cluster.groups._groups.by_id.get(exchange.request.group_id)
+
+
+def _empty_group(exchange: Exchange) -> Any:
+    """Return the group that the request may replace; None if it has members, or can't be replaced by it."""
+    if not isinstance(exchange.request, JoinGroupRequest | ConsumerGroupHeartbeatRequest):
+        return None
+    return None if exchange.call.cluster.groups.members(exchange.request.group_id) else _group(exchange)
 
 
 def _assigned(history: History, exchange: Exchange, response: Any) -> None:

@@ -222,6 +222,7 @@ class ConsumerMembership(MemberState):
             self._holdings.aim_at(event.assignment)
         if self._holdings.target is None:
             self._holdings.aim_at(())
+            self._told.forget()  # brokers never say so: which partitions they count as its own, a full heartbeat asks
         if self._holdings.is_outdated:
             self._heartbeats.within(_RECREATED, now)
         if is_first:

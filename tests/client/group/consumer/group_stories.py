@@ -9,8 +9,9 @@ from typing import Any
 from aiokc import Consumer, RebalanceListener, TopicPartition
 from aiokc.testing import Cluster
 from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import Fault, Verdict
 from aiokc.testing.virtual.loop import VirtualLoop
-from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
+from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 from ...virtually import Asked
 
@@ -78,6 +79,19 @@ def altered(change: Callable[[Any], None]) -> Callable[[Exchange], Awaitable[Any
     async def fault(exchange: Exchange) -> Any:
         answer = await exchange.handle()
         change(answer)
+        return answer
+
+    return fault
+
+
+def answering(change: Callable[[ConsumerGroupHeartbeatResponse], None]) -> Fault:
+    """The coordinator handles the heartbeat, and its answer is changed on the way."""
+
+    async def fault(exchange: Exchange) -> Verdict:
+        answer = await exchange.handle()
+        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
+        if not answer.error_code and answer.member_epoch > 0:  # no refusal, and no answer to a leave
+            change(answer)
         return answer
 
     return fault

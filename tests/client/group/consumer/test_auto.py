@@ -11,7 +11,7 @@ from aiokc.testing import Cluster
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest, JoinGroupRequest
 
 from ...virtually import virtually
-from .group_stories import BOTH, T0, Told, asked_of, consumer_of, polls, read, shared
+from .group_stories import BOTH, T0, T1, Told, asked_of, consumer_of, polls, read, shared
 
 AUTO: dict[str, Any] = {"group_protocol": "auto"}
 
@@ -120,3 +120,31 @@ def test_a_classic_group_that_may_not_be_converted_takes_the_member_as_a_classic
             assert old.assignment() | new.assignment() == BOTH
 
     virtually(story, group_consumer_migration_policy=policy)
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_classic_member_goes_on_when_the_last_member_of_the_consumer_protocol_leaves(is_behind: bool) -> None:
+    """The group is a classic one again. A member that has not joined since the last epoch has lost everything."""
+
+    async def story(cluster: Cluster) -> None:
+        told = Told()
+        cluster.append("t", b"one")
+        async with consumer_of(cluster, told, group_protocol="classic", client_id="old") as old:
+            async with consumer_of(cluster) as new:
+                await shared(old, new)
+                await polls(old, 10.0)
+                heard = len(told.events)
+                if is_behind:
+                    cluster.bump_epoch("g")
+                    cluster.bump_epoch("g")
+            cluster.append("t", b"one", partition=1)
+            assert await read(old, 2) == [b"one", b"one"]
+            await old.commit()
+            assert cluster.committed("g") == {T0: 1, T1: 1}
+            kinds = [what for what, _ in told.events[heard:]]
+            assert ("lost" in kinds) == is_behind
+            assert old.assignment() == BOTH
+            cluster.append("t", b"two")
+            assert await read(old, 1) == [b"two"]
+
+    virtually(story)

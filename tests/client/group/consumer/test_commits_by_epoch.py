@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aiokc.errors import CommitFailed, KafkaError
+from aiokc.errors import BrokerError, CommitFailed, KafkaError
 from aiokc.testing import Cluster, ErrorCode
 from aiokc.testing.faults import delay, lose_answer
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
@@ -119,3 +119,64 @@ def test_a_commit_before_a_revocation_goes_through_though_the_epoch_has_moved_on
                 assert await two.getmany(timeout_ms=5_000) == {}
 
     virtually(story, as_version="4.2")
+
+
+def _two_topics(cluster: Cluster) -> None:
+    for topic in ("t", "u"):
+        for partition in (0, 1):
+            cluster.append(topic, b"%d" % partition, partition=partition)
+
+
+@pytest.mark.parametrize("release", ["4.0", "4.4"], ids=["by name", "by id"])
+def test_a_deleted_topic_does_not_hold_up_the_commit_before_a_revocation(release: str) -> None:
+    """The coordinator refuses offsets of a topic that is gone. It waits for the member, and so does the new owner."""
+
+    async def story(cluster: Cluster) -> None:
+        loop, told = asyncio.get_running_loop(), Told()
+        _two_topics(cluster)
+        options = {"enable_auto_commit": True, "auto_commit_interval_ms": 100_000, "allow_auto_create_topics": False}
+        async with consumer_of(cluster, told, **options) as one:
+            one.subscribe(["t", "u"], listener=told)
+            await read(one, 4)
+            await one.getmany(timeout_ms=10)  # the batch is processed
+            cluster.delete_topic("u")
+            began = loop.time()
+            async with consumer_of(cluster) as two:
+                await shared(one, two)
+                assert loop.time() - began < 15.0
+                assert one.assignment() | two.assignment() == BOTH
+                assert await two.getmany(timeout_ms=2_000) == {}
+            [mine] = one.assignment()
+            assert {tp: offset for tp, offset in cluster.committed("g").items() if tp != mine} == dict.fromkeys(
+                BOTH - {mine}, 1
+            )
+            assert "lost" not in [what for what, _ in told.events]
+
+    virtually(story, topics={"t": 2, "u": 2}, as_version=release)
+
+
+@pytest.mark.parametrize("release", ["4.0", "4.4"], ids=["by name", "by id"])
+def test_a_commit_with_a_deleted_topic_stores_the_others_and_says_so(release: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        asked, told = asked_of(cluster), Told()
+        _two_topics(cluster)
+        async with consumer_of(cluster, told, allow_auto_create_topics=False) as consumer:
+            consumer.subscribe(["t", "u"], listener=told)
+            await read(consumer, 4)
+            cluster.delete_topic("u")
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(BrokerError, match="UNKNOWN_TOPIC"):
+                await consumer.commit()
+            assert asyncio.get_running_loop().time() - began < 5.0
+            assert cluster.committed("g") == {T0: 1, T1: 1}
+            named = {topic.name for _, sent in asked.of(OffsetCommitRequest) for topic in sent.topics}
+            assert named == ({"t", "u"} if release == "4.0" else {""})
+            await polls(consumer, 10.0)
+            assert consumer.assignment() == BOTH
+            cluster.append("t", b"more")
+            assert await read(consumer, 1) == [b"more"]
+            await consumer.commit()
+            assert cluster.committed("g")[T0] == 2
+            assert "lost" not in [what for what, _ in told.events]
+
+    virtually(story, topics={"t": 2, "u": 2}, as_version=release)

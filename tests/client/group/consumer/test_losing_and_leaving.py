@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 
+from aiokc import Consumer, TopicPartition
 from aiokc.errors import CommitFailed
 from aiokc.testing import Cluster
-from aiokc.testing.faults import Hold
+from aiokc.testing.faults import Hold, drop
 from aiokc.wire.messages.group import ConsumerGroupHeartbeatRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest
+from tests.suite.unused_faults import may_be_unused
 
 from ...virtually import virtually
 from .group_stories import BOTH, T0, T1, Told, asked_of, consumer_of, heartbeats, of_client, polls, read, shared
@@ -91,6 +94,155 @@ def test_a_member_that_holds_a_batch_for_nearly_max_poll_interval_is_not_removed
                 assert two.assignment() == {T1}
                 assert cluster.committed("g")[T1] == 1
                 polling.cancel()
+
+    virtually(story)
+
+
+def test_what_a_fenced_member_was_giving_up_is_not_told_as_lost_again() -> None:
+    """It is fenced while on_partitions_revoked() runs: the callback ends, and only the rest is told as lost."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, told = asked_of(cluster), Told(seconds=12.0)
+        async with consumer_of(cluster, told, client_id="a") as one:
+            await shared(one)
+            async with consumer_of(cluster) as two:
+                polling = asyncio.gather(polls(one, 40.0), polls(two, 40.0))
+                await told.revocation.wait()
+                cluster.fence_member("g", "a")
+                await polling
+                [gone] = [parts for what, parts in told.events if what == "revoked"]
+                assert told.events[:4] == [
+                    ("assigned", BOTH),
+                    ("revoked", gone),
+                    ("gave up", gone),
+                    ("lost", BOTH - gone),
+                ]
+                assert [what for what, _ in told.events].count("lost") == 1
+                assert one.assignment() | two.assignment() == BOTH
+                assert len(one.assignment()) == 1
+                joins = [
+                    when for when, sent in heartbeats(asked, one.group_metadata().member_id) if not sent.member_epoch
+                ]
+                assert len(joins) == 2
+                assert joins[1] >= told.when("lost")  # nothing is said before the listener is done
+
+    virtually(story)
+
+
+class Unruly(Told):
+    """Raises in one kind of callback, each time."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def _note(self, what: str, partitions: frozenset[TopicPartition]) -> None:
+        super()._note(what, partitions)
+        if what == self._what:
+            raise ZeroDivisionError(what)
+
+
+@pytest.mark.parametrize("what", ["revoked", "assigned", "lost"])
+def test_a_listener_that_raises_is_told_to_the_application_and_holds_up_nobody(what: str) -> None:
+    """Java's consumer would not acknowledge, and be removed when its rebalance timeout is over."""
+
+    async def story(cluster: Cluster) -> None:
+        loop, told, errors = asyncio.get_running_loop(), Unruly(what), list[BaseException]()
+
+        async def poll_on(consumer: Consumer, seconds: float) -> None:
+            until = loop.time() + seconds
+            while loop.time() < until:
+                try:
+                    await consumer.getmany(timeout_ms=100)
+                except ZeroDivisionError as error:
+                    errors.append(error)
+
+        one = consumer_of(cluster, told, client_id="a")
+        await one.start()
+        await poll_on(one, 5.0)
+        assert one.assignment() == BOTH
+        async with consumer_of(cluster) as two:
+            await asyncio.gather(poll_on(one, 20.0), polls(two, 20.0))
+            assert one.assignment() | two.assignment() == BOTH
+            assert len(one.assignment()) == len(two.assignment()) == 1
+            cluster.fence_member("g", "a")
+            await asyncio.gather(poll_on(one, 20.0), polls(two, 20.0))
+            assert one.assignment() | two.assignment() == BOTH
+            assert one.health().error is None
+        assert len(errors) == [heard for heard, _ in told.events].count(what) > 0
+        if what == "revoked":
+            with pytest.raises(ZeroDivisionError):
+                await one.stop()
+        else:
+            await one.stop()
+        assert cluster.members("g") == []
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["silent", "down"])
+@pytest.mark.parametrize("instance", [None, "i"])
+def test_a_consumer_whose_coordinator_is_dead_stops_in_time(silent: bool, instance: str | None) -> None:
+    """Nothing can be committed and nobody told: the listener hears, and stop() ends."""
+
+    async def story(cluster: Cluster) -> None:
+        loop, told = asyncio.get_running_loop(), Told()
+        cluster.append("t", b"one")
+        one = consumer_of(cluster, told, enable_auto_commit=True, group_instance_id=instance)
+        await one.start()
+        assert await read(one, 1) == [b"one"]
+        if silent:
+            cluster.intercept(ConsumerGroupHeartbeatRequest, drop())
+            may_be_unused(cluster.intercept(OffsetCommitRequest, drop()))
+        else:
+            for node in (1, 2, 3):
+                cluster.take_down(node)
+        await polls(one, 20.0)  # it reads on, and asks again
+        assert one.assignment() == BOTH
+        assert one.health().last_error is not None
+        began = loop.time()
+        await one.stop()
+        assert loop.time() - began <= 30.0
+        assert told.events == [("assigned", BOTH), ("revoked", BOTH), ("gave up", BOTH)]
+        for node in (1, 2, 3):
+            if not silent:
+                cluster.bring_up(node)
+        await asyncio.sleep(60.0)
+        assert cluster.members("g") == []  # its session has ended
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_consumer_that_unsubscribes_and_subscribes_at_once(late: bool) -> None:
+    """KAFKA-19335: the answer to a heartbeat of the former membership came late, and its epoch was taken over."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, told = asked_of(cluster), Told()
+        cluster.append("t", b"one")
+        async with consumer_of(cluster, told, client_id="a") as one:
+            assert await read(one, 1) == [b"one"]
+            await one.commit()
+            hold = Hold()
+            if late:
+                held = cluster.intercept(ConsumerGroupHeartbeatRequest, hold, where=of_client("a"))
+                await asyncio.gather(polls(one, 6.0), hold.arrived())
+            one.unsubscribe()
+            await asyncio.sleep(0.5 if late else 0.0)  # the farewell waits behind the heartbeat
+            one.subscribe(["t"], listener=told)
+            await asyncio.sleep(0.5 if late else 0.0)
+            if late:
+                held.cancel()
+                hold.release()
+            cluster.append("t", b"two")
+            assert await read(one, 1) == [b"two"]
+            await polls(one, 20.0)
+            epochs = [sent.member_epoch for _, sent in heartbeats(asked)]
+            assert epochs[:5] == ([0, 2, 2, -1, 0] if late else [0, 2, 2, 2, 2])
+            assert epochs[-1] > 0
+            assert [] not in [sent.subscribed_topic_names for _, sent in heartbeats(asked)]
+            assert told.events == [("assigned", BOTH), ("revoked", BOTH), ("gave up", BOTH), ("assigned", BOTH)]
+            assert cluster.members("g") == [one.group_metadata().member_id]
 
     virtually(story)
 

@@ -95,6 +95,14 @@ def test_an_empty_first_assignment_is_an_assignment() -> None:
     assert only(Assign, member.answer(3, ids(1))).added == (T1,)
 
 
+def test_a_first_answer_without_an_assignment_is_asked_for_it() -> None:
+    member = Member()
+    member.feed(Subscribed(TOPICS))
+    sent = only(MemberHeartbeat, member.answer(2))
+    assert sent.contents.is_full
+    assert only(Assign, member.answer(2, ids(0))).added == (T0,)
+
+
 def test_the_next_heartbeats_say_nothing_and_keep_the_coordinators_pace() -> None:
     member = Member().stable(0)
     count = len(member.sent)
@@ -441,6 +449,7 @@ def test_a_member_whose_join_is_not_answered_says_goodbye() -> None:
 def test_unsubscribe_leaves_after_the_revocation_and_subscribe_meanwhile_stays() -> None:
     member = Member().stable(0)
     effects = member.feed(Subscribed(frozenset()))
+    assert kinds(effects) == ["Revoke"], "no heartbeat says that it subscribes to nothing"
     member.feed(Subscribed(TOPICS))
     effects = member.revoked(effects)
     assert only(Assign, effects).added == (T0,), "the coordinator still counts on this member"

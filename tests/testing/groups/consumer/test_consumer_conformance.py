@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.wire.messages.group import MemberIdentity
 from aiokc.wire.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest
+from aiokc.wire.messages.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
 from ..group_scene import Scene
+from ..group_transactions import Transaction
 from .consumer_scene import HELD, Member, described, member_of, topic_is_known
 
 pytestmark = pytest.mark.every_kafka(since="4.3")
@@ -233,6 +236,47 @@ async def test_offsets_are_told_by_epoch(group: Scene) -> None:
     assert await one.fetch(None, "who") == UNKNOWN
 
 
+@pytest.mark.parametrize("version", [9, 10])
+async def test_a_commit_with_a_topic_that_does_not_exist(group: Scene, version: int) -> None:
+    """The other topics' offsets are stored."""
+    one = await _alone(group)
+    nowhere = UUID(int=77)
+    topics = [
+        OffsetCommitRequestTopic(
+            name=name if version < 10 else "",
+            topic_id=topic_id,
+            partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")],
+        )
+        for name, topic_id in ((f"{group.topic}-nowhere", nowhere), (group.topic, group.topic_id))
+    ]
+    request = OffsetCommitRequest(
+        group_id=group.group, generation_id_or_member_epoch=one.epoch, member_id="one", topics=topics
+    )
+    answer = await one.client.ask(request, version)
+    codes = {topic.name if version < 10 else topic.topic_id: topic.partitions[0].error_code for topic in answer.topics}
+    if version < 10:
+        assert codes == {f"{group.topic}-nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, group.topic: 0}
+    else:
+        assert codes == {nowhere: ErrorCode.UNKNOWN_TOPIC_ID, group.topic_id: 0}
+    assert await one.fetch(None, "one") == 3
+
+
+async def test_offsets_in_a_transaction_by_epoch(group: Scene) -> None:
+    """Versions before 6 of TxnOffsetCommit have no word for a stale epoch."""
+    one, _ = await _pair(group)
+    actor = await group.actor()
+    actor.member_id, actor.generation = "one", one.epoch
+    transaction = Transaction(actor)
+    await transaction.begin()
+    assert await transaction.commit_offset(5, partition=0) == 0
+    assert await transaction.commit_offset(generation_id=one.epoch + 1) == ErrorCode.ILLEGAL_GENERATION
+    assert await transaction.commit_offset(generation_id=one.epoch - 1, partition=1) == ErrorCode.ILLEGAL_GENERATION
+    assert await transaction.commit_offset(member_id="who") == UNKNOWN
+    await transaction.end(committed=True)
+    while await one.fetch(None, "one") != 5:
+        pass
+
+
 # Patterns
 
 
@@ -270,6 +314,28 @@ async def test_a_pattern_matches_whole_names(group: Scene) -> None:
         await two.beat()
         await one.beat(owned=HELD)
     assert one.held == frozenset()
+
+
+async def test_of_two_patterns_one_goes_with_its_last_member(group: Scene) -> None:
+    """The patterns of those that stay are resolved already: nobody has to wait, and nothing is taken away."""
+    one, two, three = [await member_of(group, name) for name in ("one", "two", "three")]
+    mine, other = group.topic[:-1] + ".", group.topic[:-1] + "[^x]"
+    for member, pattern in ((one, mine), (two, mine), (three, other)):
+        await member.join(subscribed_topic_names=[], subscribed_topic_regex=pattern, server_assignor="range")
+    while not (one.held == {(group.topic, 0)} and three.held == {(group.topic, 1)}):  # range goes by member ids
+        for member in (one, two, three):
+            await member.beat(owned=HELD)
+    assert two.held == frozenset()
+    assert await three.leave() == 0
+    while not two.held:
+        await one.beat(owned=HELD)
+        await two.beat(owned=HELD)
+    assert one.held | two.held == {(group.topic, 0), (group.topic, 1)}
+    found = await described(group)
+    assert {member.subscribed_topic_regex for member in found.members} == {mine}
+    three.epoch = 0
+    await three.join(subscribed_topic_names=[], subscribed_topic_regex=other)  # it is new to the group again
+    assert three.held == frozenset()
 
 
 # Administration

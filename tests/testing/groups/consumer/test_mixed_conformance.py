@@ -81,6 +81,29 @@ async def test_the_last_member_of_the_consumer_protocol_takes_it_along(group: Sc
     assert (await new.beat()).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_a_classic_member_that_is_behind_when_the_group_becomes_classic_loses_everything(group: Scene) -> None:
+    new, other = await member_of(group, "--"), await member_of(group, "-a")
+    await new.join(server_assignor="range")
+    await new.beat(owned=HELD)
+    classic = await group.actor()
+    behind = (await classic.join()).generation_id
+    await new.settle()
+    while await classic.heartbeat() != REBALANCING:
+        pass
+    assert (await classic.join()).error_code == 0
+    assert _partitions((await classic.sync()).assignment) == [1]
+    assert await classic.heartbeat() == 0
+    await other.join(server_assignor="range")  # the group goes on by two epochs, and the classic member has not joined
+    assert await other.leave() == 0
+    assert await new.leave() == 0
+    assert (await group.described()).protocol_type == "consumer"
+    assert await classic.heartbeat() == ErrorCode.ILLEGAL_GENERATION
+    assert await classic.commit() == ErrorCode.ILLEGAL_GENERATION
+    again = await classic.join()
+    assert (again.error_code, again.leader) == (0, classic.member_id)
+    assert again.generation_id > behind + 1
+
+
 async def test_a_group_with_an_assignor_of_its_own_stays_classic(group: Scene) -> None:
     await _classic_group(group, b"mine")
     new = await member_of(group, "new")
