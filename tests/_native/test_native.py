@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import tracemalloc
 from collections.abc import Callable
 from typing import Final
 
@@ -189,6 +190,19 @@ def test_a_collection_may_look_at_the_headers_that_are_being_built() -> None:
         gc.callbacks.remove(look)
     assert built == seen[0] == record.headers
     assert len(built) == 2_000
+
+
+def test_headers_are_built_when_they_are_first_read() -> None:
+    """To build 400,000 of them takes 50 ms, which would hold the event loop of those who never look at them."""
+    header, payload = batch([NewRecord(None, None, [("", None)] * 400_000)])
+    tracemalloc.start()
+    try:
+        (record,) = take(payload, header)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(payload)
+    assert record.headers == (("", None),) * 400_000
 
 
 def test_nothing_is_left_behind() -> None:

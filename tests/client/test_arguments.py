@@ -106,7 +106,10 @@ async def test_what_is_no_partition_is_refused_by_every_call_that_takes_one(give
         assert (await consumer.getone()).value == b"0"
 
 
-@pytest.mark.parametrize("when", [1.5e12, "0", None, 1 << 63, HUGE, datetime(2026, 1, 1, tzinfo=UTC)], ids=in_brief)
+NO_TIMESTAMPS = [1.5e12, "0", None, True, 1 << 63, HUGE, datetime(2026, 1, 1, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize("when", NO_TIMESTAMPS, ids=in_brief)
 async def test_what_is_no_timestamp_is_refused(when: Any) -> None:
     async with (
         Cluster(topics={"t": 1}) as cluster,

@@ -152,6 +152,35 @@ class Watched(ThreadPoolExecutor):
         return super().submit(*args, **kwargs)
 
 
+@pytest.mark.parametrize("names", ["bootstrap_servers", "resolve()"])
+async def test_a_look_up_that_the_application_cancels_with_its_executor_is_one_failed_attempt(
+    cluster: Cluster, names: str
+) -> None:
+    """A host that resolve() returns may be a name, too: asyncio looks that up while it connects."""
+    loop, port = asyncio.get_running_loop(), port_of(cluster)
+    first, second, busy = Watched(1), ThreadPoolExecutor(1), threading.Event()
+    loop.set_default_executor(first)
+    first.submit(busy.wait)
+    first.given.clear()
+    resolve = Resolver([("localhost", port)]) if names == "resolve()" else None
+    bootstrap = cluster.bootstrap if resolve else f"localhost:{port}"
+    consumer: Consumer[Any, Any] = Consumer(
+        "t", bootstrap_servers=bootstrap, resolve=resolve, auto_offset_reset="earliest"
+    )
+    try:
+        async with asyncio.timeout(20):
+            starting = asyncio.ensure_future(consumer.start())
+            await first.given.wait()
+            loop.set_default_executor(second)
+            first.shutdown(wait=False, cancel_futures=True)
+            await starting
+            assert (await consumer.getone()).value == b"first"
+    finally:
+        await consumer.stop()
+        busy.set()
+        first.shutdown()
+
+
 async def test_a_large_batch_whose_thread_the_application_cancels_is_opened_by_the_next(cluster: Cluster) -> None:
     loop = asyncio.get_running_loop()
     first, second, busy = Watched(1), ThreadPoolExecutor(1), threading.Event()

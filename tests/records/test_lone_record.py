@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable
+
 import pytest
 
 from aiokc.errors import CorruptRecord
 from aiokc.native import NATIVE, extension
 from aiokc.records import NewRecord, encode_batch
 from aiokc.records.batch import read_header
-from aiokc.records.decode import RecordReader, open_measured
+from aiokc.records.decode import RecordReader, open_measured, read_payload
 from aiokc.records.lone_record import LONG_BYTES
 
 LONG = bytes(range(256)) * (LONG_BYTES // 256)
@@ -60,3 +64,49 @@ def test_a_copy_has_the_same_bytes_however_many_they_are(length: int) -> None:
         assert extension.copied(given) == data
     with pytest.raises(TypeError):
         extension.copied(5)
+
+
+def copying_a_payload() -> Callable[[], object]:
+    data = memoryview(encode_batch([NewRecord(LONG * 8)]))
+    header = read_header(data)
+    return lambda: read_payload(header, data, 1 << 24)
+
+
+def copying_a_record() -> Callable[[], object]:
+    reader = opened(NewRecord(LONG * 8), NewRecord(None))
+
+    def copy() -> object:
+        reader.rewind()
+        return reader.take(1)
+
+    return copy
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.skipif(not NATIVE, reason="the copies that the extension makes")
+@pytest.mark.parametrize("copying", [copying_a_payload, copying_a_record])
+def test_other_threads_run_while_a_long_copy_is_made(copying: Callable[[], Callable[[], object]]) -> None:
+    """Otherwise the thread that opens a batch would hold the event loop.
+
+    With this switch interval a thread loses the GIL only where it gives it up: the other thread can run only in a copy.
+    """
+    copy, may_run, ran = copying(), threading.Lock(), list[bool]()
+
+    def run() -> None:
+        with may_run:
+            ran.append(True)
+
+    other, interval = threading.Thread(target=run), sys.getswitchinterval()
+    sys.setswitchinterval(1_000.0)
+    may_run.acquire()
+    try:
+        other.start()  # returns once the other thread waits for the lock, and has given the GIL up
+        may_run.release()
+        for _ in range(200):  # it may take the other thread some time to wake up
+            copy()
+            if ran:
+                break
+        assert ran
+    finally:
+        sys.setswitchinterval(interval)
+        other.join()

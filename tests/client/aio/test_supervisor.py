@@ -102,12 +102,20 @@ async def closes() -> None:
     raise GeneratorExit
 
 
-@pytest.mark.parametrize("driver", [ends_by_a_cancelled_error, with_a_task_that_ends_by_one, returns, closes])
-async def test_a_driver_that_ends_before_stop_ends_them_all_and_is_an_error(driver: Driver) -> None:
+@pytest.mark.parametrize(
+    ("driver", "why"),
+    [
+        (ends_by_a_cancelled_error, "was cancelled"),
+        (with_a_task_that_ends_by_one, r"was cancelled.*with_a_task_that_ends_by_one has ended"),
+        (returns, r"was cancelled.*returns has ended"),
+        (closes, r"has ended by GeneratorExit\(\)"),
+    ],
+)
+async def test_a_driver_that_ends_before_stop_ends_them_all_and_is_an_error(driver: Driver, why: str) -> None:
     supervisor = Supervisor("test")
     supervisor.start([for_ever, driver])
     assert await supervisor.ended.wait(20)
     assert not supervisor.alive
-    with pytest.raises(ConsumerClosed, match="the background task"):
+    with pytest.raises(ConsumerClosed, match=f"the background task {why}"):
         supervisor.check()
     await supervisor.stop()

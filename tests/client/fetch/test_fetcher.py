@@ -262,6 +262,26 @@ async def test_a_loop_that_always_finds_records_gives_way(call: str, monkeypatch
     assert clock.longest <= 2.0 + 0.7 + 0.001, f"{clock.longest:.1f} ms"
 
 
+async def test_a_step_appends_a_megabyte_to_columns_or_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a batch of many MB would be copied in one step, and hold the event loop for as long."""
+    steps: list[int] = []
+    append = PartitionBuffer.append
+
+    def noted(buffer: PartitionBuffer, builder: Any, *limits: Any) -> int:
+        before = builder.size
+        count = append(buffer, builder, *limits)
+        steps.append(builder.size - before)
+        return count
+
+    monkeypatch.setattr(PartitionBuffer, "append", noted)
+    async with Cluster(topics={"t": 1}) as cluster:
+        cluster.append("t", *[bytes(100_000)] * 40)
+        async with asyncio.timeout(20), reading(cluster, ZERO) as consumer:
+            assert len(await consumer.getmany_columns(max_bytes=8 << 20)) == 40
+    assert sum(steps) > 4_000_000
+    assert max(steps) < (1 << 20) + 101_000
+
+
 class Clock:
     """A loop's time that passes only while records are decoded. ``longest``: the most ms in which no other task ran."""
 
