@@ -16,6 +16,7 @@ NAVIGATION: Final[dict[str, dict[str, str]]] = {
         "Home": "index.md",
         "Quickstart": "quickstart.md",
         "Coming from another client": "coming-from.md",
+        "With other libraries": "integrations.md",
     },
     "Guide": {
         "What you look for": "guide/index.md",

@@ -26,7 +26,7 @@ SMALL_SPARK = (
     "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
 )
 PAGES = (
-    *("README.md", "docs/index.md", "docs/metrics.md", "docs/production.md", "docs/spark.md"),
+    *("README.md", "docs/index.md", "docs/integrations.md", "docs/metrics.md", "docs/production.md", "docs/spark.md"),
     *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "guide").glob("*.md"))),
 )
 EXAMPLES = [example for page in PAGES for example in examples(page)]
