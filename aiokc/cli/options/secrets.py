@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ..system import System
 from .files import MOST_BYTES, read_text
 
 _COMMAND_SECONDS = 60
+_PATIENCE_SECONDS = 0.5
 _PLACE = re.compile(r"\{\s*(env|file|command)\s*=\s*(.*?)\s*\}", re.DOTALL)
 
 
@@ -81,6 +83,8 @@ def _of_command(name: str, words: object) -> str:
         said, code = _run(words)
     except OSError as error:
         raise UsageProblem(f"{name}: the command {words[0]} can't be run: {error.strerror}") from error
+    except ValueError as error:  # a byte of zero in a word
+        raise UsageProblem(f"{name}: the command can't be run: {error}") from error
     if said is None:
         raise UsageProblem(f"{name}: the command {words[0]} took more than {_COMMAND_SECONDS} s")
     if len(said) > MOST_BYTES:
@@ -97,7 +101,7 @@ def _of_command(name: str, words: object) -> str:
 def _run(words: list[str]) -> tuple[bytes | None, int]:
     """Return what the command wrote, None if it took too long, and its exit code. One that writes too much is ended.
 
-    A thread reads: a child of the command may keep the pipe open, and this must not wait for it.
+    A thread reads: a child of the command may keep the pipe open, and this must not wait for ever for it.
     """
     import subprocess
     import threading
@@ -122,6 +126,10 @@ def _run(words: list[str]) -> tuple[bytes | None, int]:
         return said[0], process.wait(_COMMAND_SECONDS)
     except subprocess.TimeoutExpired:
         return None, 0
+    except KeyboardInterrupt:  # Ctrl-C reaches the command, too: let it switch the terminal's echo on again
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_SECONDS)
+        raise
     finally:
         process.kill()
         process.wait()

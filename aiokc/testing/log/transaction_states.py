@@ -91,7 +91,8 @@ class Transactions:
         if known is None:
             known = self._known[transactional_id] = Transaction(self._new_producer_id(), -1, timeout)
         current, named = (known.producer_id, known.epoch), (producer_id, epoch) if producer_id >= 0 else None
-        if known.state is TransactionState.ONGOING and producer_id in (-1, known.producer_id):  # as Kafka: of any epoch
+        is_of_this_id = producer_id in (-1, known.producer_id) or named == known.before
+        if known.state is TransactionState.ONGOING and is_of_this_id:  # as Kafka: of any epoch
             self._abort(known)
             raise Refusal(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction before this is being aborted")
         if named is None or named == current or current[1] < 0:

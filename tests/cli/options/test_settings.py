@@ -87,6 +87,7 @@ def test_other_names_lead_to_options_that_exist() -> None:
         ("sasl.password={file=/dev/null/none}", "Not a directory"),
         ('sasl.password={command=["false"]}', "ended with exit code 1"),
         ('sasl.password={command=["/nonexistent"]}', "can't be run"),
+        ('sasl.password={command=["a\\u0000b"]}', "can't be run: embedded null byte"),
         ('sasl.password={command=["cat", "/dev/zero"]}', "the command cat wrote more than 1 MiB"),
         ('sasl.password={command=["printf", "\\\\377"]}', "wrote no text"),
         ("sasl.password={command=false}", "is a list of texts"),

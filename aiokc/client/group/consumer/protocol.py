@@ -6,6 +6,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from uuid import UUID
 
 from ....core.backoff import retry_backoff
 from ....core.group.consumer.events import MemberAlive, MemberHeartbeat, TopicsNamed
@@ -47,6 +48,7 @@ class ConsumerProtocol:
         self._topics = AssignedTopics(
             parts.group_id, parts.metadata, parts.subscription, exclude_internal=config.exclude_internal_topics
         )
+        self._former_ids: frozenset[UUID] = frozenset()  # as the machine was told
         self._reason = f"group_protocol={config.group_protocol!r}"
 
     def start(self, joining: Callable[[], None]) -> None:
@@ -83,7 +85,10 @@ class ConsumerProtocol:
     def news(self) -> Event | None:
         names = self._topics.names(self.machine.unnamed_topics)
         former = self._topics.former_ids(self.machine)
-        return TopicsNamed(names, former) if names or former else None
+        if not names and former == self._former_ids:
+            return None
+        self._former_ids = former
+        return TopicsNamed(names, former)
 
 
 def _new_member_id(random: Random) -> str:

@@ -72,10 +72,16 @@ class Holdings:
     def aim_at(self, target: Iterable[TopicIdPartition]) -> None:
         self.target = frozenset(target)
 
-    def take_nothing_more(self) -> None:
-        """The rest of the target is not wanted any more. What it takes away still goes."""
+    def withdraws(self, target: Set[TopicIdPartition]) -> bool:
+        """Whether ``target`` takes away what the present one gives and was not taken: its topic has no name yet."""
+        return bool((self.target or frozenset()) - target - self.held.keys())
+
+    def take_nothing_more(self) -> bool:
+        """The rest of the target is not wanted any more; what it takes away still goes. Return whether it had any."""
+        rest = (self.target or frozenset()) - self.held.keys()
         if self.target is not None:
-            self.target &= self.held.keys()
+            self.target -= rest
+        return bool(rest)
 
     def going(self) -> Partitions:
         """What the target takes away."""

@@ -145,8 +145,10 @@ class ConsumerMembership(MemberState):
 
     def _on_subscribed(self, event: Subscribed, now: float) -> list[Effect]:
         was_subscribed = self._intent.is_subscribed
-        if event.pattern != self._intent.pattern:
-            self._holdings.take_nothing_more()  # what the target still has to give is of the former pattern
+        # What the target still has to give is of the former pattern. If the application comes back to that pattern, the
+        # coordinator sees no change, and would not say again what it has given.
+        if event.pattern != self._intent.pattern and self._holdings.take_nothing_more():
+            self._told.doubt_owned()
         self._intent.topics, self._intent.pattern = event.topics, event.pattern
         wants_nothing = not self._intent.is_subscribed
         if self.state is State.UNSUBSCRIBED:
@@ -219,6 +221,9 @@ class ConsumerMembership(MemberState):
         if self._is_of_another_pattern:
             self._told.forget()  # the next heartbeat is a full one, and its answer has the whole assignment again
         elif event.assignment is not None:
+            # The coordinator waits until the member says that it does not own these. It never said that it did.
+            if self._holdings.withdraws(event.assignment):
+                self._told.doubt_owned()
             self._holdings.aim_at(event.assignment)
         if self._holdings.target is None:
             self._holdings.aim_at(())

@@ -23,6 +23,10 @@ class Told:
         """What the coordinator knows is in doubt: the next heartbeat says everything."""
         self.interests = self._owned = None
 
+    def doubt_owned(self) -> None:
+        """The next heartbeat says everything, so that its answer has the whole assignment again."""
+        self._owned = None
+
     def knows(self, interests: Interests) -> bool:
         """Whether the coordinator has confirmed that the member subscribes to these."""
         return interests == self.interests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -51,6 +52,7 @@ from aiokc.types import TopicPartition
 from .consumer_member import BACKOFF, ID, INTERVAL, MAX_POLL, NEW_ID, OTHER_ID, T0, T1, T2, TOPICS, Member, ids, only
 
 GONE = ConnectionFailed("broker 1: gone")
+STRANGE = UUID(int=77)
 
 
 def kinds(effects: list[Effect]) -> list[str]:
@@ -566,3 +568,28 @@ def test_alive_answers_name_their_heartbeat() -> None:
     member.feed(Subscribed(TOPICS))
     foreign = replace(member.beat, number=99)
     assert member.feed(MemberAlive(sent=foreign, epoch=3, interval=1.0, assignment=ids(0))) == []
+
+
+def test_what_is_taken_away_before_it_had_a_name_is_acknowledged() -> None:
+    """Else the coordinator waits for that until the rebalance timeout ends, and then fences the member."""
+    member = Member().stable(0)
+    member.wait(INTERVAL)
+    member.answer(3, ids(0) | ids(0, topic_id=STRANGE))
+    assert member.machine.unnamed_topics == {STRANGE}
+    member.settled(3)
+    member.wait(INTERVAL)
+    assert only(MemberHeartbeat, member.answer(3, ids(0))).contents.owned == ids(0)
+
+
+def test_a_member_that_comes_back_to_its_pattern_asks_what_it_was_given() -> None:
+    """The coordinator sees no change in between, and says an assignment once."""
+    member = Member()
+    member.feed(Subscribed(frozenset(), "e.*"))
+    member.answer(2, ids(0) | ids(0, topic_id=STRANGE))
+    member.settled(2)
+    member.wait(INTERVAL)
+    member.answer(2)
+    member.feed(Subscribed(frozenset()))
+    member.feed(Subscribed(frozenset(), "e.*"))
+    member.wait(INTERVAL)
+    assert any(sent.contents.is_full for sent in member.sent[-2:])
