@@ -10,7 +10,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final, TypeVar
 
-from ...config import ClientConfig
+from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
 from ...core.rate_limit import RateLimit, and_more
 from ...error_codes import ErrorCode
@@ -52,7 +52,7 @@ class CoordinatorLookup:
 
     def __init__(
         self,
-        config: ClientConfig,
+        config: ClusterConfig,
         pool: Pool,
         group_id: str,
         random: Random,
