@@ -1,1 +1,1 @@
-"""The pure part of a producer: batches that are filled, sequences, and which partition a record goes to."""
+"""What a producer decides: batches, their sequences, when and where they are sent, what each answer means. Pure."""

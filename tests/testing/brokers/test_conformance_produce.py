@@ -14,9 +14,9 @@ from crc32c import crc32c
 
 from aiokc.error_codes import ErrorCode
 from aiokc.records import Codec
-from aiokc.testing.messages.producing import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiokc.testing.messages.topic_admin import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from aiokc.wire import encode_request
+from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from ..conftest import Kafka
 from ..questions import batch_of, new_producer, offset_at, produce_to

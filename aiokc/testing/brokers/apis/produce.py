@@ -7,10 +7,7 @@ from uuid import UUID
 
 from ....error_codes import ErrorCode
 from ....records import BatchHeader
-from ...log.produced_batch import checked_batch
-from ...log.topics import Partition, Topic
-from ...log.transaction_states import Place
-from ...messages.producing import (
+from ....wire.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -20,6 +17,9 @@ from ...messages.producing import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ...log.produced_batch import checked_batch
+from ...log.topics import Partition, Topic
+from ...log.transaction_states import Place
 from ...refusal import ClosesConnection, Refusal
 from ..call import Call
 

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from ....error_codes import ErrorCode
 from ....wire import Response
-from ...log.transaction_states import Place
-from ...messages.producing import InitProducerIdRequest, InitProducerIdResponse
-from ...messages.txn import (
+from ....wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
+from ....wire.messages.txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
@@ -25,6 +24,7 @@ from ...messages.txn import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ...log.transaction_states import Place
 from ...refusal import Refusal
 from ..call import Call
 from .groups import ask_coordinator
