@@ -8,10 +8,10 @@ from typing import Final
 
 from crc32c import crc32c
 
-from ..types import NO_TIMESTAMP
-from .batch import CRC_START, HEADER, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG, BatchHeader
-from .compression import Codec, compress, decompress
-from .decode import new_reader
+from ...types import NO_TIMESTAMP
+from ..batch import CRC_START, HEADER, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG, BatchHeader
+from ..compression import Codec, compress, decompress
+from ..decode import new_reader
 
 #: What a batch is longer than its records: the header.
 BATCH_OVERHEAD: Final = HEADER.size

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from ..types import NO_TIMESTAMP
-from .batch import CONTROL_FLAG, CRC_START, LOG_APPEND_TIME_FLAG, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG
-from .compression import Codec, compress
-from .transactions import CONTROL_KEY, ControlType
+from ...types import NO_TIMESTAMP
+from ..batch import CONTROL_FLAG, CRC_START, LOG_APPEND_TIME_FLAG, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG
+from ..compression import Codec, compress
+from ..transactions import CONTROL_KEY, ControlType
 
 
 class NewRecord(NamedTuple):
