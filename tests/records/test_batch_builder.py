@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.records import Codec, NewRecord, encode_batch, open_batch, split_batches
-from aiokc.records.batch_builder import BATCH_OVERHEAD, OpenBatch, record_bound
+from aiokc.records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch, record_bound
 from aiokc.types import RawRecord
 
 _BYTES = st.none() | st.binary(max_size=200)

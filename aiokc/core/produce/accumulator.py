@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
-from ...records.batch_builder import BATCH_OVERHEAD, OpenBatch
+from ...records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch
 from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
 from .batch import FlushMark, Outcome, ProducerBatch, Stored

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from ...records.batch_builder import ClosedBatch, OpenBatch
+from ...records.encoding.batch_builder import ClosedBatch, OpenBatch
 from ...types import TopicPartition
 from .failure import Failure
 from .identity import NO_SEQUENCE, NOBODY, ProducerIdentity

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...error_codes import ErrorCode
-from ...records.batch_builder import BATCH_OVERHEAD
+from ...records.encoding.batch_builder import BATCH_OVERHEAD
 from .accumulator import RecordAccumulator
 from .batch import ProducerBatch, Stored
 from .failure import Cause, Failure

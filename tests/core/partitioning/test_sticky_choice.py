@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.core.produce.sticky_choice import StickyChoice, TopicLoad, next_partition
+from aiokc.core.partitioning.sticky_choice import StickyChoice, TopicLoad, next_partition
 
 
 class Drawn:

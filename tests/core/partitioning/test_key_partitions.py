@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiokc.config import ProducerConfig
-from aiokc.core.produce.key_partitions import (
+from aiokc.core.partitioning.key_partitions import (
     consistent_random,
     key_partition,
     murmur2,
