@@ -16,7 +16,7 @@ from ...core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from ...core.produce.failure import Cause, Failure
 from ...errors import BufferFull, MessageTooLarge, ProducerClosed, RequestTimedOut, UsageError
 from ...records import Codec
-from ...records.batch_builder import record_bound
+from ...records.encoding.batch_builder import record_bound
 from ...types import HeadersToSend, ProducerRecord, RecordMetadata
 from ..aio.signal import Signal
 from ..cluster.cluster_client import ClusterClient
