@@ -40,7 +40,7 @@ def murmur2_in_python(data: bytes) -> int:
     return h ^ h >> 15
 
 
-murmur2: Final[Callable[[bytes], int]] = getattr(native.extension, "murmur2", murmur2_in_python)
+murmur2: Final[Callable[[bytes], int]] = native.extension.murmur2 if native.NATIVE else murmur2_in_python
 
 
 def murmur2_random(key: bytes | None, count: int) -> int | None:

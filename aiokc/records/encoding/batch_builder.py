@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final, Self
 
 from crc32c import crc32c
 
-from ...types import NO_TIMESTAMP
+from ... import native
 from ..batch import CRC_START, HEADER, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG, BatchHeader
 from ..compression import Codec, compress, decompress
 from ..decode import new_reader
+from . import _pure
+
+if TYPE_CHECKING:
+    from ._pure import RecordAppender
+else:
+    RecordAppender = native.extension.RecordAppender if native.NATIVE else _pure.RecordAppender
 
 #: What a batch is longer than its records: the header.
 BATCH_OVERHEAD: Final = HEADER.size
@@ -23,25 +29,6 @@ _CHECKED_END: Final = CRC_START + _CHECKED.size
 _UNCHECKED: Final = Struct(">qiibI")
 
 
-def _varint(number: int) -> bytes:
-    number = (number << 1 ^ -(number >> 63 & 1)) & 0xFFFF_FFFF_FFFF_FFFF  # zigzag, in 64 bits
-    output = bytearray()
-    while number > 0x7F:
-        output.append(number & 0x7F | 0x80)
-        number >>= 7
-    output.append(number)
-    return bytes(output)
-
-
-#: The varints of small numbers: nearly all lengths, deltas and counts are among them.
-_SMALL: Final = tuple(_varint(number) for number in range(8192))
-_NULL: Final = _varint(-1)
-
-
-def _number(number: int) -> bytes:
-    return _SMALL[number] if 0 <= number < 8192 else _varint(number)
-
-
 def record_bound(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
     """Return how many bytes a record of these takes in a batch at most, before compression."""
     size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
@@ -50,95 +37,46 @@ def record_bound(key: bytes | None, value: bytes | None, headers: Sequence[tuple
     return size
 
 
-class OpenBatch:
+class OpenBatch(RecordAppender):
     """Records of one partition that were not sent yet. ``close`` ends it.
 
-    ``size`` is what the frame will have at most, uncompressed; ``largest`` is the longest record's own part of it.
+    What it can do beside that is in RecordAppender (``_pure``, or in C).
     """
 
-    __slots__ = ("_base_timestamp", "_buffer", "_capacity", "_codec", "_level", "_transactional", "count", "largest",
-                 "max_timestamp")  # fmt: skip
+    __slots__ = ("_codec", "_level", "_transactional")
 
-    def __init__(
-        self, codec: int = Codec.NONE, level: int | None = None, capacity: int = 16384, transactional: bool = False
-    ) -> None:
+    _codec: int
+    _level: int | None
+    _transactional: bool
+
+    def __new__(
+        cls, codec: int = Codec.NONE, level: int | None = None, capacity: int = 16384, transactional: bool = False
+    ) -> Self:
         """``capacity``: the frame is no longer than this, in bytes, unless it holds a single record."""
-        self._codec, self._level, self._capacity, self._transactional = codec, level, capacity, transactional
-        self._buffer = bytearray(BATCH_OVERHEAD)
-        self._base_timestamp = NO_TIMESTAMP
-        self.count = 0
-        self.largest = 0
-        self.max_timestamp = NO_TIMESTAMP
-
-    @property
-    def size(self) -> int:
-        return len(self._buffer)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no record fits any more."""
-        return self.count > 0 and len(self._buffer) >= self._capacity
+        self = super().__new__(cls, capacity)
+        self._codec, self._level, self._transactional = codec, level, transactional
+        return self
 
     @property
     def is_compressed(self) -> bool:
         return self._codec != Codec.NONE
-
-    def append(
-        self,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-    ) -> bool:
-        """Append a record; return False, and append nothing, where it has no room. The first one always has."""
-        count = self.count
-        delta = timestamp - self._base_timestamp if count else 0
-        parts = [
-            b"\0",
-            _number(delta),
-            _number(count),
-            _NULL if key is None else _number(len(key)),
-            key or b"",
-            _NULL if value is None else _number(len(value)),
-            value or b"",
-            _number(len(headers)),
-        ]
-        for name, content in headers:
-            encoded = name.encode()
-            parts += _number(len(encoded)), encoded, _NULL if content is None else _number(len(content)), content or b""
-        body = b"".join(parts)
-        length = _number(len(body))
-        size = len(length) + len(body)
-        if count and len(self._buffer) + size > self._capacity:
-            return False
-        if not count:
-            self._base_timestamp = timestamp
-        self._buffer += length
-        self._buffer += body
-        self.count = count + 1
-        if size > self.largest:
-            self.largest = size
-        if timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-        return True
 
     def close(self) -> ClosedBatch:
         """Compress the records and return the batch that can be sent. Nothing can be appended any more.
 
         It may run in a thread. Raises UnsupportedCodec.
         """
-        buffer, codec = self._buffer, self._codec
+        buffer, codec = self.take(), self._codec
         uncompressed = len(buffer) - BATCH_OVERHEAD
         if codec != Codec.NONE:
-            buffer = bytearray(BATCH_OVERHEAD)
-            buffer += compress(codec, memoryview(self._buffer)[BATCH_OVERHEAD:], self._level)
-            self._buffer = bytearray()
+            records, buffer = buffer, bytearray(BATCH_OVERHEAD)
+            buffer += compress(codec, memoryview(records)[BATCH_OVERHEAD:], self._level)
         attributes = codec | (TRANSACTIONAL_FLAG if self._transactional else 0)
         return ClosedBatch(
             buffer,
             attributes,
             self.count,
-            self._base_timestamp,
+            self.base_timestamp,
             self.max_timestamp,
             uncompressed,
             level=self._level,
