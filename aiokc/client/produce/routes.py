@@ -8,10 +8,10 @@ from random import Random
 
 from ...config import ProducerConfig
 from ...core.cluster.snapshot import Cluster, known_error
+from ...core.partitioning.key_partitions import key_partition
+from ...core.partitioning.sticky_choice import StickyChoice, TopicLoad
 from ...core.produce.accumulator import RecordAccumulator
-from ...core.produce.key_partitions import key_partition
 from ...core.produce.partition_queue import PartitionQueue
-from ...core.produce.sticky_choice import StickyChoice, TopicLoad
 from ...errors import MetadataMissing, PartitioningFailed, RequestTimedOut, fresh, shown
 from ...net.user_errors import USER_ERRORS
 from ...types import TopicInfo, TopicPartition

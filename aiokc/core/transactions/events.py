@@ -75,7 +75,7 @@ class Settle:
     """
 
     step: int
-    error: KafkaError | None
+    error: Exception | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class PartitionsAdded:
 class Initialized:
     """The producer has an identity, and may begin a transaction; with ``error``: it was refused one."""
 
-    error: KafkaError | None = None
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Ended:
     """A commit, or an abort, is over. With ``error`` the transaction is not known to have ended in that way."""
 
     committed: bool
-    error: KafkaError | None = None
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class OffsetsEnded:
     """The offsets of call ``number`` are part of the transaction; with ``error``: they are not known to be."""
 
     number: int
-    error: KafkaError | None = None
+    error: Exception | None = None
 
 
 Effect: TypeAlias = (
@@ -147,7 +147,7 @@ class OffsetsAbandoned:
     """The call of this ``number`` has ended before the group's coordinator answered: nobody knows what became of it."""
 
     number: int
-    error: KafkaError
+    error: Exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class RecordFailed:
     ``ends_producer``: nothing that this producer sends will be stored any more.
     """
 
-    error: KafkaError
+    error: Exception
     ends_producer: bool = False
 
 

@@ -97,7 +97,7 @@ class TransactionMachine:
     def __init__(self, transactional_id: str, backoff: Backoff) -> None:
         self.state = State.UNINITIALIZED
         self.identity = NOBODY
-        self.error: KafkaError | None = None
+        self.error: Exception | None = None
         self._transactional_id = transactional_id
         self._backoff = backoff
         self._uses_v2 = False  # as the coordinator said last; the open transaction keeps what it began with
@@ -132,7 +132,7 @@ class TransactionMachine:
         """Whether ``partition`` was Appended to in the open transaction."""
         return partition in self._open.partitions
 
-    def refusal(self, call: str, *, begins: bool = False) -> KafkaError:
+    def refusal(self, call: str, *, begins: bool = False) -> Exception:
         """Return the error for a ``call`` that the state does not allow: why the transaction has failed, if it has.
 
         ``begins``: the call is for another transaction than the one that has failed.
@@ -226,7 +226,7 @@ class TransactionMachine:
             return EndTxn(self.identity, False, self._open.uses_v2)
         return None
 
-    def _settle(self, error: KafkaError | None) -> Settle:
+    def _settle(self, error: Exception | None) -> Settle:
         self._step += 1
         self._is_settled = False
         return Settle(self._step, error)
@@ -337,7 +337,7 @@ class TransactionMachine:
         error = TransactionAborted("the application has aborted the transaction")
         return [*self._offsets_end(error), self._settle(error)]
 
-    def _fail_transaction(self, error: KafkaError) -> list[Effect]:
+    def _fail_transaction(self, error: Exception) -> list[Effect]:
         """Something of the transaction has failed: it must be aborted."""
         if self.state not in SENDS:
             return []  # it has failed before, or is being aborted
@@ -348,7 +348,7 @@ class TransactionMachine:
         effects: list[Effect] = [*self._offsets_end(error), self._settle(aborted)]
         return [*effects, Ended(True, error)] if was_committing else effects
 
-    def _fail(self, error: KafkaError) -> list[Effect]:
+    def _fail(self, error: Exception) -> list[Effect]:
         """The producer can't go on."""
         before = self.state
         if self._commit_may_be_done:
@@ -361,7 +361,7 @@ class TransactionMachine:
             effects.append(Ended(before is State.COMMITTING_TRANSACTION, error))
         return effects
 
-    def _offsets_end(self, error: KafkaError) -> list[Effect]:
+    def _offsets_end(self, error: Exception) -> list[Effect]:
         return [OffsetsEnded(call.number, error) for call in self._open.take_offsets()]
 
 
