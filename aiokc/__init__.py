@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .client.client import Client
     from .client.consumer.consumer import Consumer
     from .client.group.rebalance_listener import RebalanceListener
+    from .client.produce.delivery import Delivery
+    from .client.producer.producer import Producer
     from .config import ClientConfig, ConsumerConfig, ProducerConfig
     from .error_codes import ErrorCode
     from .errors import KafkaError
@@ -73,6 +75,7 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerRecord",
     "ConsumerRecords",
+    "Delivery",
     "Deserializer",
     "ErrorCode",
     "Group",
@@ -91,6 +94,7 @@ __all__ = [
     "PartitionInfo",
     "PartitionRecords",
     "Partitioner",
+    "Producer",
     "ProducerConfig",
     "ProducerInterceptor",
     "ProducerRecord",
@@ -120,6 +124,8 @@ _MODULES: Final = {
     "Client": ".client.client",
     "Consumer": ".client.consumer.consumer",
     "RebalanceListener": ".client.group.rebalance_listener",
+    "Delivery": ".client.produce.delivery",
+    "Producer": ".client.producer.producer",
     "ClientConfig": ".config",
     "ConsumerConfig": ".config",
     "ProducerConfig": ".config",

@@ -67,6 +67,7 @@ class RecordAccumulator:
         self.splits = 0
         self.expired = 0
         self.retries = 0
+        self.grown = 0  # by how many bytes the last append has made its batch longer, header included
         self.ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[PartitionQueue, None] = {}  # those with batches, the one drained last at the end
@@ -84,7 +85,12 @@ class RecordAccumulator:
 
     def has_room(self, size: int) -> bool:
         """Whether a record of ``size`` bytes at most may be appended within buffer_memory."""
-        return self.used + size + BATCH_COST + BATCH_OVERHEAD <= self.options.buffer_memory
+        return self.used + self.cost(size) <= self.options.buffer_memory
+
+    @staticmethod
+    def cost(size: int) -> int:
+        """Return how much memory a record of ``size`` bytes takes at most: if it begins a batch."""
+        return size + BATCH_COST + BATCH_OVERHEAD
 
     def append(
         self,
@@ -108,6 +114,7 @@ class RecordAccumulator:
         opened = batch.open
         assert opened is not None
         batch.count += 1
+        self.grown = opened.size - batch.memory
         self._resize(batch, opened.size)
         if opened.is_full:
             batch.sealed = self.news = True
@@ -125,6 +132,7 @@ class RecordAccumulator:
         if not queue:
             self._active[queue] = None
         queue.waiting.append(batch)
+        queue.was_used = True
         return batch
 
     def _resize(self, batch: ProducerBatch, size: int) -> None:

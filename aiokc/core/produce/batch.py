@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...records.encoding.batch_builder import ClosedBatch, OpenBatch
 from ...types import TopicPartition
 from .failure import Failure
-from .identity import NOBODY, ProducerIdentity
-
-#: The base sequence of a batch that has none (yet).
-NO_SEQUENCE: Final = -1
+from .identity import NO_SEQUENCE, NOBODY, ProducerIdentity
 
 
 class Stored(NamedTuple):
@@ -154,6 +151,24 @@ class ProducerBatch:
                 part.marks.append(mark)
         self.waiting, self.callbacks, self.marks = [], [], []
         self.open = self.closed = None
+
+    # Who has seen that its records failed
+
+    def observe(self, index: int) -> None:
+        """Somebody is told of this record's failure."""
+        if self.observed is None:
+            self.observed = set()
+        self.observed.add(index)
+
+    @property
+    def unobserved(self) -> int:
+        """How many of its records have failed unseen, if it has failed."""
+        return self.count - (0 if self.observed is None else len(self.observed))
+
+    def first_unobserved(self) -> int | None:
+        """Return the index of the first record whose failure nobody has seen."""
+        seen = self.observed or ()
+        return next((index for index in range(self.count) if index not in seen), None)
 
     def __repr__(self) -> str:
         return f"<ProducerBatch {self.tp} {self.number}: {self.count} records, sequence {self.sequence}>"

@@ -8,9 +8,8 @@ from math import inf
 from uuid import UUID
 
 from ...types import TopicPartition
-from .batch import NO_SEQUENCE, ProducerBatch
-from .identity import NOBODY, ProducerIdentity
-from .sequences import Sequences
+from .batch import ProducerBatch
+from .identity import NO_SEQUENCE, NOBODY, ProducerIdentity, Sequences
 from .session import ProducerSession
 
 
@@ -38,6 +37,7 @@ class PartitionQueue:
         "tp",
         "unresolved",
         "waiting",
+        "was_used",
     )
 
     def __init__(self, tp: TopicPartition, topic_id: UUID | None = None) -> None:
@@ -50,6 +50,7 @@ class PartitionQueue:
         self.probing = False  # one batch at a time, until one is stored: after a failure, and with a new leader
         self.leader: int | None = None
         self.leader_epoch = -1
+        self.was_used = False  # whether anything was ever appended
         self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
 
     def __len__(self) -> int:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from ...errors import broker_error
 from ...types import TopicPartition
 from .failure import Failure, Harm
 from .identity import LAST_EPOCH, NOBODY, ProducerIdentity
@@ -111,7 +110,7 @@ class PlainSession:
 
     def check_append(self) -> None:
         if self.doom is not None:
-            raise broker_error(self.doom.code, self.doom.text)
+            raise self.doom.producer_error()
 
     def appended(self, tp: TopicPartition) -> None:
         pass

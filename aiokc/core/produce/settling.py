@@ -10,8 +10,8 @@ from ...records.encoding.batch_builder import BATCH_OVERHEAD
 from .accumulator import RecordAccumulator
 from .batch import ProducerBatch, Stored
 from .failure import Cause, Failure
+from .identity import after
 from .partition_queue import PartitionQueue
-from .sequences import after
 from .verdicts import Verdict, rule_of
 
 

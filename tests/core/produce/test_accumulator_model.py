@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from aiokc.core.cluster.snapshot import Cluster
 from aiokc.core.produce.accumulator import AccumulatorOptions, RecordAccumulator
-from aiokc.core.produce.batch import NO_SEQUENCE, ProducerBatch, Stored
+from aiokc.core.produce.batch import ProducerBatch, Stored
 from aiokc.core.produce.failure import Cause, Failure
-from aiokc.core.produce.identity import LAST_EPOCH, ProducerIdentity
+from aiokc.core.produce.identity import LAST_EPOCH, NO_SEQUENCE, ProducerIdentity
 from aiokc.core.produce.session import PlainSession
 from aiokc.core.produce.settling import PartitionAnswer, settle, unanswered
 from aiokc.error_codes import ErrorCode
