@@ -80,6 +80,19 @@ class RecordAppender:
     ) -> bool: ...
     def take(self) -> bytearray: ...
 
+def append_records(
+    appenders: list[Any],
+    topic: str,
+    records: tuple[Any, ...],
+    start: int,
+    stop: int,
+    timestamp: int,
+    sticky: int,
+    keys: int,
+    largest: int,
+    room: int,
+    /,
+) -> tuple[int, int]: ...
 def murmur2(data: bytes | bytearray | memoryview, /) -> int: ...
 
 @final

@@ -4,7 +4,8 @@
  * reader.h reads the bytes of a record, and records.c makes objects of records. columns.c, append.c and rows.h make
  * columns of records, batch_columns.c owns the columns' memory, and arrow_export.c exports them. runs.h reads batches
  * side by side where they lie: run_columns.c makes columns of them, and run_records.c objects. encode.h writes the bytes
- * of a record, and record_appender.c fills batches with records. async_steps.c makes the steps of `async for`.
+ * of a record, record_appender.c fills a batch with records, append_records.c many batches. async_steps.c makes the
+ * steps of `async for`.
  */
 
 #include "batch_columns.h"
@@ -25,6 +26,8 @@ static int module_exec(PyObject *module) {
         return -1;
     if (add_runs(module, state) < 0 || add_take_run(module, state) < 0 || add_appender(module, state) < 0)
         return -1;
+    if (add_append_records(module, state) < 0)
+        return -1;
     return add_steps(module, state);
 }
 
@@ -35,6 +38,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->arrow_type);
     Py_VISIT(state->step_type);
     Py_VISIT(state->appender_type);
+    Py_VISIT(state->producer_record_type);
     Py_VISIT(state->corrupt_record);
     Py_VISIT(state->crc32c);
     Py_VISIT(state->no_headers);
@@ -48,6 +52,7 @@ static int module_clear(PyObject *module) {
     Py_CLEAR(state->arrow_type);
     Py_CLEAR(state->step_type);
     Py_CLEAR(state->appender_type);
+    Py_CLEAR(state->producer_record_type);
     Py_CLEAR(state->corrupt_record);
     Py_CLEAR(state->crc32c);
     Py_CLEAR(state->no_headers);

@@ -44,6 +44,7 @@ typedef struct {
     PyTypeObject *arrow_type;
     PyTypeObject *step_type;
     PyTypeObject *appender_type;
+    PyTypeObject *producer_record_type;
     PyObject *corrupt_record;
     PyObject *crc32c;
     PyObject *no_headers;
@@ -116,6 +117,9 @@ int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progre
 
 /* Add the type of record_appender.c, and its functions. */
 int add_appender(PyObject *module, State *state);
+
+/* Add the function of append_records.c. */
+int add_append_records(PyObject *module, State *state);
 
 /* Add the types of async_steps.c. */
 int add_steps(PyObject *module, State *state);

@@ -120,27 +120,28 @@ static int make_room(Appender *self, int64_t needed) {
     return PyByteArray_Resize(self->buffer, (Py_ssize_t)Py_MAX(needed, Py_MIN(wanted, self->capacity))) == 0;
 }
 
-static int append_within(Appender *self, const NewRecord *record) {
+static int append_within(Appender *self, const NewRecord *record, int64_t *size) {
     Filling *filling = &self->filling;
     if (self->buffer == NULL || filling->count == MOST_32_BITS)
         return 0;
-    int64_t body = body_size(filling, record), size = varint_size((uint64_t)body << 1) + body;
-    if (filling->count > 0 && filling->used + size > self->capacity)
+    int64_t body = body_size(filling, record), needed = varint_size((uint64_t)body << 1) + body;
+    if (filling->count > 0 && filling->used + needed > self->capacity)
         return 0;
-    if (filling->used + size > MOST_32_BITS) {
+    if (filling->used + needed > MOST_32_BITS) {
         PyErr_SetString(PyExc_OverflowError, "a record batch has less than 2 GiB");
         return -1;
     }
-    if (!make_room(self, filling->used + size))
+    if (!make_room(self, filling->used + needed))
         return -1;
     put_record((uint8_t *)PyByteArray_AS_STRING(self->buffer) + filling->used, filling, record, body);
+    *size = needed;
     return 1;
 }
 
-int append_record(PyObject *appender, const NewRecord *record) {
+int append_record(PyObject *appender, const NewRecord *record, int64_t *size) {
     int appended;
     Py_BEGIN_CRITICAL_SECTION(appender);
-    appended = append_within((Appender *)appender, record);
+    appended = append_within((Appender *)appender, record, size);
     Py_END_CRITICAL_SECTION();
     return appended;
 }
@@ -192,7 +193,8 @@ static PyObject *appender_append(PyObject *self, PyObject *const *args, Py_ssize
     Given given;
     if (!gather(&given, timestamp, args[1], args[2], count == 4 ? args[3] : NULL))
         return NULL;
-    int appended = append_record(self, &given.record);
+    int64_t size;
+    int appended = append_record(self, &given.record, &size);
     forget(&given);
     return appended < 0 ? NULL : PyBool_FromLong(appended);
 }

@@ -23,8 +23,9 @@ typedef struct {
 int gather(Given *given, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers);
 void forget(Given *given);
 
-/* Append a record to a RecordAppender. 0: there is no room. -1: there is an exception. No Python code runs in here. */
-int append_record(PyObject *appender, const NewRecord *record);
+/* Append a record to a RecordAppender, and set ``size`` to the bytes that it has there. 0: there is no room. -1: there is
+ * an exception. No Python code runs in here. */
+int append_record(PyObject *appender, const NewRecord *record, int64_t *size);
 
 uint32_t murmur2(const char *bytes, int64_t size);
 

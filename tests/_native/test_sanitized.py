@@ -36,6 +36,7 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
     names = (
         "_native/test_native.py",
         "_native/test_record_appender.py",
+        "_native/test_append_records.py",
         "records/columns/test_columns.py",
         "records/columns/test_runs.py",
         "records/test_hostile_batch.py",

@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from ...core.produce.batch import ProducerBatch
-from ...core.produce.failure import Failure
+from ...core.produce.failure import Cause, Failure
 from ...core.rate_limit import RateLimit, and_more
 
 logger = logging.getLogger("aiokc.produce")
@@ -32,8 +32,8 @@ class Unobserved:
 
     def failed(self, batch: ProducerBatch, failure: Failure) -> None:
         """A batch has failed: those who await its records now are told, and count as observers."""
-        if not batch.unobserved:
-            return
+        if not batch.unobserved or failure.cause is Cause.ABORTED:
+            return  # who aborts a transaction knows that its records go
         now = asyncio.get_running_loop().time()
         held_back = self._warnings.admit((failure.cause, failure.code, batch.tp.topic), now)
         if held_back is not None:
@@ -48,6 +48,10 @@ class Unobserved:
             self._count += batch.unobserved
         else:
             self._batches[batch] = None
+
+    def transaction_ended(self) -> None:
+        """The end of a transaction tells of all failures in it: nothing else has to raise them."""
+        self._batches.clear()
 
     def take(self) -> Exception | None:
         """Return the first error that nobody has seen, and count all of them as told; None if there is none."""

@@ -15,13 +15,14 @@ from ..arguments import checked_count, checked_seconds, checked_wait, is_topic_n
 from ..in_use import InUse
 from ..produce.delivery import Delivery, OnDelivered
 from .runtime import ProducerRuntime
+from .transaction_calls import TransactionCalls
 
 _STOP_MS: Final = 30_000
 _MOST_32: Final = (1 << 31) - 1
 _MOST_64: Final = (1 << 63) - 1
 
 
-class Producer(Generic[K, V]):
+class Producer(TransactionCalls, Generic[K, V]):
     """Writes records to Kafka.
 
         async with Producer(bootstrap_servers="localhost:9092") as producer:

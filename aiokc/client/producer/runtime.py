@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable
@@ -14,11 +15,13 @@ import anyio
 from ...config import ProducerConfig
 from ...core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from ...core.produce.failure import Cause, Failure
+from ...core.produce.session import ProducerSession
 from ...errors import BufferFull, MessageTooLarge, ProducerClosed, RequestTimedOut, UsageError
 from ...records import Codec
 from ...records.encoding.batch_builder import record_bound
 from ...types import HeadersToSend, ProducerRecord, RecordMetadata
 from ..aio.signal import Signal
+from ..aio.supervisor import Driver
 from ..cluster.cluster_client import ClusterClient
 from ..produce.callbacks import Callbacks
 from ..produce.delivery import Delivery, OnDelivered, Told
@@ -29,6 +32,8 @@ from ..produce.producer_ids import ProducerIds
 from ..produce.routes import Routes, TopicRoute
 from ..produce.sender import Sender
 from ..produce.serializing import Serializing
+from ..transactions.driver import TransactionDriver
+from ..transactions.session import TransactionSession
 
 
 class _Calls(Signal):
@@ -64,7 +69,24 @@ class ProducerRuntime:
         pool, metadata = cluster_client.pool, cluster_client.metadata
         self.serializing = Serializing(key, value)
         self.interceptors = ProducerInterceptors(config.interceptors) if config.interceptors else None
-        self.session = ProducerIds(config, pool, random, changed=lambda: self.sender.wake.notify())
+        self.transactions: TransactionDriver | None = None
+        self.session: ProducerSession
+        self._own_driver: Driver
+        if config.transactional_id is None:
+            self.session = ids = ProducerIds(config, pool, random, changed=lambda: self.sender.wake.notify())
+            self._own_driver = ids.run
+        else:
+            self.transactions = transactions = TransactionDriver(
+                config,
+                pool,
+                random,
+                config.transactional_id,
+                batches=lambda: self.sender,
+                check=cluster_client.check,
+                ended=lambda: self.outcomes.unobserved.transaction_ended(),
+            )
+            self.session = TransactionSession(config.transactional_id, transactions)
+            self._own_driver = transactions.run
         self.accumulator = RecordAccumulator(options_of(config), self.session, pauses_of(config, random))
         self.callbacks = Callbacks()
         self.outcomes = Outcomes(self.accumulator, self.callbacks)
@@ -87,13 +109,20 @@ class ProducerRuntime:
     # Life
 
     async def start(self, *, timeout: float) -> None:
-        drivers = [self.sender.run, self.session.run, self.routes.run]
+        deadline = asyncio.get_running_loop().time() + timeout
+        drivers = [self.sender.run, self._own_driver, self.routes.run]
         try:
             await self.cluster_client.start(drivers, timeout=timeout)
         except BaseException:
             if not self.cluster_client.running:
                 self._close_interceptors()
             raise
+        if self.transactions is not None:
+            try:
+                await self.transactions.initialize(deadline)
+            except BaseException:
+                await self.stop(timeout=0.0)
+                raise
 
     async def stop(self, *, timeout: float) -> None:
         """Send what was appended, within ``timeout`` seconds; then every delivery is done, and the background ends."""
@@ -109,7 +138,10 @@ class ProducerRuntime:
                 is_cancelled = anyio.current_effective_deadline() == -math.inf
                 self.sender.closing = True
                 with anyio.CancelScope(shield=is_cancelled):
-                    await self.sender.flushed(self.sender.flush(), timeout)
+                    ends = self.cluster_client.now() + timeout
+                    if self.transactions is not None:
+                        await self.transactions.close(ends)
+                    await self.sender.flushed(self.sender.flush(), ends - self.cluster_client.now())
         finally:
             self.sender.end(Failure(Cause.CLOSED))
             with anyio.CancelScope(shield=True):
@@ -130,12 +162,18 @@ class ProducerRuntime:
         self.sender.end(failure)
         self.memory.close(failure.producer_error)
         self.cluster_client.metadata.changed.notify()
+        if self.transactions is not None:
+            self.transactions.moved.notify()
 
-    def check(self) -> None:
-        """Raise ProducerClosed unless running, and what ended the background, or every append."""
+    def check_running(self) -> None:
+        """Raise ProducerClosed unless running, and what ended the background."""
         self.cluster_client.check()
         if self._stopping:
             raise ProducerClosed("stopping: nothing more is sent")
+
+    def check(self) -> None:
+        """Raise what every append raises now."""
+        self.check_running()
         self.session.check_append()
 
     # Appending
@@ -144,9 +182,8 @@ class ProducerRuntime:
         """Append a record: wait for its topic's metadata, its serializers and memory, at most ``timeout`` seconds."""
         self.check()
         self.cluster_client.raise_refusal()
-        if self.interceptors is None:
-            return await self._send(record, timeout)
-        record = self.interceptors.on_send(record)
+        if self.interceptors is not None:
+            record = self.interceptors.on_send(record)
         try:
             return await self._send(record, timeout)
         except Exception as error:
@@ -163,6 +200,7 @@ class ProducerRuntime:
                 key, value = await serialized
             if scope.cancelled_caught:
                 raise RequestTimedOut(f"the serializers of a record for {topic!r} took longer than {timeout:.3g} s")
+            self.check()
         else:
             key, value = self.serializing.serialize(topic, headers, record.key, record.value)
         partition = record.partition
@@ -183,9 +221,8 @@ class ProducerRuntime:
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
         """Append a record now. Raises MetadataMissing and BufferFull in the place of waiting."""
         self.check()
-        if self.interceptors is None:
-            return self._send_soon(record, on_done)
-        record = self.interceptors.on_send(record)
+        if self.interceptors is not None:
+            record = self.interceptors.on_send(record)
         try:
             return self._send_soon(record, on_done)
         except Exception as error:
@@ -264,6 +301,9 @@ class ProducerRuntime:
             self.interceptors.on_acknowledgement(metadata, error, headers)
 
     def _failed_before_append(self, record: ProducerRecord[Any, Any], error: Exception) -> None:
+        self.session.refused(error)
+        if self.interceptors is None:
+            return
         timestamp = -1 if record.timestamp_ms is None else record.timestamp_ms
         partition = -1 if record.partition is None else record.partition
         metadata = RecordMetadata(record.topic, partition, None, timestamp)

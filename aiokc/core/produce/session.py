@@ -75,6 +75,9 @@ class ProducerSession(Protocol):
     def failed(self, tp: TopicPartition, failure: Failure) -> None:
         """A batch has failed for good: ``failure.harm`` says whether that ends more than the batch's records."""
 
+    def refused(self, error: Exception) -> None:
+        """A record was not even appended, because of ``error``: it is missing in the transaction that is open (P6)."""
+
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
         """A partition can't go on with its sequences under ``lost``; return the identity for it to begin anew with.
 
@@ -124,6 +127,9 @@ class PlainSession:
     def failed(self, tp: TopicPartition, failure: Failure) -> None:
         if failure.harm is Harm.PRODUCER and self.doom is None:
             self.doom = failure
+
+    def refused(self, error: Exception) -> None:
+        pass
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
         """Begin the next epoch, without a request (KIP-360), unless another partition has had it begin before."""

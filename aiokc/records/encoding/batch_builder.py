@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final, Self
 
@@ -13,6 +12,7 @@ from ..batch import CRC_START, HEADER, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG, B
 from ..compression import Codec, compress, decompress
 from ..decode import new_reader
 from . import _pure
+from ._pure import record_bound as record_bound
 
 if TYPE_CHECKING:
     from ._pure import RecordAppender
@@ -21,20 +21,9 @@ else:
 
 #: What a batch is longer than its records: the header.
 BATCH_OVERHEAD: Final = HEADER.size
-#: What a record is longer than key, value and headers at most: its length, attributes, timestamp, offset, three counts.
-RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
-
 _CHECKED: Final = Struct(">hiqqqhii")
 _CHECKED_END: Final = CRC_START + _CHECKED.size
 _UNCHECKED: Final = Struct(">qiibI")
-
-
-def record_bound(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Return how many bytes a record of these takes in a batch at most, before compression."""
-    size = RECORD_OVERHEAD + (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-    for name, content in headers:
-        size += 10 + len(name.encode()) + (len(content) if content is not None else 0)
-    return size
 
 
 class OpenBatch(RecordAppender):

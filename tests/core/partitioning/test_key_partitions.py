@@ -12,11 +12,10 @@ from aiokc.config import ProducerConfig
 from aiokc.core.partitioning.key_partitions import (
     consistent_random,
     key_partition,
-    murmur2,
-    murmur2_in_python,
     murmur2_random,
     no_key,
 )
+from aiokc.records.encoding.murmur2 import murmur2, murmur2_in_python
 
 VECTORS = [
     (b"21", -973932308),

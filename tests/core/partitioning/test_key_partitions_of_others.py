@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from aiokc.core.partitioning.key_partitions import KeyPartition, consistent_random, murmur2, murmur2_random
+from aiokc.core.partitioning.key_partitions import KeyPartition, consistent_random, murmur2_random
+from aiokc.records.encoding.murmur2 import murmur2
 from aiokc.testing import Cluster
 from aiokc.testing.kafka.jars import java, libs
 from tests.producing import Message, produce
