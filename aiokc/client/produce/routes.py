@@ -14,6 +14,7 @@ from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.partition_queue import PartitionQueue
 from ...errors import MetadataMissing, PartitioningFailed, RequestTimedOut, fresh, shown
 from ...net.user_errors import USER_ERRORS
+from ...records.encoding.batch_builder import KEYS_CHOOSE_BY_MURMUR2, KEYS_CHOOSE_NOTHING, KEYS_STOP
 from ...types import TopicInfo, TopicPartition
 from ..cluster.metadata import Metadata
 
@@ -56,6 +57,11 @@ class Routes:
         self._routes: dict[str, TopicRoute] = {}
         self._topics: dict[str, float] = {}  # when each was last asked for
         self._key_partition = key_partition(config)
+        #: How ``append_records`` chooses partitions; None: it can't, the application's partitioner does.
+        self.keys_mode: int | None = {
+            "murmur2_random": KEYS_CHOOSE_NOTHING if config.partitioner_ignore_keys else KEYS_CHOOSE_BY_MURMUR2,
+            "consistent_random": KEYS_STOP,
+        }.get(config.partitioner if isinstance(config.partitioner, str) else "")
         self._partitioner = None if isinstance(config.partitioner, str) else config.partitioner
         self._keep = config.metadata_max_idle_ms / 1e3
 

@@ -18,7 +18,7 @@ from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import FlushMark, ProducerBatch
 from ...core.produce.failure import Cause, Failure, Harm
 from ...core.produce.partition_queue import PartitionQueue
-from ...core.produce.requests import Asked, produce_request, read_response
+from ...core.produce.requests import IDS_FROM, Asked, produce_request, read_response
 from ...core.produce.settling import settle, unanswered, written
 from ...core.produce.verdicts import Verdict
 from ...core.rate_limit import RateLimit, and_more
@@ -236,8 +236,8 @@ class Sender:
         batches = self.accumulator.drain(node_id, queues, self._metadata.cluster)
         if not batches:
             return False
-        ids = {batch.tp.topic: self._metadata.cluster.topic_id(batch.tp.topic) for batch in batches}
-        asked = Asked(batches, {name: known for name, known in ids.items() if known is not None}, version)
+        ids = {batch.tp.topic: batch.topic_id for batch in batches if batch.topic_id is not None}
+        asked = Asked(batches, ids, version)
         timeout_ms = self._config.request_timeout_ms
         request = produce_request(
             asked,
@@ -262,9 +262,8 @@ class Sender:
     def _version(self, connection: Connection, queues: list[PartitionQueue]) -> int:
         """Return the version for these partitions' batches. Raises UnsupportedVersion where the broker has none."""
         lowest, highest = self.accumulator.session.versions
-        cluster = self._metadata.cluster
-        if any(cluster.topic_id(queue.tp.topic) is None for queue in queues):
-            highest = min(highest, 12)
+        if any(queue.topic_id is None for queue in queues):
+            highest = min(highest, IDS_FROM - 1)
         version = connection.usable_version(ProduceRequest, highest)
         lowest = max(lowest, self._least_version)
         if version < lowest:

@@ -58,6 +58,16 @@ class Appending:
         self._sender = sender
         self._trouble = trouble
 
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether records are appended as they are given: there is no serializer and no interceptor."""
+        return self.serializing.is_nothing and self.interceptors is None
+
+    def look(self) -> None:
+        """Records were appended: wake the sender if there is something new for it."""
+        if self.accumulator.news:
+            self._sender.wake.notify()
+
     async def send(self, record: ProducerRecord[Any, Any], *, timeout: float) -> Delivery:
         """Append a record: wait for its topic's metadata, its serializers and memory, at most ``timeout`` seconds."""
         self.check()
@@ -146,8 +156,7 @@ class Appending:
             self.routes.stuck(route, queue)
         if batch.count == 1:
             accumulator.session.appended(queue.tp)
-        if accumulator.news:
-            self._sender.wake.notify()
+        self.look()
         delivery = Delivery(batch, batch.count - 1, timestamp)
         if self.interceptors is not None:
             acknowledged = partial(self._acknowledged, record.headers)

@@ -29,6 +29,7 @@ from ..produce.serializing import Serializing
 from ..transactions.driver import TransactionDriver
 from ..transactions.session import TransactionSession
 from .appending import Appending
+from .send_many import ManyRecords
 
 
 class _Calls(Signal):
@@ -107,6 +108,7 @@ class ProducerRuntime:
             clock=clock,
             trouble=lambda: pool.error or metadata.error,
         )
+        self.many = ManyRecords(config, self.appending)
         self.sender.progress.followed_by(_Calls(self.memory.grant))
         metadata.changed.followed_by(self.sender.wake)
         cluster_client.background.ended.followed_by(_Calls(self._background_ended))
