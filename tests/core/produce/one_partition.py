@@ -47,6 +47,11 @@ class Produced:
         content = b"%d" % self.count if value is None else value
         return self.accumulator.append(self.queue(partition), 0, None, content, (), self.now)
 
+    def append_all(self, values: list[bytes]) -> ProducerBatch:
+        """Append these to one batch, which has room for them."""
+        (batch,) = {self.append(value) for value in values}
+        return batch
+
     def fill(self, batches: int, partition: int = 0) -> list[ProducerBatch]:
         """Append so many batches of one record each, which leaves no room."""
         return [self.append(bytes(200), partition) for _ in range(batches)]
