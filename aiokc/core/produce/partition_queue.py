@@ -49,7 +49,9 @@ class PartitionQueue:
         self.sequences = Sequences()
         self.lost_sequence = False
         self.unresolved = False
-        self.probing = False  # one batch at a time, until one is stored: after a failure, and with a new leader
+        # One batch at a time, until one is stored: after a failure, with a new leader, and with a new producer id. Of a
+        # producer that it does not know a broker takes any sequence, so a later batch could be stored without the first.
+        self.probing = False
         self.leader: int | None = None
         self.leader_epoch = -1
         self.was_used = False  # whether anything was ever appended
@@ -97,6 +99,7 @@ class PartitionQueue:
         if sequences.identity != current and not any(one.is_numbered for one in self.unfinished()):
             if current is None:
                 return False
+            self.probing = self.probing or sequences.identity.producer_id != current.producer_id
             sequences.begin(current)
         elif sequences.identity is NOBODY:
             return False
@@ -175,4 +178,5 @@ class PartitionQueue:
                 self.renumbered += batch.unclear
                 batch.sequence, batch.identity = NO_SEQUENCE, NOBODY
         self.sequences.begin(identity)
+        self.probing = True
         self.lost_sequence = self.unresolved = False
