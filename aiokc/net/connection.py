@@ -191,13 +191,7 @@ class Connection:
         """
         request_type = type(request)
         now = self._loop.time()
-        if (
-            not self.usable
-            or now >= deadline
-            or self.muted_until > now
-            or now >= self.admits_until
-            or not self._transport.can_write
-        ):
+        if now >= deadline or not self.can_write:
             await self._permission_to_write(api_name(request_type), deadline - now, deadline)
         body = await self._exchange(request, version, deadline, at_once)
         response = await decoded(request_type, version, body, self.name)

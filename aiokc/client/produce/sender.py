@@ -301,6 +301,8 @@ class Sender:
                 self.wake.notify()
         finally:
             channel.reading = False
+            for one in channel.in_flight:
+                one.written.waiter.reply.cancel()  # nothing looks at these any more
 
     def _lost(self, channel: NodeChannel, asked: Asked, error: KafkaError) -> None:
         """No answer will come: send the batches again, maybe to another broker."""
