@@ -113,7 +113,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and MessageTooLarge.
         """
         record = self._checked(topic, value, key, partition, timestamp_ms, headers)
-        return await self._runtime.send(record, timeout=self._seconds(timeout_ms))
+        return await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms))
 
     async def send_and_wait(
         self,
@@ -131,7 +131,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         A call that is cancelled may have appended its record, which is sent then.
         """
         record = self._checked(topic, value, key, partition, timestamp_ms, headers)
-        return await (await self._runtime.send(record, timeout=self._seconds(timeout_ms)))
+        return await (await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms)))
 
     def send_soon(
         self,
@@ -150,7 +150,7 @@ class Producer(TransactionCalls, Generic[K, V]):
         the sends to a partition, and never inside of this call. ``error`` None: it is stored.
         """
         record = self._checked(topic, value, key, partition, timestamp_ms, headers)
-        return self._runtime.send_soon(record, on_done)
+        return self._runtime.appending.send_soon(record, on_done)
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
         """Send at once what was appended before, and return when it is known what became of each record.
