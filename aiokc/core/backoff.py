@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from ..config import ClientConfig
+from ..config import ClusterConfig
 
 _LONGEST_SEARCH_PAUSE: Final = 10.0
 
@@ -43,7 +43,7 @@ class Backoff:
         self._pause = self._initial
 
 
-def retry_backoff(config: ClientConfig, random: Chance) -> Backoff:
+def retry_backoff(config: ClusterConfig, random: Chance) -> Backoff:
     """Return the pauses between the attempts of a request: retry_backoff_ms, growing up to retry_backoff_max_ms."""
     return Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
 

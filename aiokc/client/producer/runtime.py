@@ -1,0 +1,223 @@
+"""Wires the parts behind a Producer together: appending, flushing, and in which order they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from random import Random
+
+import anyio
+
+from ...config import ProducerConfig
+from ...core.produce.accumulator import AccumulatorOptions, RecordAccumulator
+from ...core.produce.failure import Cause, Failure
+from ...core.produce.session import ProducerSession
+from ...errors import ProducerClosed, RequestTimedOut, UsageError
+from ...records import Codec
+from ..aio.signal import Signal
+from ..aio.supervisor import Driver
+from ..cluster.cluster_client import ClusterClient
+from ..produce.callbacks import Callbacks
+from ..produce.memory import MemoryWaiters
+from ..produce.outcomes import Outcomes
+from ..produce.producer_ids import ProducerIds
+from ..produce.routes import Routes
+from ..produce.sender import Sender
+from ..produce.serializing import Serializing
+from ..transactions.driver import TransactionDriver
+from ..transactions.session import TransactionSession
+from .appending import Appending
+
+
+class _Calls(Signal):
+    """A follower of a signal that calls a function at once."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        super().__init__()
+        self._call = call
+
+    def notify(self) -> None:
+        self._call()
+
+
+class ProducerRuntime:
+    """The parts of a Producer, and its life. Timeouts are in seconds."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        random: Random,
+        key: object = None,
+        value: object = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``key`` and ``value`` are the application's serializers; None: there is none."""
+        self._config = config
+        self._stopping = False
+        self.cluster_client = cluster_client = ClusterClient(
+            config, random, allow_auto_topic_creation=True, closed=ProducerClosed
+        )
+        pool, metadata = cluster_client.pool, cluster_client.metadata
+        serializing = Serializing(key, value)
+        self.transactions: TransactionDriver | None = None
+        self.session: ProducerSession
+        self._own_driver: Driver
+        if config.transactional_id is None:
+            self.session = ids = ProducerIds(config, pool, random, changed=lambda: self.sender.wake.notify())
+            self._own_driver = ids.run
+        else:
+            self.transactions = transactions = TransactionDriver(
+                config,
+                pool,
+                random,
+                config.transactional_id,
+                batches=lambda: self.sender,
+                check=cluster_client.check,
+                ended=lambda: self.outcomes.unobserved.transaction_ended(),
+            )
+            self.session = TransactionSession(config.transactional_id, transactions)
+            self._own_driver = transactions.run
+        self.accumulator = RecordAccumulator(options_of(config), self.session, pauses_of(config, random))
+        self.callbacks = Callbacks()
+        self.outcomes = Outcomes(self.accumulator, self.callbacks)
+        self.memory = MemoryWaiters(self.accumulator, lambda: self.sender.wake.notify())
+        self.sender = Sender(
+            config,
+            pool,
+            metadata,
+            self.accumulator,
+            random,
+            tell=self.outcomes.tell,
+            memory_is_wanted=lambda: len(self.memory) > 0,
+        )
+        self.routes = Routes(config, metadata, self.accumulator, random, self.check, slow_nodes=self.sender.slow_nodes)
+        self.appending = Appending(
+            config,
+            self.accumulator,
+            self.sender,
+            self.routes,
+            self.memory,
+            self.callbacks,
+            serializing,
+            check=self.check,
+            now=cluster_client.now,
+            clock=clock,
+            trouble=lambda: pool.error or metadata.error,
+        )
+        self.sender.progress.followed_by(_Calls(self.memory.grant))
+        metadata.changed.followed_by(self.sender.wake)
+        cluster_client.background.ended.followed_by(_Calls(self._background_ended))
+        pool.on_refused = metadata.changed.notify
+
+    # Life
+
+    async def start(self, *, timeout: float) -> None:
+        deadline = asyncio.get_running_loop().time() + timeout
+        drivers = [self.sender.run, self._own_driver, self.routes.run]
+        try:
+            await self.cluster_client.start(drivers, timeout=timeout)
+        except BaseException:
+            if not self.cluster_client.running:
+                self._close_interceptors()
+            raise
+        if self.transactions is not None:
+            try:
+                await self.transactions.initialize(deadline)
+            except BaseException:
+                await self.stop(timeout=0.0)
+                raise
+
+    async def stop(self, *, timeout: float) -> None:
+        """Send what was appended, within ``timeout`` seconds; then every delivery is done, and the background ends."""
+        if self.callbacks.running:
+            raise UsageError("stop() in a callback: it would wait for that callback; call it in a task of its own")
+        self.cluster_client.check_loop()
+        is_first, self._stopping = not self._stopping, True
+        self.memory.close(lambda: ProducerClosed("stopping: the record was not appended"))
+        self.cluster_client.metadata.changed.notify()  # who waits for metadata looks again, and ends
+        try:
+            if is_first and self.cluster_client.running and self.cluster_client.background.alive:
+                # As in ConsumerRuntime.stop: a cancelled scope around this call must not lose what was appended.
+                is_cancelled = anyio.current_effective_deadline() == -math.inf
+                self.sender.closing = True
+                with anyio.CancelScope(shield=is_cancelled):
+                    ends = self.cluster_client.now() + timeout
+                    if self.transactions is not None:
+                        await self.transactions.close(ends)
+                    await self.sender.flushed(self.sender.flush(), ends - self.cluster_client.now())
+        finally:
+            self.sender.end(Failure(Cause.CLOSED))
+            with anyio.CancelScope(shield=True):
+                await self.cluster_client.stop()
+            self.callbacks.run()
+            self._close_interceptors()
+
+    def _close_interceptors(self) -> None:
+        if self.appending.interceptors is not None:
+            self.appending.interceptors.close()
+
+    def _background_ended(self) -> None:
+        """Whatever ended the background, nobody may wait for it any more (I4)."""
+        if self._stopping:
+            return
+        error = self.cluster_client.background.error or ProducerClosed("the background task was cancelled")
+        failure = Failure(Cause.BROKEN, error=error)
+        self.sender.end(failure)
+        self.memory.close(failure.producer_error)
+        self.cluster_client.metadata.changed.notify()
+        if self.transactions is not None:
+            self.transactions.moved.notify()
+
+    def check_running(self) -> None:
+        """Raise ProducerClosed unless running, and what ended the background."""
+        self.cluster_client.check()
+        if self._stopping:
+            raise ProducerClosed("stopping: nothing more is sent")
+
+    def check(self) -> None:
+        """Raise what every append raises now."""
+        self.check_running()
+        self.cluster_client.raise_refusal()
+        self.session.check_append()
+
+    # Flushing
+
+    async def flush(self, *, timeout: float | None) -> None:
+        """Return when all that was appended before has its outcome. Raises the first failure that nobody has seen."""
+        self.cluster_client.check()
+        if not await self.sender.flushed(self.sender.flush(), timeout):
+            raise RequestTimedOut(f"flush(): not all records were acknowledged within {timeout:.3g} s")
+        self.raise_unobserved()
+
+    def raise_unobserved(self) -> None:
+        error = self.outcomes.unobserved.take()
+        if error is not None:
+            raise error
+
+
+def options_of(config: ProducerConfig) -> AccumulatorOptions:
+    """Return what the accumulator needs of a producer's options."""
+    return AccumulatorOptions(
+        batch_size=config.batch_size,
+        buffer_memory=config.buffer_memory,
+        max_request_size=config.max_request_size,
+        linger=config.linger_ms / 1e3,
+        delivery_timeout=config.delivery_timeout_ms / 1e3,
+        window=config.max_in_flight_requests_per_connection,
+        codec=Codec[config.compression_type.upper()],
+        level=config.effective_compression_level,
+    )
+
+
+def pauses_of(config: ProducerConfig, random: Random) -> Callable[[int], float]:
+    """Return how long a batch waits for its next attempt, by how many have failed (KIP-580)."""
+    least, most = config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3
+
+    def pause(attempts: int) -> float:
+        grown: float = min(least * 2 ** min(attempts - 1, 30), most)
+        return min(grown * random.uniform(0.8, 1.2), most)
+
+    return pause
