@@ -29,6 +29,9 @@ class Produced:
         self.epochs = dict.fromkeys(range(partitions), 0)
         self.topic_id: UUID | None = None
         self.count = 0
+        if idempotent:  # as if a batch had been stored in each before: the first one of a producer id goes alone
+            for partition in range(partitions):
+                self.queue(partition).sequences.begin(ProducerIdentity(7, 0))
 
     @property
     def cluster(self) -> Cluster:
