@@ -1,4 +1,4 @@
-"""A Producer while brokers of a real Kafka are killed, frozen and restarted: nothing acknowledged is lost or doubled."""
+"""A Producer while brokers of a real Kafka are killed, frozen and restarted: nothing is lost, doubled or reordered."""
 
 from __future__ import annotations
 
