@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Unpack, cast
 
 from ...config import ProducerConfig, ProducerOptions, configured
 from ...config.making import named_producer
+from ...observation import ProducerHealth, ProducerMetrics
 from ...serialization.serializer import AnySerializer
 from ...types import HeadersToSend, K, PartitionInfo, ProducerRecord, RecordMetadata, V
 from ..arguments import checked_seconds, checked_wait
@@ -172,6 +173,14 @@ class Producer(TransactionCalls, Generic[K, V]):
         whose Delivery was not awaited. Raises RequestTimedOut after ``timeout_ms`` (None: delivery_timeout_ms ends it).
         """
         await self._runtime.flush(timeout=checked_wait(timeout_ms))
+
+    def health(self) -> ProducerHealth:
+        """Return the producer's state at this moment. Sends no request, and may be called in any thread."""
+        return self._runtime.health()
+
+    def metrics(self) -> ProducerMetrics:
+        """Return what the producer has done since it was made. Sends no request, and may be called in any thread."""
+        return self._runtime.metrics()
 
     async def partitions_for(self, topic: str, *, timeout_ms: int | None = None) -> list[PartitionInfo]:
         """Return the partitions of a topic, in order. Raises MetadataMissing after ``timeout_ms`` (max_block_ms)."""

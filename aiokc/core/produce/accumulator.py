@@ -18,6 +18,7 @@ from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
 from .batch import FlushMark, Outcome, ProducerBatch, Stored
 from .compression_ratio import CompressionRatios
+from .counters import ProduceCounters
 from .failure import Cause, Failure, Harm
 from .partition_queue import PartitionQueue
 from .session import ProducerSession
@@ -66,9 +67,7 @@ class RecordAccumulator:
         self.used = 0
         self.finished: list[ProducerBatch] = []
         self.news = False
-        self.splits = 0
-        self.expired = 0
-        self.retries = 0
+        self.counters = ProduceCounters()
         self.grown = 0  # by how many bytes the last append has made its batch longer, header included
         self.ratios = CompressionRatios()
         self._queues: dict[TopicPartition, PartitionQueue] = {}
@@ -164,6 +163,21 @@ class RecordAccumulator:
             batch.open = batch.closed = None
 
     # What is ready
+
+    @property
+    def active(self) -> list[PartitionQueue]:
+        """The partitions with batches that have no outcome, or that are in flight. Any thread may ask."""
+        return list(self._active)
+
+    @property
+    def renumbered(self) -> int:
+        """How many batches were sent again under other sequences although they may have been stored."""
+        return sum(queue.renumbered for queue in list(self._queues.values()))
+
+    @property
+    def begun_anew(self) -> int:
+        """How often a partition has lost its sequences, and gone on in another epoch."""
+        return sum(queue.begun_anew for queue in list(self._queues.values()))
 
     @property
     def unanswered(self) -> int:
@@ -290,8 +304,8 @@ class RecordAccumulator:
         too_old = now - self.options.delivery_timeout
         for queue in list(self._active):
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
-                self.expired += 1
-                failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text)
+                self.counters.expired += 1
+                failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text or queue.trouble)
                 if batch in queue.in_flight:
                     queue.unresolved = queue.unresolved or batch.is_numbered
                     self.fail(queue, batch, failure.maybe())
@@ -346,10 +360,11 @@ class RecordAccumulator:
             self.used += BATCH_COST
             self._resize(part, part.open.size)
             queue.insert(part)
-        self.splits += 1
+        self.counters.splits += 1
 
     def _end(self, batch: ProducerBatch, outcome: Outcome) -> None:
         batch.outcome = outcome
+        self.counters.ended(batch)
         self.finished.append(batch)
         for mark in batch.marks:
             mark.remaining -= 1

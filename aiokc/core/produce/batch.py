@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
+from ...error_codes import error_name
 from ...records.encoding.batch_builder import ClosedBatch, OpenBatch
 from ...types import TopicPartition
 from .failure import Failure
@@ -114,6 +115,13 @@ class ProducerBatch:
     @property
     def is_numbered(self) -> bool:
         return self.sequence != NO_SEQUENCE
+
+    @property
+    def last_error(self) -> str:
+        """What the last attempt has failed by; "" before one has."""
+        if not self.last_code:
+            return ""
+        return f"{error_name(self.last_code)}{self.last_text and f' ({self.last_text})'}"
 
     def close(self) -> None:
         """Compress it, if that was not done before. It may run in a thread: nothing else touches ``open`` meanwhile."""

@@ -27,6 +27,7 @@ class PartitionQueue:
     """
 
     __slots__ = (
+        "begun_anew",
         "in_flight",
         "leader",
         "leader_epoch",
@@ -36,6 +37,7 @@ class PartitionQueue:
         "sequences",
         "topic_id",
         "tp",
+        "trouble",
         "unresolved",
         "waiting",
         "was_used",
@@ -49,10 +51,14 @@ class PartitionQueue:
         self.sequences = Sequences()
         self.lost_sequence = False
         self.unresolved = False
-        self.probing = False  # one batch at a time, until one is stored: after a failure, and with a new leader
+        # One batch at a time, until one is stored: after a failure, with a new leader, and with a new producer id. Of a
+        # producer that it does not know a broker takes any sequence: a later batch could be stored without the first.
+        self.probing = False
         self.leader: int | None = None
         self.leader_epoch = -1
+        self.trouble = ""  # why nothing can be sent at the moment, where that is known
         self.was_used = False  # whether anything was ever appended
+        self.begun_anew = 0  # how often its sequences were lost
         self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
 
     def __len__(self) -> int:
@@ -62,6 +68,10 @@ class PartitionQueue:
         """The batches without an outcome, in order of their records as far as they wait."""
         yield from (batch for batch in self.in_flight if batch.outcome is None)
         yield from self.waiting
+
+    def snapshot(self) -> list[ProducerBatch]:
+        """The batches without an outcome. Any thread may ask: each of both is copied in one step."""
+        return [batch for batch in [*list(self.in_flight), *list(self.waiting)] if batch.outcome is None]
 
     @property
     def appender(self) -> OpenBatch | None:
@@ -97,6 +107,7 @@ class PartitionQueue:
         if sequences.identity != current and not any(one.is_numbered for one in self.unfinished()):
             if current is None:
                 return False
+            self.probing = self.probing or sequences.identity.producer_id != current.producer_id
             sequences.begin(current)
         elif sequences.identity is NOBODY:
             return False
@@ -109,6 +120,7 @@ class PartitionQueue:
         if node_id != self.leader:
             self.probing = self.probing or self.leader is not None
         self.leader, self.leader_epoch = node_id, epoch
+        self.trouble = ""
         self.waiting.popleft()
         batch.attempts += 1
         self.in_flight[batch] = None
@@ -175,4 +187,6 @@ class PartitionQueue:
                 self.renumbered += batch.unclear
                 batch.sequence, batch.identity = NO_SEQUENCE, NOBODY
         self.sequences.begin(identity)
+        self.probing = True
+        self.begun_anew += 1
         self.lost_sequence = self.unresolved = False

@@ -69,7 +69,7 @@ def written(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
 
 def _again(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
     queue.put_back(batch, now + accumulator.pause(batch.attempts))
-    accumulator.retries += 1
+    accumulator.counters.retries += 1
 
 
 def _give_up(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, failure: Failure) -> None:
