@@ -68,6 +68,7 @@ class Failure:
             last = f"{error_name(self.code)}{self.text and f' ({self.text})'}"
         else:
             last = "it was never sent" if persisted == "no" else "it was sent, and there is no answer"
+            last += self.text and f" ({self.text})"
         match self.cause:
             case Cause.BROKEN if self.error is not None:
                 return fresh(self.error)

@@ -36,6 +36,7 @@ class PartitionQueue:
         "sequences",
         "topic_id",
         "tp",
+        "trouble",
         "unresolved",
         "waiting",
         "was_used",
@@ -54,6 +55,7 @@ class PartitionQueue:
         self.probing = False
         self.leader: int | None = None
         self.leader_epoch = -1
+        self.trouble = ""  # why nothing can be sent at the moment, where that is known
         self.was_used = False  # whether anything was ever appended
         self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
 
@@ -112,6 +114,7 @@ class PartitionQueue:
         if node_id != self.leader:
             self.probing = self.probing or self.leader is not None
         self.leader, self.leader_epoch = node_id, epoch
+        self.trouble = ""
         self.waiting.popleft()
         batch.attempts += 1
         self.in_flight[batch] = None

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from ...error_codes import ErrorCode
 from ...wire import Request, Response, encode_response
+from ...wire.messages.fetch import FetchRequest
+from .apis.fetch import topic_key
 from .apis.table import HANDLERS
 from .authorization import authorized
 from .call import Call
@@ -85,8 +87,14 @@ class Exchange:
         await self.answer(self._handled if self.was_handled else await self.handle())
 
     def refusal(self, code: ErrorCode) -> Response:
-        """Return the answer that has ``code`` wherever this API's answers have an error code."""
+        """Return the answer that has ``code`` wherever this API's answers have an error code.
+
+        That of a Fetch has it for every partition of its session (KIP-227): most requests leave out all that have not
+        changed, so an error for those that the request names would often be none.
+        """
         request: Request[Any] = self.request
+        if isinstance(request, FetchRequest):
+            request = self.call.node.sessions.in_full(request, lambda topic: topic_key(topic, self.version))
         return refused(request, self.version, code)
 
     def frame(self, response: Response) -> bytes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final, TypeAlias
 from uuid import UUID
 
 from ...error_codes import ErrorCode
-from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, PartitionData
+from ...wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from ..refusal import Refusal
 
 NO_SESSION: Final = 0
@@ -86,6 +87,21 @@ class FetchSessions:
             return None, False
         found.next_epoch = found.next_epoch % _MAX_EPOCH + 1
         return found, True
+
+    def in_full(self, request: FetchRequest, topic_key: Callable[[object], TopicKey]) -> FetchRequest:
+        """Return the request as it reads without a session: it names also those partitions that its session has."""
+        found = self._sessions.get(request.session_id)
+        if found is None or request.session_epoch in (_FIRST_EPOCH, _FINAL_EPOCH):
+            return request
+        whole = FetchSession(found.session_id, partitions=dict(found.partitions))
+        _update(whole, request, topic_key)
+        topics: dict[TopicKey, FetchTopic] = {}
+        for (key, _), partition in whole.partitions.items():
+            named = {"topic_id": key} if isinstance(key, UUID) else {"topic": key}
+            topics.setdefault(key, FetchTopic(**named, partitions=[])).partitions.append(partition)
+        in_full = copy(request)
+        in_full.topics, in_full.forgotten_topics_data = list(topics.values()), []
+        return in_full
 
     def _unused_id(self) -> int:
         while (session_id := self._random.randint(1, _MAX_EPOCH)) in self._sessions:

@@ -23,6 +23,7 @@ from aiokc.wire.messages.fetch import (
     PartitionData,
 )
 
+from ..questions import topic_id_of
 from ..wire_client import WireClient, connected
 
 V12 = 12  # the last version that names topics
@@ -255,3 +256,29 @@ async def test_a_broker_without_room_for_sessions_answers_without_one() -> None:
     async with cluster, connected(cluster.bootstrap) as client:
         assert (await _session(client, _at(0), session=0, epoch=0)).session_id > 0
         assert (await _session(client, _at(0), session=0, epoch=0)).session_id == 0
+
+
+@pytest.mark.parametrize("version", [V12, 16])
+async def test_a_refusal_covers_the_whole_session(version: int) -> None:
+    """A request that continues a session names only what has changed: often nothing, which could not be refused."""
+    async with Cluster(topics={"events": 2}) as cluster, connected(cluster.bootstrap) as client:
+        topic_id = await topic_id_of(client, "events")
+        name: dict[str, Any] = {"topic_id": topic_id} if version > V12 else {"topic": "events"}
+
+        def topic(*partitions: FetchPartition) -> FetchTopic:
+            return FetchTopic(**name, partitions=list(partitions))
+
+        def asked(session_id: int, epoch: int, *topics: FetchTopic, **options: Any) -> FetchRequest:
+            return FetchRequest(
+                max_wait_ms=0, min_bytes=1, session_id=session_id, session_epoch=epoch, topics=list(topics), **options
+            )
+
+        opened = await client.ask(asked(0, 0, topic(_at(0), _at(0, 1))), version)
+        cluster.intercept(FetchRequest, ErrorCode.NOT_LEADER_OR_FOLLOWER, times=2)
+        codes = []
+        gone = ForgottenTopic(**name, partitions=[0])
+        for request in (asked(opened.session_id, 1), asked(opened.session_id, 1, forgotten_topics_data=[gone])):
+            (answered,) = (await client.ask(request, version)).responses
+            assert (answered.topic, answered.topic_id) == (topic().topic, topic().topic_id)
+            codes.append({one.partition_index: one.error_code for one in answered.partitions})
+        assert codes == [dict.fromkeys((0, 1), ErrorCode.NOT_LEADER_OR_FOLLOWER), {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
@@ -194,9 +195,13 @@ class CooperativeMember(ConfluentMember):
 
 
 class KafkaPythonMember(ForeignMember):
-    """kafka-python."""
+    """kafka-python. Version 3.0 now and then stops to send heartbeats for good: then it is started again."""
 
     def consume(self) -> None:
+        while not self.leaving:
+            self._consume_while_alive()
+
+    def _consume_while_alive(self) -> None:
         consumer = kafka.KafkaConsumer(
             bootstrap_servers=self.bootstrap,
             group_id=self.group,
@@ -206,12 +211,11 @@ class KafkaPythonMember(ForeignMember):
             session_timeout_ms=_SESSION_MS,
             heartbeat_interval_ms=_HEARTBEAT_MS,
         )
-        # A leader that joins before it has seen the topic joins once more when it sees it. After that, kafka-python 3.0
-        # now and then forgets to send heartbeats.
+        # A leader that joins before it has seen the topic joins once more when it sees it: one more chance to stop.
         consumer.partitions_for_topic(self.topic)
         consumer.subscribe([self.topic])
         try:
-            while not self.leaving:
+            while not self.leaving and not self._is_silent(consumer):
                 batches = consumer.poll(timeout_ms=_POLL_MS)
                 try:
                     if batches:
@@ -221,6 +225,12 @@ class KafkaPythonMember(ForeignMember):
                 self.saw([record.value for batch in batches.values() for record in batch], consumer.assignment())
         finally:
             consumer.close()
+
+    @staticmethod
+    def _is_silent(consumer: Any) -> bool:
+        """Whether the member has sent no heartbeat for a session, so that the group has gone on without it."""
+        heartbeat = consumer._coordinator.heartbeat
+        return bool(time.monotonic() - max(heartbeat.last_send, heartbeat.last_reset) > _SESSION_MS / 1000)
 
 
 class AsyncMember(ForeignMember):

@@ -39,7 +39,7 @@ async def fetch(call: Call[FetchRequest]) -> FetchResponse:
     """Answer as soon as there are ``min_bytes``, an error or a hint, and at ``max_wait_ms`` in any case."""
     request = call.request
     try:
-        session, goes_on = call.node.sessions.open(request, lambda topic: _topic_key(topic, call.version))
+        session, goes_on = call.node.sessions.open(request, lambda topic: topic_key(topic, call.version))
     except Refusal as refusal:
         return refused_session(refusal.code)
     wanted = dict(session.partitions) if session else _wanted(request, call.version)
@@ -62,14 +62,15 @@ async def fetch(call: Call[FetchRequest]) -> FetchResponse:
     )
 
 
-def _topic_key(topic: object, version: int) -> TopicKey:
+def topic_key(topic: object, version: int) -> TopicKey:
+    """Return how a Fetch of this version names the topic."""
     assert isinstance(topic, FetchTopic | ForgottenTopic)
     return topic.topic_id if version >= _IDS_FROM else topic.topic
 
 
 def _wanted(request: FetchRequest, version: int) -> dict[PartitionKey, FetchPartition]:
     return {
-        (_topic_key(topic, version), partition.partition): partition
+        (topic_key(topic, version), partition.partition): partition
         for topic in request.topics
         for partition in topic.partitions
     }
