@@ -277,9 +277,10 @@ class TransactionDriver:
             logger.warning("%s; stopping all the same", error)
 
     def is_open(self, number: int) -> bool:
-        """Whether the transaction of this number is open, or its commit is not told yet."""
+        """Whether the transaction of this number is open, or its commit is not told yet, or the producer died in it."""
         is_untold = self._end is not None and self._end.committed and not self._end.told
-        return number == self.begun and (self.machine.state in OPEN or is_untold)
+        has_died = self._end is None and self.machine.state is State.FATAL_ERROR
+        return number == self.begun and (self.machine.state in OPEN or is_untold or has_died)
 
     @property
     def is_abortable(self) -> bool:

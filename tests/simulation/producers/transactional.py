@@ -13,8 +13,8 @@ from ..checking.history import CutShort, Failure
 from .application import Application, Interrupted
 from .events import Begun, Ended
 
-#: How often an application asks for the outcome of a commit before it makes another producer.
-_MOST_COMMITS = 20
+#: How often an application asks for the end of a transaction before it makes another producer.
+_MOST_CALLS = 20
 
 
 class Finished(Exception):
@@ -137,7 +137,7 @@ class TransactionalApplication(Application):
 
     async def _committed(self, producer: Producer[bytes, bytes]) -> str:
         """Commit until the outcome is known, and return it: committed or aborted."""
-        for _ in range(_MOST_COMMITS):
+        for _ in range(_MOST_CALLS):
             try:
                 await self.call(producer.commit_transaction(), self.block, "commit_transaction()")
             except Interrupted:
@@ -157,15 +157,19 @@ class TransactionalApplication(Application):
         raise Finished("the outcome of a commit stays unknown")
 
     async def _abort(self, producer: Producer[bytes, bytes]) -> None:
-        try:
-            await self.call(producer.abort_transaction(), self.block, "abort_transaction()")
-        except Interrupted:
-            self.history.add(CutShort(self.plan.name, "abort"))
-        except RequestTimedOut as error:
-            self.history.about(self.plan.name, f"abort_transaction() raised {error!r}")
-        except KafkaError as error:
-            self.history.about(self.plan.name, f"abort_transaction() raised {error!r}")
-            self._check_alive(producer, error, "aborted")
+        """Abort; a call that was cancelled may not even have begun, so it is repeated."""
+        for _ in range(_MOST_CALLS):
+            try:
+                await self.call(producer.abort_transaction(), self.block, "abort_transaction()")
+            except Interrupted:
+                self.history.add(CutShort(self.plan.name, "abort"))
+                continue
+            except RequestTimedOut as error:
+                self.history.about(self.plan.name, f"abort_transaction() raised {error!r}")
+            except KafkaError as error:
+                self.history.about(self.plan.name, f"abort_transaction() raised {error!r}")
+                self._check_alive(producer, error, "aborted")
+            return
 
     def _is_open(self, producer: Producer[bytes, bytes]) -> bool:
         return self._machine(producer).state in State.IN_TRANSACTION | State.ABORTABLE_ERROR
