@@ -277,8 +277,9 @@ class TransactionDriver:
             logger.warning("%s; stopping all the same", error)
 
     def is_open(self, number: int) -> bool:
-        """Whether the transaction of this number is open, or its commit is not told yet."""
-        return number == self.begun and (self.machine.state in OPEN or self.has_untold_commit)
+        """Whether the transaction of this number is open, or its commit is not told yet, or the producer died in it."""
+        has_died = self._end is None and self.machine.state is State.FATAL_ERROR
+        return number == self.begun and (self.machine.state in OPEN or self.has_untold_commit or has_died)
 
     @property
     def has_untold_commit(self) -> bool:
