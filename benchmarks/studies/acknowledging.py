@@ -141,8 +141,8 @@ async def _confluent_aio(job: ProduceJob, latencies: Latencies) -> None:
 
 
 async def _paced(job: ProduceJob, send: Send, latencies: Latencies) -> None:
-    began = time.perf_counter()
-    for number, value in enumerate(job.values()):
+    values, began = job.values(), time.perf_counter()
+    for number, value in enumerate(values):
         ahead = began + number / _RATE - time.perf_counter()
         if ahead > 0:
             await asyncio.sleep(ahead)
@@ -154,8 +154,8 @@ def _confluent(job: ProduceJob, latencies: Latencies) -> None:
 
     producer = Producer(librdkafka_settings(job, linger_ms=0))
     producer.list_topics(job.topic, timeout=10)
-    began = time.perf_counter()
-    for number, value in enumerate(job.values()):
+    values, began = job.values(), time.perf_counter()
+    for number, value in enumerate(values):
         while (ahead := began + number / _RATE - time.perf_counter()) > 0:
             producer.poll(ahead)  # calls the callbacks as acknowledgements come
         done = latencies.begin()
