@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from .error_codes import ErrorCode
     from .errors import KafkaError
     from .interceptor import ConsumerInterceptor, ProducerInterceptor
-    from .observation import Health, Latency, Metrics, NodeMetrics, ReadMetrics
+    from .observation import (
+        Health,
+        Latency,
+        Metrics,
+        NodeMetrics,
+        PartitionTrouble,
+        ProducerHealth,
+        ProducerMetrics,
+        ReadMetrics,
+    )
     from .observer import Observer
     from .partitioner import Partitioner
     from .secret import Secret
@@ -95,10 +104,13 @@ __all__ = [
     "OffsetAndTimestamp",
     "PartitionInfo",
     "PartitionRecords",
+    "PartitionTrouble",
     "Partitioner",
     "Producer",
     "ProducerConfig",
+    "ProducerHealth",
     "ProducerInterceptor",
+    "ProducerMetrics",
     "ProducerRecord",
     "RawRecord",
     "RawRecords",
@@ -142,6 +154,9 @@ _MODULES: Final = {
     "Latency": ".observation",
     "Metrics": ".observation",
     "NodeMetrics": ".observation",
+    "PartitionTrouble": ".observation",
+    "ProducerHealth": ".observation",
+    "ProducerMetrics": ".observation",
     "ReadMetrics": ".observation",
     "Observer": ".observer",
     "Partitioner": ".partitioner",
