@@ -1,4 +1,4 @@
-"""aiokc: an asyncio-native Kafka consumer. Names that are not here, in aiokc.errors or aiokc.testing are internal.
+"""aiokc: an asyncio-native Kafka client. Names that are not here, in aiokc.errors or aiokc.testing are internal.
 
 Each name is imported from its module when it is first asked for (PEP 562): a program that needs a TopicPartition does
 not load the consumer. ``from aiokc import Consumer`` at the head of a module loads the consumer there and then. The
@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from .client.client import Client
     from .client.consumer.consumer import Consumer
     from .client.group.rebalance_listener import RebalanceListener
-    from .config import ClientConfig, ConsumerConfig
-    from .deserializer import AsyncDeserializer, Deserializer
+    from .client.produce.delivery import Delivery
+    from .client.producer.producer import Producer
+    from .config import ClientConfig, ConsumerConfig, ProducerConfig
     from .error_codes import ErrorCode
     from .errors import KafkaError
-    from .interceptor import ConsumerInterceptor
+    from .interceptor import ConsumerInterceptor, ProducerInterceptor
     from .observation import Health, Latency, Metrics, NodeMetrics, ReadMetrics
     from .observer import Observer
+    from .partitioner import Partitioner
     from .secret import Secret
+    from .serialization.deserializer import AsyncDeserializer, Deserializer
+    from .serialization.serializer import AsyncSerializer, Serializer
     from .token_provider import OAuthToken, TokenProvider
     from .types import (
         CREATE_TIME,
@@ -42,9 +46,11 @@ if TYPE_CHECKING:
         OffsetAndTimestamp,
         PartitionInfo,
         PartitionRecords,
+        ProducerRecord,
         RawRecord,
         RawRecords,
         RecordColumns,
+        RecordMetadata,
         SubscriptionPattern,
         TopicInfo,
         TopicPartition,
@@ -59,6 +65,7 @@ __all__ = [
     "Assignment",
     "Assignor",
     "AsyncDeserializer",
+    "AsyncSerializer",
     "Broker",
     "Claim",
     "Client",
@@ -68,6 +75,7 @@ __all__ = [
     "ConsumerInterceptor",
     "ConsumerRecord",
     "ConsumerRecords",
+    "Delivery",
     "Deserializer",
     "ErrorCode",
     "Group",
@@ -85,13 +93,20 @@ __all__ = [
     "OffsetAndTimestamp",
     "PartitionInfo",
     "PartitionRecords",
+    "Partitioner",
+    "Producer",
+    "ProducerConfig",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "RawRecord",
     "RawRecords",
     "ReadMetrics",
     "RebalanceListener",
     "RebalanceProtocol",
     "RecordColumns",
+    "RecordMetadata",
     "Secret",
+    "Serializer",
     "SubscriptionPattern",
     "TokenProvider",
     "TopicInfo",
@@ -109,20 +124,27 @@ _MODULES: Final = {
     "Client": ".client.client",
     "Consumer": ".client.consumer.consumer",
     "RebalanceListener": ".client.group.rebalance_listener",
+    "Delivery": ".client.produce.delivery",
+    "Producer": ".client.producer.producer",
     "ClientConfig": ".config",
     "ConsumerConfig": ".config",
-    "AsyncDeserializer": ".deserializer",
-    "Deserializer": ".deserializer",
+    "ProducerConfig": ".config",
     "ErrorCode": ".error_codes",
     "KafkaError": ".errors",
     "ConsumerInterceptor": ".interceptor",
+    "ProducerInterceptor": ".interceptor",
     "Health": ".observation",
     "Latency": ".observation",
     "Metrics": ".observation",
     "NodeMetrics": ".observation",
     "ReadMetrics": ".observation",
     "Observer": ".observer",
+    "Partitioner": ".partitioner",
     "Secret": ".secret",
+    "AsyncDeserializer": ".serialization.deserializer",
+    "Deserializer": ".serialization.deserializer",
+    "AsyncSerializer": ".serialization.serializer",
+    "Serializer": ".serialization.serializer",
     "OAuthToken": ".token_provider",
     "TokenProvider": ".token_provider",
     "CREATE_TIME": ".types",
@@ -139,9 +161,11 @@ _MODULES: Final = {
     "OffsetAndTimestamp": ".types",
     "PartitionInfo": ".types",
     "PartitionRecords": ".types",
+    "ProducerRecord": ".types",
     "RawRecord": ".types",
     "RawRecords": ".types",
     "RecordColumns": ".types",
+    "RecordMetadata": ".types",
     "SubscriptionPattern": ".types",
     "TopicInfo": ".types",
     "TopicPartition": ".types",

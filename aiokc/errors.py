@@ -3,7 +3,9 @@
     KafkaError
     ├── ConfigError (ValueError)            an option is unknown, of a wrong type or out of range
     ├── UsageError (RuntimeError)           the call is not allowed in the consumer's present state
-    │   ├── ConsumerClosed                  the consumer was stopped, or never started
+    │   ├── ClientClosed                    the client was stopped, or never started
+    │   │   ├── ConsumerClosed              ... a Consumer or a Client
+    │   │   └── ProducerClosed              ... a Producer
     │   └── ConcurrentCall                  another task is inside getmany, getone or the iterator
     ├── ConnectionFailed (ConnectionError)  no connection could be made, or it broke; retriable
     │   └── NoBrokersAvailable              none of the addresses answered before the deadline
@@ -18,6 +20,16 @@
     │   ├── RecordTooLarge                  a record batch decompresses to more than the configured limit
     │   ├── UnsupportedCodec                the codec's package is missing, or the codec is unknown
     │   └── DeserializationFailed           a deserializer raised; .record is the record as it is stored
+    ├── ProduceError                        a record was not sent, or may not be; .topic, .partition, .persisted
+    │   ├── BufferFull                      buffer_memory is used up; retriable
+    │   ├── MetadataMissing                 no broker has told of the topic or partition; retriable
+    │   ├── SerializationFailed             a serializer raised; .origin
+    │   ├── PartitioningFailed              the application's partitioner raised, or chose what is no partition
+    │   ├── MessageTooLarge                 the record is larger than the client's or the broker's limit
+    │   ├── DeliveryTimedOut (TimeoutError) not acknowledged within delivery_timeout_ms
+    │   ├── RecordRefused                   the broker refused the record; .code
+    │   └── TransactionAborted              the record's transaction was aborted before it was sent
+    ├── TransactionAbortable                the transaction cannot be committed; abort it
     ├── NoOffsetForPartition                no committed offset, and auto_offset_reset is "none"
     ├── AssignmentFailed                    an assignor raised, or returned something that is no valid assignment
     └── BrokerError                         an error code of the protocol; .code, .retriable
@@ -26,6 +38,7 @@
         ├── CommitFailed                    the group has gone on without this member; its offsets were not stored
         ├── RebalanceInProgress             the group is rebalancing; go on polling, then commit again
         ├── MemberFenced                    another member took over this group_instance_id
+        ├── ProducerFenced                  another producer took over this transactional_id
         ├── AuthorizationFailed             the principal has no permission for the topic, group or cluster
         └── UnknownTopic                    the cluster has no such topic or partition
 
@@ -36,7 +49,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy, deepcopy
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from .error_codes import ErrorCode, error_code, error_name
 from .types import RawRecord, TopicPartition
@@ -72,11 +85,19 @@ class ConfigError(KafkaError, ValueError):
 
 
 class UsageError(KafkaError, RuntimeError):
-    """The call is not allowed in the consumer's present state; the message says what to call first."""
+    """The call is not allowed in the client's present state; the message says what to call first."""
 
 
-class ConsumerClosed(UsageError):
-    """The consumer was stopped, or has not been started."""
+class ClientClosed(UsageError):
+    """The Consumer, Producer or Client was stopped, or has not been started."""
+
+
+class ConsumerClosed(ClientClosed):
+    """The Consumer (or Client) was stopped, or has not been started."""
+
+
+class ProducerClosed(ClientClosed):
+    """The Producer was stopped, or has not been started. What it had accepted before has its own outcome."""
 
 
 class ConcurrentCall(UsageError):
@@ -185,6 +206,91 @@ class DeserializationFailed(RecordError):
         self.record, self.origin = record, origin
 
 
+Persisted: TypeAlias = Literal["no", "maybe"]
+
+
+class ProduceError(KafkaError):
+    """A record was not sent, or was sent and nobody acknowledged it.
+
+    ``topic`` is "" and ``partition`` -1 where they are unknown. ``persisted`` is "no" where the record is certainly not
+    in the log, and "maybe" where it was sent and the answer is missing: then it may be read, or may still appear.
+    """
+
+    def __init__(self, message: str, *, topic: str = "", partition: int = -1, persisted: Persisted = "no") -> None:
+        super().__init__(message)
+        self.topic, self.partition = topic, partition
+        self.persisted: Persisted = persisted
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        where = f"{self.topic}-{self.partition}: " if self.partition >= 0 else f"{self.topic}: " if self.topic else ""
+        return f"{where}{text}{' (it may be stored all the same)' if self.persisted == 'maybe' else ''}"
+
+
+class BufferFull(ProduceError):
+    """``buffer_memory`` is used up by records that no broker has acknowledged yet; this record was not appended."""
+
+    retriable = True
+
+
+class MetadataMissing(ProduceError):
+    """The topic, or the partition, is in no metadata that a broker has sent; the record was not appended."""
+
+    retriable = True
+
+
+class SerializationFailed(ProduceError):
+    """A serializer raised (``__cause__`` is its exception), or returned no bytes; the record was not appended.
+
+    ``origin`` is "key" or "value": which serializer has failed. The message shows nothing of the record.
+    """
+
+    def __init__(self, origin: Literal["key", "value"], problem: str, *, topic: str = "") -> None:
+        super().__init__(f"{origin}_serializer {problem}", topic=topic)
+        self.origin = origin
+
+
+class PartitioningFailed(ProduceError):
+    """The application's partitioner raised (``__cause__``), or returned what is no partition's number."""
+
+
+class MessageTooLarge(ProduceError):
+    """The record is larger than ``max_request_size``, than ``buffer_memory``, or than the topic's max.message.bytes.
+
+    Java's RecordTooLargeException. What was sent before and after it is not affected.
+    """
+
+
+class DeliveryTimedOut(ProduceError, TimeoutError):
+    """The record was not acknowledged within ``delivery_timeout_ms`` of its append."""
+
+
+class RecordRefused(ProduceError):
+    """The broker refused the record. ``code`` is its ErrorCode, and ``__cause__`` the BrokerError.
+
+    With INVALID_RECORD one record of a batch can be the reason for all: the message says which.
+    """
+
+    def __init__(
+        self, code: int, message: str = "", *, topic: str = "", partition: int = -1, persisted: Persisted = "no"
+    ) -> None:
+        self.code = code = error_code(code)
+        name = error_name(code)
+        text = f"{name}: {message}" if message else name
+        super().__init__(text, topic=topic, partition=partition, persisted=persisted)
+
+
+class TransactionAborted(ProduceError):
+    """The transaction that the record belongs to was aborted before the record was sent (KIP-654)."""
+
+
+class TransactionAbortable(KafkaError):
+    """The transaction cannot be committed any more: abort it, and begin another one (KIP-1050).
+
+    ``__cause__`` is the first error of a record, an offset or a request that belongs to it.
+    """
+
+
 class NoOffsetForPartition(KafkaError):
     """``partitions`` have no committed offset, and ``auto_offset_reset`` is "none"; seek() gives them a position."""
 
@@ -276,6 +382,10 @@ class MemberFenced(BrokerError):
     """Another member with the same group_instance_id has taken this member's place (KIP-345)."""
 
 
+class ProducerFenced(BrokerError):
+    """Another producer with the same transactional_id has taken this one's place: make no further call of this one."""
+
+
 class AuthorizationFailed(BrokerError):
     """The principal has no permission for what the message names: topic, group, transactional id, token or cluster."""
 
@@ -350,6 +460,7 @@ def broker_error(code: int, message: str = "") -> BrokerError:
 
 _SUBCLASS: dict[int, type[BrokerError]] = {
     ErrorCode.FENCED_INSTANCE_ID: MemberFenced,
+    ErrorCode.PRODUCER_FENCED: ProducerFenced,
     ErrorCode.REBALANCE_IN_PROGRESS: RebalanceInProgress,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationFailed,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationFailed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeAlias
 from uuid import UUID
@@ -25,6 +25,8 @@ else:
     V = TypeVar("V")
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+#: The headers of a record to send: pairs, in any sequence.
+HeadersToSend: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 #: Values of ConsumerRecord.timestamp_type (Kafka's TimestampType). With NO_TIMESTAMP the timestamp is -1, too.
 NO_TIMESTAMP: Final = -1
@@ -136,6 +138,34 @@ class SubscriptionPattern:
 
     def __str__(self) -> str:
         return self.pattern
+
+
+class RecordMetadata(NamedTuple):
+    """Where a sent record is.
+
+    ``offset`` is None where the broker does not tell it: with acks=0, and for a record that it had stored by an earlier
+    attempt and has since forgotten the offset of. ``timestamp_ms`` is the one that the log has: the broker's where the
+    topic has message.timestamp.type=LogAppendTime.
+    """
+
+    topic: str
+    partition: int
+    offset: int | None
+    timestamp_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} at offset {'unknown' if self.offset is None else self.offset}"
+
+
+class ProducerRecord(NamedTuple, Generic[K, V]):
+    """A record to send. ``partition`` None: the producer chooses; ``timestamp_ms`` None: the time of the append."""
+
+    topic: str
+    value: V | None = None
+    key: K | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: HeadersToSend = ()
 
 
 class _Fields:

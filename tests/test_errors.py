@@ -22,18 +22,28 @@ from aiokc.error_codes import ErrorCode
 from aiokc.errors import (
     AuthenticationFailed,
     BrokerError,
+    BufferFull,
     CertificateRefused,
+    ClientClosed,
     CommitFailed,
     ConnectionFailed,
+    ConsumerClosed,
     CorruptRecord,
+    DeliveryTimedOut,
     DeserializationFailed,
     KafkaError,
     LogTruncated,
+    MessageTooLarge,
     NoBrokersAvailable,
     NoOffsetForPartition,
     OffsetOutOfRange,
+    ProduceError,
+    ProducerClosed,
     RecordError,
+    RecordRefused,
     RequestTimedOut,
+    SerializationFailed,
+    UsageError,
     broker_error,
     fresh,
     shown,
@@ -68,6 +78,16 @@ MADE: dict[type[KafkaError], Callable[[], list[KafkaError]]] = {
     ],
     RecordError: lambda: [RecordError("odd"), _sent(RecordError("odd", topic="t", partition=0, offset=3))],
     DeserializationFailed: lambda: [_sent(DeserializationFailed(RECORD, "value", "raised ValueError"))],
+    ProduceError: lambda: [
+        ProduceError("odd"),
+        ProduceError("odd", topic="t"),
+        ProduceError("late", topic="t", partition=3, persisted="maybe"),
+    ],
+    SerializationFailed: lambda: [SerializationFailed("key", "raised ValueError", topic="t")],
+    RecordRefused: lambda: [
+        RecordRefused(ErrorCode.INVALID_RECORD, "no key", topic="t", partition=3),
+        RecordRefused(30_000, persisted="maybe"),
+    ],
     NoOffsetForPartition: lambda: [NoOffsetForPartition([T1, T0])],
     BrokerError: lambda: [
         BrokerError(ErrorCode.NOT_COORDINATOR),
@@ -122,6 +142,8 @@ def instances(kind: type[KafkaError]) -> list[KafkaError]:
 def _as(kind: type[KafkaError], one: KafkaError) -> KafkaError:
     if isinstance(one, BrokerError):
         return kind(one.code, "why")
+    if isinstance(one, ProduceError):
+        return kind("odd", topic="t", partition=1, persisted=one.persisted)  # type: ignore[call-arg]
     return kind("odd", topic="t", partition=1, offset=9)  # type: ignore[call-arg]
 
 
@@ -261,3 +283,36 @@ def test_a_fresh_one_says_where_the_kept_one_came_from_and_leaves_that_as_it_is(
         assert depth(caught.value) == before + 1
         assert caught.traceback[-1].name == "fails"
     assert depth(kept) == before
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ProduceError("odd"), "odd"),
+        (ProduceError("odd", topic="t"), "t: odd"),
+        (ProduceError("late", topic="t", partition=3), "t-3: late"),
+        (
+            DeliveryTimedOut("late", topic="t", partition=0, persisted="maybe"),
+            "t-0: late (it may be stored all the same)",
+        ),
+        (RecordRefused(87, "no key", topic="t", partition=3), "t-3: INVALID_RECORD: no key"),
+        (SerializationFailed("key", "raised ValueError", topic="t"), "t: key_serializer raised ValueError"),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_what_became_of_a_record_is_in_the_message(error: ProduceError, text: str) -> None:
+    assert str(error) == text
+
+
+def test_calls_of_what_was_stopped_have_one_base() -> None:
+    for closed in (ConsumerClosed, ProducerClosed):
+        assert issubclass(closed, ClientClosed)
+        assert issubclass(closed, UsageError)
+
+
+def test_a_refused_record_keeps_its_code() -> None:
+    assert RecordRefused(ErrorCode.INVALID_RECORD).code is ErrorCode.INVALID_RECORD
+    assert RecordRefused(30_000).code == 30_000
+    assert issubclass(DeliveryTimedOut, TimeoutError)
+    assert BufferFull("full").retriable
+    assert not MessageTooLarge("large").retriable

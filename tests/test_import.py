@@ -162,10 +162,10 @@ def test_the_extension_can_be_the_first_import() -> None:
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match=r"module 'aiokc' has no attribute 'Producer'"):
-        getattr(aiokc, "Producer")  # noqa: B009 (mypy knows that it is not there)
-    with pytest.raises(ImportError, match="cannot import name 'Producer'"):
-        exec("from aiokc import Producer")
+    with pytest.raises(AttributeError, match=r"module 'aiokc' has no attribute 'Sender'"):
+        getattr(aiokc, "Sender")  # noqa: B009 (mypy knows that it is not there)
+    with pytest.raises(ImportError, match="cannot import name 'Sender'"):
+        exec("from aiokc import Sender")
 
 
 @pytest.mark.parametrize(

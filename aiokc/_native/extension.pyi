@@ -1,8 +1,8 @@
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, final
+from typing import Any, Self, final
 
 from ..records.batch import BatchHeader
-from ..types import RawRecord
+from ..types import HeadersToSend, RawRecord
 
 @final
 class RecordReader:
@@ -60,6 +60,40 @@ def take_run(
     /,
 ) -> tuple[list[RawRecord], int, tuple[int, int, int], int, int]: ...
 def measure_run(records: memoryview, after: int, transactional: bool, most: int) -> tuple[int, int, int, int]: ...
+
+class RecordAppender:
+    def __new__(cls, capacity: int) -> Self: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def largest(self) -> int: ...
+    @property
+    def base_timestamp(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def is_full(self) -> bool: ...
+    def append(
+        self, timestamp: int, key: bytes | None, value: bytes | None, headers: HeadersToSend = (), /
+    ) -> bool: ...
+    def take(self) -> bytearray: ...
+
+def append_records(
+    appenders: list[Any],
+    topic: str,
+    records: tuple[Any, ...],
+    start: int,
+    stop: int,
+    timestamp: int,
+    sticky: int,
+    keys: int,
+    largest: int,
+    room: int,
+    /,
+) -> tuple[int, int]: ...
+def murmur2(data: bytes | bytearray | memoryview, /) -> int: ...
 
 @final
 class Steps:

@@ -1,10 +1,11 @@
-/* The module aiokc._native.extension: the record decoder in C, which does what records/_pure.py does, byte for byte and
- * error for error.
+/* The module aiokc._native.extension: the record decoder and encoder in C, which do what records/_pure.py and
+ * records/encoding/_pure.py do, byte for byte and error for error.
  *
  * reader.h reads the bytes of a record, and records.c makes objects of records. columns.c, append.c and rows.h make
  * columns of records, batch_columns.c owns the columns' memory, and arrow_export.c exports them. runs.h reads batches
- * side by side where they lie: run_columns.c makes columns of them, and run_records.c objects. async_steps.c is not
- * about decoding: it makes the steps of `async for`.
+ * side by side where they lie: run_columns.c makes columns of them, and run_records.c objects. encode.h writes the bytes
+ * of a record, record_appender.c fills a batch with records, append_records.c many batches. async_steps.c makes the
+ * steps of `async for`.
  */
 
 #include "batch_columns.h"
@@ -23,7 +24,9 @@ static int module_exec(PyObject *module) {
         return -1;
     if (add_records(module, state) < 0 || add_arrow(module, state) < 0 || add_columns(module, state) < 0)
         return -1;
-    if (add_runs(module, state) < 0 || add_take_run(module, state) < 0)
+    if (add_runs(module, state) < 0 || add_take_run(module, state) < 0 || add_appender(module, state) < 0)
+        return -1;
+    if (add_append_records(module, state) < 0)
         return -1;
     return add_steps(module, state);
 }
@@ -34,6 +37,8 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->reader_type);
     Py_VISIT(state->arrow_type);
     Py_VISIT(state->step_type);
+    Py_VISIT(state->appender_type);
+    Py_VISIT(state->producer_record_type);
     Py_VISIT(state->corrupt_record);
     Py_VISIT(state->crc32c);
     Py_VISIT(state->no_headers);
@@ -46,6 +51,8 @@ static int module_clear(PyObject *module) {
     Py_CLEAR(state->reader_type);
     Py_CLEAR(state->arrow_type);
     Py_CLEAR(state->step_type);
+    Py_CLEAR(state->appender_type);
+    Py_CLEAR(state->producer_record_type);
     Py_CLEAR(state->corrupt_record);
     Py_CLEAR(state->crc32c);
     Py_CLEAR(state->no_headers);
@@ -71,7 +78,7 @@ static PyModuleDef_Slot module_slots[] = {
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "aiokc._native.extension",
-    .m_doc = PyDoc_STR("The record decoder in C; see _pure."),
+    .m_doc = PyDoc_STR("The record decoder and encoder in C; see _pure."),
     .m_size = sizeof(State),
     .m_slots = module_slots,
     .m_traverse = module_traverse,

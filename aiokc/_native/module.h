@@ -43,6 +43,8 @@ typedef struct {
     PyTypeObject *reader_type;
     PyTypeObject *arrow_type;
     PyTypeObject *step_type;
+    PyTypeObject *appender_type;
+    PyTypeObject *producer_record_type;
     PyObject *corrupt_record;
     PyObject *crc32c;
     PyObject *no_headers;
@@ -112,6 +114,12 @@ PyObject *list_with_room(int64_t count);
  * Python code runs in here, so other code never sees the list with a record that is not complete. */
 int64_t fill_list(const State *state, PyObject *origin, const Head *head, Progress *progress, Cursor *cursor,
                   int64_t most, PyObject *records);
+
+/* Add the type of record_appender.c, and its functions. */
+int add_appender(PyObject *module, State *state);
+
+/* Add the function of append_records.c. */
+int add_append_records(PyObject *module, State *state);
 
 /* Add the types of async_steps.c. */
 int add_steps(PyObject *module, State *state);

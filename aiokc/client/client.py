@@ -38,6 +38,7 @@ from .arguments import (
 )
 from .cluster.cluster_client import ClusterClient
 from .cluster.followed_topics import FollowedTopics
+from .cluster.list_offsets import OffsetLister
 from .fetch.range_reader import read_column_ranges, read_ranges
 from .in_use import InUse
 from .offsets.group_offsets import GroupOffsets
@@ -59,7 +60,9 @@ class Client(ClusterCalls, GroupCalls):
 
     def __init__(self, config: ClientConfig | None = None, **options: Unpack[ClientOptions]) -> None:
         self.config = configured(ClientConfig, config, cast(dict[str, Any], options))
-        self._cluster = cluster_client = ClusterClient(self.config, Random())
+        random = Random()
+        self._cluster = cluster_client = ClusterClient(self.config, random)
+        self._lister = OffsetLister(self.config, cluster_client.pool, cluster_client.metadata, random)
         self._in_use = InUse(
             cluster_client,
             f"a Client (bootstrap_servers={self.config.bootstrap_servers!r})",
@@ -119,7 +122,7 @@ class Client(ClusterCalls, GroupCalls):
         level = None if isolation_level is None else checked_isolation(isolation_level)
         timeout = self._seconds(timeout_ms)
         with self._following(wanted):
-            return await self._cluster.lister.list_offsets(wanted, timeout=timeout, isolation_level=level)
+            return await self._lister.list_offsets(wanted, timeout=timeout, isolation_level=level)
 
     async def committed(
         self, group_id: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
@@ -230,7 +233,7 @@ class Client(ClusterCalls, GroupCalls):
         return group
 
     def _asking(self, timeout_ms: int | None) -> Asking:
-        return Asking(self._cluster, self._seconds(timeout_ms))
+        return Asking(self._cluster, self._lister, self._seconds(timeout_ms))
 
     def _topic_id(self, topic: str) -> Any:
         return self._cluster.metadata.cluster.topic_id(topic)

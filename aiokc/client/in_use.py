@@ -12,6 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
+from ..config import ClusterConfig
 from .cluster.cluster_client import ClusterClient
 from .group.rebalance_listener import RebalanceListener
 
@@ -30,7 +31,7 @@ class InUse:
 
     def __init__(
         self,
-        cluster_client: ClusterClient,
+        cluster_client: ClusterClient[ClusterConfig],
         name: str,
         end: Callable[[RebalanceListener | None], Coroutine[Any, Any, None]],
         loop_is_closed: Callable[[], None],

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from ..assignor import Assignor
 from ..errors import ConfigError, shown
-from ..interceptor import ConsumerInterceptor
+from ..interceptor import ConsumerInterceptor, ProducerInterceptor
 from ..observer import Observer
 from ..secret import Secret
 
@@ -28,11 +28,16 @@ _ALLOWED: Final[dict[str, tuple[type, ...]]] = {
     "str | Sequence[str]": (str, list, tuple),
     "Sequence[str | Assignor]": (list, tuple),
     "Sequence[ConsumerInterceptor]": (list, tuple),
+    "Sequence[ProducerInterceptor]": (list, tuple),
     "Observer | None": (Observer, type(None)),
     "OffsetResetPolicy": (str,),
     "OffsetResetPolicy | None": (str, type(None)),
     "IsolationLevel": (str,),
     "GroupProtocolName": (str,),
+    "Acks": (str, int),
+    "CompressionType": (str,),
+    "int | None": (int, type(None)),
+    "Partitioner | PartitionerName": (object,),
     "SecurityProtocol | None": (str, type(None)),
     "Secret | str | None": (Secret, str, type(None)),
     "Secret | FilePath | None": (Secret, str, PathLike, type(None)),
@@ -47,11 +52,14 @@ _CALLED: Final[dict[str, str]] = {
     "str | Sequence[str]": "a string, or a list of strings",
     "Sequence[str | Assignor]": "a list of names and aiokc.Assignor objects",
     "Sequence[ConsumerInterceptor]": "a list of aiokc.ConsumerInterceptor objects",
+    "Sequence[ProducerInterceptor]": "a list of aiokc.ProducerInterceptor objects",
     "Observer | None": "an aiokc.Observer, with batch(), commit() and rebalance()",
     "OffsetResetPolicy": "str",
     "OffsetResetPolicy | None": "str | None",
     "IsolationLevel": "str",
     "GroupProtocolName": "str",
+    "Acks": "'all', -1, 1 or 0",
+    "CompressionType": "str",
     "SecurityProtocol | None": "str | None",
     "Secret | FilePath | None": "PEM text, an aiokc.Secret, or a pathlib.Path",
     "FilePath | None": "a path",
@@ -65,6 +73,7 @@ _FUNCTIONS: Final = {"resolve": "an async function", "sasl_credentials_provider"
 _ITEMS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
     "Sequence[str | Assignor]": ((str, Assignor), "names and aiokc.Assignor objects"),
     "Sequence[ConsumerInterceptor]": ((ConsumerInterceptor,), "aiokc.ConsumerInterceptor objects"),
+    "Sequence[ProducerInterceptor]": ((ProducerInterceptor,), "aiokc.ProducerInterceptor objects"),
 }
 
 
@@ -106,7 +115,7 @@ def _check_plain(*methods: object) -> None:
     for method in methods:
         if inspect.iscoroutinefunction(method):
             named = getattr(method, "__qualname__", shown(method))
-            raise ConfigError(f"{named} must be a plain function: the consumer does not await what it returns")
+            raise ConfigError(f"{named} must be a plain function: nothing awaits what it returns")
 
 
 def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], what: str) -> None:
@@ -117,6 +126,8 @@ def _check_items(name: str, items: Sequence[object], types: tuple[type, ...], wh
             raise ConfigError(f"{name} must hold {what} only, not {shown(item)}")
         if isinstance(item, ConsumerInterceptor):
             _check_plain(item.on_consume, item.on_commit, item.close)
+        elif isinstance(item, ProducerInterceptor):
+            _check_plain(item.on_send, item.on_acknowledgement, item.close)
 
 
 def at_least(config: Any, least: int, *names: str) -> None:

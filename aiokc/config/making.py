@@ -7,14 +7,16 @@ from itertools import count
 from typing import Any, Final, TypeVar
 
 from ..errors import ConfigError
-from .client import ClientConfig
+from .cluster import ClusterConfig
 from .consumer import ConsumerConfig
 from .hidden import hide
 from .names import suggestion
+from .producer import ProducerConfig
 
-Config = TypeVar("Config", bound=ClientConfig)
+Config = TypeVar("Config", bound=ClusterConfig)
 
 _MEMBERS: Final = count(1)
+_PRODUCERS: Final = count(1)
 
 
 def configured(cls: type[Config], config: Config | None, options: dict[str, Any]) -> Config:
@@ -43,3 +45,10 @@ def named(config: ConsumerConfig) -> ConsumerConfig:
     if config.client_id is not None or config.group_id is None:
         return config
     return replace(config, client_id=f"consumer-{config.group_id}-{config.group_instance_id or next(_MEMBERS)}")
+
+
+def named_producer(config: ProducerConfig) -> ProducerConfig:
+    """Return ``config`` with a client_id like Java's, if it has none: "producer-1", or with the transactional_id."""
+    if config.client_id is not None:
+        return config
+    return replace(config, client_id=f"producer-{config.transactional_id or next(_PRODUCERS)}")

@@ -6,12 +6,43 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-# Options of other clients whose nearest name here means something else.
-_ELSEWHERE: Final[dict[str, str]] = {
-    "api_version": "it is agreed upon with each broker, leave it out",
+# Options of other clients whose nearest name here means something else: of consumers, of producers, of both.
+_OF_CONSUMERS: Final[dict[str, str]] = {
     "consumer_timeout_ms": "leave it out, and give getmany() a timeout_ms where it is to wait no longer",
     "enable_auto_offset_store": "here that is enable_auto_commit=False, and commit()",
+    "interceptor_classes": "here that is interceptors",
     "rebalance_timeout_ms": "here that is max_poll_interval_ms",
+    "transactional_id": "it is an option of Producer",
+}
+_LEVEL: Final = "here that is compression_level"
+_ONE_END: Final = "leave it out: delivery_timeout_ms alone ends retrying (KIP-91)"
+_OF_PRODUCERS: Final[dict[str, str]] = {
+    **dict.fromkeys(("compression_gzip_level", "compression_lz4_level", "compression_zstd_level"), _LEVEL),
+    **dict.fromkeys(("retries", "message_send_max_retries"), _ONE_END),
+    "batch_num_messages": "leave it out: batch_size counts bytes",
+    "compression_codec": "here that is compression_type",
+    "default_api_timeout_ms": "here that is max_block_ms",
+    **dict.fromkeys(("dr_cb", "dr_msg_cb", "on_delivery", "delivery_report_only_error"), "await what send() returns"),
+    "enable_auto_commit": "give send_offsets() of a transaction what is to be committed",
+    "enable_gapless_guarantee": "leave it out: delivery_timeout_ms decides how long a record may take",
+    "interceptor_classes": "here that is interceptors",
+    "group_id": "a Producer is in no group; send_offsets() takes the consumer's group_metadata()",
+    **dict.fromkeys(("key_serializer_class", "key_encoder"), "give key_serializer to the Producer"),
+    **dict.fromkeys(("value_serializer_class", "value_encoder"), "give value_serializer to the Producer"),
+    "max_batch_size": "here that is batch_size",
+    **dict.fromkeys(("max_in_flight", "max_in_flight_requests"), "here that is max_in_flight_requests_per_connection"),
+    "message_max_bytes": "here that is max_request_size",
+    "message_timeout_ms": "here that is delivery_timeout_ms",
+    "metadata_max_idle": "here that is metadata_max_idle_ms",
+    "partitioner_class": "here that is partitioner",
+    **dict.fromkeys(("queue_buffering_max_ms", "buffer_timeout"), "here that is linger_ms"),
+    **dict.fromkeys(("queue_buffering_max_kbytes", "queue_buffering_max_messages"), "here that is buffer_memory"),
+    "request_required_acks": "here that is acks",
+    "sticky_partitioning_linger_ms": "leave it out: the sticky choice changes with each full batch (KIP-794)",
+    "transaction_two_phase_commit_enable": "aiokc has no two-phase commit: leave it out",
+}
+_ELSEWHERE: Final[dict[str, str]] = {
+    "api_version": "it is agreed upon with each broker, leave it out",
     "socket_timeout_ms": "here that is request_timeout_ms",
     **dict.fromkeys(("ssl_cafile", "ssl_cadata", "ssl_ca_location", "ca_cert"), "here that is ssl_truststore_location"),
     "ssl_ca_pem": "here that is ssl_truststore_certificates",
@@ -45,7 +76,9 @@ _ELSEWHERE: Final[dict[str, str]] = {
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the end of the message about an unknown option: what is called so here, or the nearest name; or ""."""
     snake = name.replace(".", "_").replace("-", "_").lower()
-    if snake in _ELSEWHERE:
-        return f": {_ELSEWHERE[snake]}"
+    known = frozenset(known)
+    elsewhere = _ELSEWHERE | (_OF_PRODUCERS if "acks" in known else _OF_CONSUMERS)
+    if snake in elsewhere:
+        return f": {elsewhere[snake]}"
     close = difflib.get_close_matches(snake, sorted(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

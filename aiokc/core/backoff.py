@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..config import ClientConfig
+from ..config import ClusterConfig
 
 
 class Chance(Protocol):
@@ -41,6 +41,6 @@ class Backoff:
         self._pause = self._initial
 
 
-def retry_backoff(config: ClientConfig, random: Chance) -> Backoff:
+def retry_backoff(config: ClusterConfig, random: Chance) -> Backoff:
     """Return the pauses between the attempts of a request: retry_backoff_ms, growing up to retry_backoff_max_ms."""
     return Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from ..core.connection.denials import denies
 from ..core.connection.handshake import Greeting, handshake
@@ -15,35 +14,21 @@ from ..core.connection.traffic import NodeTraffic
 from ..core.sasl.mechanism import Mechanism
 from ..core.versions import AnyRequest, VersionRange, api_name
 from ..errors import AuthenticationFailed, ConnectionFailed, KafkaError, MalformedResponse, RequestTimedOut, fresh
-from ..wire import Request, Response, decode, decode_in_slices
+from ..wire import Request, Response
 from .addresses import Address
 from .login.dialogue import carry_out
 from .login.endings import SessionEnded, is_refusal, why_it_ended, why_not_connected
 from .login.reauthentication import SaslSession, Start, no_owner
 from .options import SOFTWARE, ConnectionOptions, Route
-from .reply import Reply
+from .reply import Reply, Waiter, Written, decoded
 from .transport import FrameTransport
 from .user_errors import cancellation_is_ours
 
 R = TypeVar("R", bound=Response)
 
-# A longer body is decoded in slices, so that it holds the loop for a few milliseconds at most. Slices count the items
-# of arrays. In a Fetch response these are partitions; their records are not decoded here, so they cost nothing.
-_DECODE_AT_ONCE_BYTES: Final = 32 * 1024
-
 # If a timer fires this many seconds late, something held the loop: the delay says nothing about the broker.
 _LOOP_IS_LATE_SECONDS: Final = 0.1
 _LATE_READING_SECONDS: Final = 1.0
-
-
-@dataclass(slots=True)
-class _Waiter:
-    """One request that waits for its reply: since when, until when, and how to wake the caller (``at_once``)."""
-
-    reply: Reply
-    sent_at: float
-    deadline: float
-    at_once: bool
 
 
 class Connection:
@@ -67,7 +52,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.last_used = self._loop.time()
         self._on_closed = on_closed
-        self._pipeline: InFlightRequests[_Waiter] = InFlightRequests(name, options.client_id)
+        self._pipeline: InFlightRequests[Waiter] = InFlightRequests(name, options.client_id)
         self._transport = FrameTransport(options.max_response_bytes, self._receive, self._lost, options.buffers)
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._alarm: asyncio.Handle | None = None  # uvloop: a plain Handle, no TimerHandle, for a time that is due
@@ -75,7 +60,7 @@ class Connection:
         self._not_yet_sent = 0
         self._retiring = False
         self._session: SaslSession | None = None
-        self._in_turn: _Waiter | None = None  # of a request whose time begins when it is the first in flight
+        self._in_turn: Waiter | None = None  # of a request whose time begins when it is the first in flight
         self._patience = 0.0  # seconds for that one
         self._options = options
         self._host = ""  # the name that the broker's certificate is for
@@ -206,19 +191,10 @@ class Connection:
         """
         request_type = type(request)
         now = self._loop.time()
-        if (
-            not self.usable
-            or now >= deadline
-            or self.muted_until > now
-            or now >= self.admits_until
-            or not self._transport.can_write
-        ):
+        if now >= deadline or not self.can_write:
             await self._permission_to_write(api_name(request_type), deadline - now, deadline)
         body = await self._exchange(request, version, deadline, at_once)
-        try:
-            response = await self._decoded(request_type, version, body)
-        except MalformedResponse as error:
-            raise MalformedResponse(f"{self.name}: {api_name(request_type)} v{version}: {error}") from error
+        response = await decoded(request_type, version, body, self.name)
         self._throttle(response)
         if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(deadline):
             return await self.ask(request, version, deadline, at_once=at_once)
@@ -337,34 +313,68 @@ class Connection:
         self, request: Request[Any], version: int, deadline: float, at_once: bool = False
     ) -> memoryview:
         """Write a request and return the body of its reply. No other task runs before the await."""
-        reply = Reply(loop=self._loop)
-        waiter = _Waiter(reply, self._loop.time(), deadline, at_once)
-        exchange, frame = self._pipeline.send(request, version, waiter)
-        if deadline < self._alarm_at:
-            self._set_alarm(deadline)
-        self._transport.write(frame)
-        self.last_used = waiter.sent_at
+        waiter = Waiter(Reply(loop=self._loop), self._loop.time(), deadline, at_once)
+        return await self._reply(self._write(request, version, waiter))
+
+    @staticmethod
+    async def _reply(exchange: Exchange[Waiter]) -> memoryview:
         try:
-            return await reply
+            return await exchange.waiter.reply
         except asyncio.CancelledError:
             exchange.abandoned = True
             raise
+
+    def _write(self, request: Request[Any], version: int, waiter: Waiter) -> Exchange[Waiter]:
+        exchange, frame = self._pipeline.send(request, version, waiter)
+        if waiter.deadline < self._alarm_at:
+            self._set_alarm(waiter.deadline)
+        self._transport.write(frame)
+        self.last_used = waiter.sent_at
+        return exchange
+
+    # Requests whose order matters: each is written when the caller says so, and answered in that order
+
+    @property
+    def can_write(self) -> bool:
+        """Whether a request may be written this moment."""
+        now = self._loop.time()
+        return self.usable and self.muted_until <= now < self.admits_until and self._transport.can_write
+
+    async def until_writable(self, deadline: float) -> None:
+        """Wait until ``can_write``. Raises ConnectionFailed, and RequestTimedOut at the deadline."""
+        await self._permission_to_write("a request", deadline - self._loop.time(), deadline)
+
+    def write(self, request: Request[R], version: int, deadline: float) -> Written[R]:
+        """Write a request now, behind all that are in flight: ``can_write`` is true. ``answer`` has its response."""
+        waiter = Waiter(Reply(loop=self._loop), self._loop.time(), deadline, at_once=False)
+        self._write(request, version, waiter)
+        return Written(type(request), version, waiter)
+
+    def write_unanswered(self, request: Request[Any], version: int) -> None:
+        """Write a request that the broker does not answer (Produce with acks=0): ``can_write`` is true."""
+        self._transport.write(self._pipeline.send_unanswered(request, version))
+        self.last_used = self._loop.time()
+
+    async def answer(self, written: Written[R]) -> R:
+        """Return the response. Raises as ``request``, and SessionEnded for a denial that may be due to its age."""
+        deadline = written.waiter.deadline
+        response = await decoded(written.request_type, written.version, await written.waiter.reply, self.name)
+        self._throttle(response)
+        if self.last_used >= self.doubts_from and denies(response) and await self._may_be_too_old(deadline):
+            raise SessionEnded(f"{self.name}: {api_name(written.request_type)} was denied near the session's end")
+        return response
 
     async def ask_in_turn(self, request: AnyRequest, version: int) -> memoryview:
         """Write a request behind what is in flight, and return the body of its reply; for the SASL session alone.
 
         Its time begins to run when all requests before it are answered: a JoinGroup may be parked for minutes.
         """
-        waiter = _Waiter(Reply(loop=self._loop), self._loop.time(), inf, at_once=False)
+        waiter = Waiter(Reply(loop=self._loop), self._loop.time(), inf, at_once=False)
         exchange, frame = self._pipeline.send(request, version, waiter)
         self._in_turn = waiter
         self._watch_turn()
         self._transport.write(frame)
-        try:
-            return await waiter.reply
-        except asyncio.CancelledError:
-            exchange.abandoned = True
-            raise
+        return await self._reply(exchange)
 
     def _watch_turn(self) -> None:
         """If the request of ``ask_in_turn`` is now the first in flight, its time begins."""
@@ -427,18 +437,6 @@ class Connection:
         else:
             waiter.reply.set_result(body)
 
-    async def _decoded(self, request_type: type[Request[R]], version: int, body: memoryview) -> R:
-        response_type = cast(type[R], request_type.response)
-        if len(body) <= _DECODE_AT_ONCE_BYTES:
-            return decode(response_type, body, version)
-        slices = decode_in_slices(response_type, body, version)
-        while True:
-            try:
-                next(slices)
-            except StopIteration as end:
-                return cast(R, end.value)
-            await asyncio.sleep(0)
-
     def _throttle(self, response: Response) -> None:
         throttle_ms: int = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
@@ -483,7 +481,7 @@ class Connection:
         if self._on_closed is not None:
             self._on_closed(self)
 
-    def _failure(self, exchange: Exchange[_Waiter], error: KafkaError) -> KafkaError:
+    def _failure(self, exchange: Exchange[Waiter], error: KafkaError) -> KafkaError:
         """Return the exception for one waiting request. Each gets its own: raising one writes a traceback into it."""
         elapsed = self._loop.time() - exchange.waiter.sent_at
         if isinstance(error, AuthenticationFailed):

@@ -23,13 +23,15 @@ class Purpose(Enum):
 
     The broker holds a Fetch (FETCH) back until there are records: this would delay every request behind it. It parks
     a JoinGroup (JOIN) until the whole group has joined, which takes longer still. Requests that may wait for a slow
-    disk, for instance offsets by timestamp (DATA), must not delay heartbeats and commits (COORDINATOR).
+    disk, for instance offsets by timestamp (DATA), must not delay heartbeats and commits (COORDINATOR). Records
+    (PRODUCE) are many bytes, and wait for replicas.
     """
 
     FETCH = "fetch"
     DATA = "data"
     COORDINATOR = "coordinator"
     JOIN = "join"
+    PRODUCE = "produce"
 
 
 # The connections for requests that any broker can answer.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from random import Random
 
-from ..config import ClientConfig
+from ..config import ClusterConfig
 from ..core.backoff import Backoff
 from ..core.connection.least_loaded import candidates, least_loaded
 from ..core.connection.login_policy import login_backoff
@@ -19,7 +19,7 @@ from .node import Node
 class Nodes:
     """The brokers to ask, by node id. Bootstrap servers get negative ids, as in the Java client; no broker has one."""
 
-    def __init__(self, config: ClientConfig, random: Random) -> None:
+    def __init__(self, config: ClusterConfig, random: Random) -> None:
         self._config = config
         self._random = random
         self._traffic: dict[int, NodeTraffic] = {}  # kept for brokers that are gone: counters only grow

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Final, NamedTuple
 
-from ..config import ClientConfig, Resolve
+from ..config import ClusterConfig, Resolve
 from ..core.backoff import Chance
 from ..core.connection.login_policy import LoginPolicy
 from ..wire import FrameBuffers
@@ -55,11 +55,11 @@ class Route(NamedTuple):
     server_hostname: str
 
 
-def tls_of(config: ClientConfig) -> TlsContexts | None:
+def tls_of(config: ClusterConfig) -> TlsContexts | None:
     """Return what makes the SSLContext of the client's connections; None in plaintext."""
     return TlsContexts(config) if config.uses_tls else None
 
 
-def credentials_of(config: ClientConfig, random: Chance) -> Credentials | None:
+def credentials_of(config: ClusterConfig, random: Chance) -> Credentials | None:
     """Return what the client authenticates with; None without SASL."""
     return Credentials(config, random=random) if config.uses_sasl else None

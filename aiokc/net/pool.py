@@ -11,7 +11,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 import anyio
 from anyio.abc import TaskGroup
 
-from ..config import ClientConfig
+from ..config import ClusterConfig
 from ..core.connection.login_policy import LoginPolicy
 from ..core.rate_limit import RateLimit, and_more
 from ..core.versions import api_name
@@ -43,7 +43,7 @@ R = TypeVar("R", bound=Response)
 logger = logging.getLogger("aiokc.net")
 
 _WARNING_INTERVAL: Final = 10.0  # seconds between two warnings about the same broker
-_SPARE_SHARE: Final = 0.25  # of fetch_buffer_bytes, for spare buffers that wait for the next frame
+_SPARE_SHARE: Final = 0.25  # of what may be received, for spare buffers that wait for the next frame
 _CLIENT_ID: Final = "aiokc"
 _CLOSE_SECONDS: Final = 1.0  # how long aclose() waits; everything is cancelled and aborted before
 
@@ -56,10 +56,10 @@ class Pool:
     cancelled at any moment: the attempt to connect goes on for the other requests that wait for it.
     """
 
-    def __init__(self, config: ClientConfig, *, random: Random) -> None:
+    def __init__(self, config: ClusterConfig, *, random: Random) -> None:
         self._config = config
         #: Long frames are received into these buffers. The code that is done with a frame may give its buffer back.
-        self.buffers = FrameBuffers(int(config.fetch_buffer_bytes * _SPARE_SHARE))
+        self.buffers = FrameBuffers(int(config.received_bytes * _SPARE_SHARE))
         #: When the client may log in again, after a broker has refused its credentials.
         self.logins = LoginPolicy(random)
         #: Called when the credentials were refused: ``logins.take()`` is to be raised by the application's next call.

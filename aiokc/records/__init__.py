@@ -5,7 +5,7 @@ from .batch import BatchHeader, split_batches
 from .columns import COLUMNS, ColumnBuilder, append, checked_columns, new_builder
 from .compression import Codec
 from .decode import RecordReader, open_batch, open_measured
-from .encode import NewRecord, encode_batch, encode_control_batch
+from .encoding.encode import NewRecord, encode_batch, encode_control_batch
 from .runs import NOT_BEGUN, Inside, append_run, measure_run, take_run
 from .transactions import AbortedTransactions, ControlType, control_type
 

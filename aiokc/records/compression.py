@@ -39,11 +39,14 @@ def decompress(codec: int, data: memoryview, limit: int) -> bytes:
     return _DECOMPRESS[codec](data, limit)
 
 
-def compress(codec: int, data: bytes) -> bytes:
-    """Return ``data`` as Kafka's own producer would compress it. Raises UnsupportedCodec."""
+def compress(codec: int, data: bytes | memoryview, level: int | None = None) -> bytes:
+    """Return ``data`` as Kafka's own producer would compress it. Raises UnsupportedCodec.
+
+    ``level`` is that of gzip, lz4 or zstd (KIP-390); None: the codec's default.
+    """
     if codec not in _COMPRESS:
         raise UnsupportedCodec(f"Kafka has no codec {codec}, or aiokc is older than it")
-    return _COMPRESS[codec](data)
+    return _COMPRESS[codec](data, level)
 
 
 def _too_large(limit: int) -> RecordTooLarge:
@@ -103,8 +106,8 @@ def _gunzip(data: memoryview, limit: int) -> bytes:
         raise CorruptRecord(f"not a gzip stream: {error}") from error
 
 
-def _gzip(data: bytes) -> bytes:
-    stream = zlib.compressobj(wbits=_GZIP_WBITS)
+def _gzip(data: bytes | memoryview, level: int | None) -> bytes:
+    stream = zlib.compressobj(-1 if level is None else level, wbits=_GZIP_WBITS)
     return stream.compress(data) + stream.flush()
 
 
@@ -145,7 +148,7 @@ def _xerial_blocks(data: memoryview) -> Iterator[memoryview]:
         start += size
 
 
-def _snappy(data: bytes) -> bytes:
+def _snappy(data: bytes | memoryview, level: int | None) -> bytes:
     cramjam = _import_cramjam("snappy")
     output = bytearray(_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1))
     for start in range(0, len(data), _XERIAL_BLOCK_SIZE):
@@ -212,8 +215,12 @@ def _lz4_bound(data: memoryview, limit: int) -> int:
     return most
 
 
-def _lz4(data: bytes) -> bytes:
+def _lz4(data: bytes | memoryview, level: int | None) -> bytes:
     cramjam = _import_cramjam("lz4")
+    if level is not None and level != _LZ4_DEFAULT_LEVEL:  # as in Java: its default level means lz4's fast compressor
+        stream = cramjam.lz4.Compressor(level=min(level, _LZ4_BEST_LEVEL), content_checksum=False, block_linked=False)
+        stream.compress(bytes(data))
+        return bytes(stream.finish())
     output = bytearray(_LZ4_FRAME_HEADER)
     for start in range(0, len(data), _LZ4_BLOCK_SIZE):
         chunk = data[start : start + _LZ4_BLOCK_SIZE]
@@ -230,6 +237,8 @@ _LZ4_DICTIONARY_ID: Final = 0x01
 _LZ4_CONTENT_CHECKSUM: Final = 0x04
 _LZ4_CONTENT_SIZE: Final = 0x08
 _LZ4_BLOCK_CHECKSUM: Final = 0x10
+_LZ4_DEFAULT_LEVEL: Final = 9
+_LZ4_BEST_LEVEL: Final = 12  # of the library: Java's levels go up to 17, and mean the same from here on
 _LZ4_BEST_RATIO: Final = 255  # a byte of a match's length stands for at most 255 bytes
 _LZ4_BLOCK_SIZE: Final = 64 << 10
 #: Magic, version 1 with independent blocks, blocks of 64 KiB, and the (constant) hash of these two: as Kafka writes it.
@@ -255,8 +264,9 @@ def _unzstd(data: memoryview, limit: int) -> bytes:
     return output
 
 
-def _zstd(data: bytes) -> bytes:
-    stream = _import_zstd().ZstdCompressor()
+def _zstd(data: bytes | memoryview, level: int | None) -> bytes:
+    zstd = _import_zstd()
+    stream = zstd.ZstdCompressor() if level is None else zstd.ZstdCompressor(level=level)
     return bytes(stream.compress(data) + stream.flush())
 
 
@@ -292,8 +302,8 @@ _DECOMPRESS: Final[dict[int, Callable[[memoryview, int], bytes]]] = {
     Codec.LZ4: _unlz4,
     Codec.ZSTD: _unzstd,
 }
-_COMPRESS: Final[dict[int, Callable[[bytes], bytes]]] = {
-    Codec.NONE: bytes,
+_COMPRESS: Final[dict[int, Callable[[bytes | memoryview, int | None], bytes]]] = {
+    Codec.NONE: lambda data, level: bytes(data),
     Codec.GZIP: _gzip,
     Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,

@@ -15,13 +15,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from ..error_codes import ErrorCode
 from ..wire import Request, Response
 from ..wire.messages.discovery import MetadataRequest, MetadataResponse
+from ..wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ..wire.primitives import NO_UUID
 from .brokers.exchange import Exchange
 from .cluster.hosting import Flag
 
@@ -75,6 +85,106 @@ def lose_answer() -> Fault:
     async def fault(exchange: Exchange) -> None:
         await exchange.handle()
         exchange.abort()
+
+    return fault
+
+
+def deliver_late(seconds: float) -> Fault:
+    """The connection breaks at once; the request was under way, and the broker handles it ``seconds`` later.
+
+    cluster.intercept(ApiKey.END_TXN, deliver_late(2.0), times=1)  # it must not end the next transaction
+    """
+
+    def fault(exchange: Exchange) -> None:
+        async def handle() -> None:
+            await asyncio.sleep(seconds)
+            if exchange.call.node.alive:
+                await exchange.handle()
+
+        exchange.outlive(handle())
+
+    return fault
+
+
+def refuse_afterwards(code: ErrorCode) -> Fault:
+    """The broker handles the request, and answers with ``code`` all the same.
+
+    cluster.intercept(ApiKey.PRODUCE, refuse_afterwards(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND), times=1)
+    """
+
+    async def fault(exchange: Exchange) -> Verdict:
+        return exchange.refusal(code) if await exchange.handle() is not None else None
+
+    return fault
+
+
+def refuse_partition(topic: str, partition: int, code: ErrorCode) -> Fault:
+    """The broker refuses one partition of a Produce, and handles the others.
+
+    cluster.intercept(ApiKey.PRODUCE, refuse_partition("events", 0, ErrorCode.NOT_LEADER_OR_FOLLOWER), times=1)
+    """
+
+    async def fault(exchange: Exchange) -> Verdict:
+        whole = exchange.call
+        request: ProduceRequest = whole.request
+        topic_id = whole.cluster.topics.id_of(topic)
+        are_refused = [
+            [one for one in data.partition_data if one.index == partition] if _is_of(data, topic, topic_id) else []
+            for data in request.topic_data
+        ]
+        exchange.call = replace(whole, request=_without(request, are_refused))
+        response = await exchange.handle()
+        exchange.call = whole
+        if response is None:  # acks=0
+            exchange.abort()
+            return None
+        assert isinstance(response, ProduceResponse)
+        for answer, refused in zip(response.responses, are_refused, strict=True):
+            answer.partition_responses += [
+                PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1) for one in refused
+            ]
+        return response
+
+    return fault
+
+
+def _is_of(data: TopicProduceData, topic: str, topic_id: UUID) -> bool:
+    return data.name == topic if data.topic_id == NO_UUID else data.topic_id == topic_id
+
+
+def _without(request: ProduceRequest, removed: list[list[PartitionProduceData]]) -> ProduceRequest:
+    return ProduceRequest(
+        transactional_id=request.transactional_id,
+        acks=request.acks,
+        timeout_ms=request.timeout_ms,
+        topic_data=[
+            TopicProduceData(
+                name=data.name,
+                topic_id=data.topic_id,
+                partition_data=[one for one in data.partition_data if one not in gone],
+            )
+            for data, gone in zip(request.topic_data, removed, strict=True)
+        ],
+    )
+
+
+def reject_records(messages: Mapping[int, str]) -> Fault:
+    """The broker refuses a Produce because of some records of its batches: their messages, by index (KIP-467).
+
+    cluster.intercept(ApiKey.PRODUCE, reject_records({2: "no such schema"}), times=1)
+    """
+
+    def fault(exchange: Exchange) -> Verdict:
+        response = exchange.refusal(ErrorCode.INVALID_RECORD)
+        assert isinstance(response, ProduceResponse)
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                partition.error_message = "One or more records have been rejected"
+                partition.record_errors = [
+                    BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                    for index, message in messages.items()
+                ]
+        return response
 
     return fault
 

@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from aiokc.records import COLUMNS, NewRecord, encode_batch, split_batches
+from aiokc.records import COLUMNS, BatchHeader, NewRecord, encode_batch, split_batches
+from aiokc.records.batch import HEADER
 from aiokc.types import RawRecord
 
 _native = pytest.importorskip(
@@ -124,6 +125,43 @@ def test_rows_of_several_threads_are_whole() -> None:
             assert row["headers"][0] == {"key": "number", "value": b"%d" % row["offset"]}
             seen[row["offset"]] += 1
     assert seen == dict.fromkeys(range(50), THREADS * (ROUNDS // 10))
+
+
+def test_records_of_several_threads_are_whole() -> None:
+    for _ in range(ROUNDS // 10):
+        appender = _native.RecordAppender(1 << 20)
+
+        def append(appender: Any = appender) -> int:
+            return sum(appender.append(i, b"key", b"value %d" % i, [("ü", None)]) for i in range(200))
+
+        assert sum(at_once(append)) == 200 * THREADS == appender.count
+        records = _records_in(appender.take(), appender.count)
+        assert Counter(record.value for record in records) == {b"value %d" % i: THREADS for i in range(200)}
+
+
+def test_a_buffer_goes_to_one_thread() -> None:
+    for _ in range(ROUNDS // 10):
+        appender = _native.RecordAppender(1 << 20)
+
+        def fill_and_take(appender: Any = appender) -> bytearray | None:
+            while appender.append(0, b"key", bytes(100)) and appender.count < 300:
+                pass
+            try:
+                taken: bytearray = appender.take()
+            except ValueError:
+                return None
+            return taken
+
+        (buffer,) = filter(None, at_once(fill_and_take))
+        assert len(buffer) == appender.size
+        assert len(_records_in(buffer, appender.count)) == appender.count
+
+
+def _records_in(buffer: bytearray, count: int) -> list[RawRecord]:
+    """The records of a batch that an appender was filled with; their timestamps are unknown here."""
+    header = BatchHeader._make(HEADER.unpack(encode_batch([NewRecord()])[: HEADER.size]))
+    header = header._replace(record_count=count, last_offset_delta=count - 1)
+    return _native.RecordReader(header, bytes(buffer[HEADER.size :]), topic="events", partition=3).take(count)  # type: ignore[no-any-return]
 
 
 def test_steps_hand_each_item_to_one_thread() -> None:

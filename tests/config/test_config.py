@@ -8,7 +8,18 @@ from typing import Any, get_type_hints
 import pytest
 
 from aiokc.assignor import Assignor, Group
-from aiokc.config import ClientConfig, ClientOptions, ConsumerConfig, ConsumerOptions, configured, parse_addresses
+from aiokc.config import (
+    ClientConfig,
+    ClientOptions,
+    ClusterConfig,
+    ClusterOptions,
+    ConsumerConfig,
+    ConsumerOptions,
+    ProducerConfig,
+    ProducerOptions,
+    configured,
+    parse_addresses,
+)
 from aiokc.errors import ConfigError
 from aiokc.types import TopicPartition
 
@@ -28,8 +39,16 @@ def test_assignors_of_ones_own_stand_beside_names() -> None:
     )
 
 
-@pytest.mark.parametrize(("config", "options"), [(ClientConfig, ClientOptions), (ConsumerConfig, ConsumerOptions)])
-def test_keywords_and_configuration_are_the_same_options(config: type[ClientConfig], options: type[Any]) -> None:
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (ClusterConfig, ClusterOptions),
+        (ClientConfig, ClientOptions),
+        (ConsumerConfig, ConsumerOptions),
+        (ProducerConfig, ProducerOptions),
+    ],
+)
+def test_keywords_and_configuration_are_the_same_options(config: type[ClusterConfig], options: type[Any]) -> None:
     assert {field.name for field in fields(config)} == set(get_type_hints(options))
     for field in fields(config):
         assert get_type_hints(config)[field.name] == get_type_hints(options)[field.name], field.name

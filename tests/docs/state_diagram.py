@@ -1,4 +1,4 @@
-"""The diagrams of the membership states in docs/design.md, drawn from the transition tables of both group protocols.
+"""The diagrams of states in docs/design.md, drawn from the transition tables of the machines.
 
 python -m tests.docs.state_diagram      writes them into the page
 """
@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from aiokc.core.group.classic import transitions as classic
 from aiokc.core.group.consumer import transitions as consumer
+from aiokc.core.transactions import transitions as transactions
 
 from .file_map import PAGE
 
@@ -29,6 +30,7 @@ class Machine:
     inside: Flag
     box: str
     begin: Flag
+    end: Flag
 
     @property
     def marks(self) -> tuple[str, str]:
@@ -43,6 +45,7 @@ MACHINES: Final = (
         classic.JOINING_OR_IN,
         "joins, or is in a generation",
         classic.State.UNJOINED,
+        classic.State.LEFT,
     ),
     Machine(
         "consumer protocol",
@@ -51,6 +54,16 @@ MACHINES: Final = (
         consumer.State.RECONCILING | consumer.State.STABLE,
         "is in the group",
         consumer.State.UNSUBSCRIBED,
+        consumer.State.LEFT,
+    ),
+    Machine(
+        "transaction",
+        transactions.State,
+        transactions.NEXT,
+        transactions.OPEN,
+        "a transaction is open",
+        transactions.State.UNINITIALIZED,
+        transactions.State.FATAL_ERROR,
     ),
 )
 
@@ -66,13 +79,13 @@ def state_diagram(machine: Machine) -> str:
         "```mermaid",
         "stateDiagram-v2",
         f"    [*] --> {machine.begin}",
-        f'    state "{machine.box}" as MEMBER {{',
+        f'    state "{machine.box}" as BOX {{',
     ]
     lines += [f"        {state}" for state in inside]
-    lines += ["    }", *_arrows("MEMBER", [edge for edge in edges[inside[0]] if edge in shared])]
+    lines += ["    }", *_arrows("BOX", [edge for edge in edges[inside[0]] if edge in shared])]
     for state, own in edges.items():
         lines += _arrows(str(state), [edge for edge in own if state not in inside or edge not in shared])
-    return "\n".join([*lines, "    LEFT --> [*]", "```"])
+    return "\n".join([*lines, f"    {machine.end} --> [*]", "```"])
 
 
 def _edges_of(machine: Machine, state: Flag) -> list[_Edge]:

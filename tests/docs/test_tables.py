@@ -15,7 +15,7 @@ import pytest
 
 import aiokc.errors
 import aiokc.wire.messages
-from aiokc.config import ClientConfig, ConsumerConfig, SecurityConfig
+from aiokc.config import ClientConfig, ClusterConfig, ConsumerConfig, ProducerConfig, SecurityConfig
 from aiokc.core.assignors.registry import ASSIGNORS
 from aiokc.errors import KafkaError
 from aiokc.testing.kafka.jars import KAFKA_VERSION, OLD_VERSIONS
@@ -32,13 +32,17 @@ SENDERS = [path for package in ("core", "net", "client") for path in (ROOT / "ai
 
 
 def test_options_are_those_of_the_configuration() -> None:
-    client, consumer = tables("docs/guide/options.md")
+    cluster, client, consumer, producer = tables("docs/guide/options.md")
     (security,) = tables("docs/security.md", "Options")
-    of_consumer = [(field.name, repr(field.default).replace("'", '"')) for field in fields(ConsumerConfig)]
-    documented = [(row[0], row[1]) for row in (*security, *client, *consumer)]
-    assert documented == of_consumer
-    assert [name for name, _ in documented[: len(security) + len(client)]] == [one.name for one in fields(ClientConfig)]
-    assert [name for name, _ in documented[: len(security)]] == [one.name for one in fields(SecurityConfig)]
+    for config, documented in (
+        (SecurityConfig, security),
+        (ClusterConfig, [*security, *cluster]),
+        (ClientConfig, [*security, *cluster, *client]),
+        (ConsumerConfig, [*security, *cluster, *client, *consumer]),
+        (ProducerConfig, [*security, *cluster, *producer]),
+    ):
+        options = [(field.name, repr(field.default).replace("'", '"')) for field in fields(config)]
+        assert [(row[0], row[1]) for row in documented] == options
 
 
 def test_errors_are_those_that_there_are() -> None:

@@ -8,14 +8,6 @@ from uuid import UUID
 
 from aiokc.error_codes import ErrorCode
 from aiokc.records import NewRecord, encode_batch, split_batches
-from aiokc.testing.messages.producing import (
-    InitProducerIdRequest,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
-from aiokc.testing.messages.txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, EndTxnRequest
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from aiokc.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from aiokc.wire.messages.offsets import (
@@ -24,6 +16,14 @@ from aiokc.wire.messages.offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from aiokc.wire.messages.produce import (
+    InitProducerIdRequest,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from aiokc.wire.messages.txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, EndTxnRequest
 
 from .wire_client import WireClient
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
+from aiokc.records import NewRecord, encode_batch
 from aiokc.testing.kafka import LocalKafka
 from aiokc.testing.kafka.jars import KAFKA_VERSION, run_tool
 from aiokc.wire import Request, Response, decode, encode_request, read_response_header
@@ -68,7 +69,18 @@ from aiokc.wire.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from aiokc.wire.messages.produce import InitProducerIdRequest, PartitionProduceData, ProduceRequest, TopicProduceData
 from aiokc.wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from aiokc.wire.messages.txn import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 
 from ..producing import Message, produce, produce_in_transaction
 
@@ -78,6 +90,7 @@ GOLDEN: Final = Path(__file__).with_name("golden.txt")
 TOPIC: Final = "golden"
 _TIMEOUT_SECONDS: Final = 20.0
 _UNSUPPORTED_VERSION: Final = 35
+_NEWEST_INIT_PRODUCER_ID: Final = 5  # version 6 is not released (KIP-939)
 _NEWEST_API_VERSIONS: Final = 4  # of the released broker; it answers a newer one with error 35, in version 0
 
 _SASL: Final = {
@@ -151,6 +164,20 @@ class Conversation:
         name = type(request).__name__.removesuffix("Request")
         self._lines.append(f"{name} {version} {body_version} {asked.hex()} {answer.hex()}")
         return response
+
+    def ask_and_forget(self, request: Request[R]) -> R:
+        """Send a request in its newest version, and return the response; the frames are not kept."""
+        response: R = self.ask(request, request.max_version)
+        self._lines.pop()
+        return response
+
+    def coordinator_is_ready(self, transactional_id: str) -> None:
+        """Return once the coordinator of a transactional id is known."""
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id])
+        while self.ask_and_forget(request).coordinators[0].error_code:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
     def ask_until_ready(self, request: Request[Any], version: int) -> Any:
         """Ask again, keeping the last answer only, while the coordinator is being created or loaded (14, 15, 16)."""
@@ -344,6 +371,51 @@ def administration(broker: Conversation) -> None:
         broker.ask(DeleteGroupsRequest(groups_names=[f"golden-join-{version}", "missing"]), version)
 
 
+def producing(broker: Conversation, kafka: LocalKafka) -> None:
+    """A batch that is appended and one with a record to blame, from a producer of each version; then transactions."""
+    kafka.create_topic("produced")
+    kafka.create_topic("compacted", config={"cleanup.policy": "compact"})
+    names = [MetadataRequestTopic(name=name) for name in ("produced", "compacted")]
+    found = broker.ask_and_forget(MetadataRequest(topics=names)).topics
+    ids = {topic.name: topic.topic_id for topic in found if topic.name is not None}
+    for version in versions(InitProducerIdRequest):
+        if version <= _NEWEST_INIT_PRODUCER_ID:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+            broker.ask_until_ready(request, version)
+    batch = memoryview(encode_batch([NewRecord(b"value", timestamp=int(time.time() * 1000))]))
+    for version in versions(ProduceRequest):
+        data = [PartitionProduceData(index=0, records=batch)]
+        topics = [TopicProduceData(name=name, topic_id=topic_id, partition_data=data) for name, topic_id in ids.items()]
+        broker.ask(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics), version)
+    for version in versions(EndTxnRequest):
+        _transaction(broker, f"golden-transaction-{version}", version)
+
+
+def _transaction(broker: Conversation, name: str, version: int) -> None:
+    """A transaction that has a partition and a group's offset, with each API in this version, or in its newest."""
+    broker.coordinator_is_ready(name)
+    init = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    found = broker.ask_until_ready(init, _NEWEST_INIT_PRODUCER_ID)
+    mine: dict[str, Any] = {
+        "transactional_id": name,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+    }
+    topics = [AddPartitionsToTxnTopic(name="produced", partitions=[0])]
+    old = {f"v3_and_below_{field}": value for field, value in mine.items()}
+    broker.ask(
+        AddPartitionsToTxnRequest(transactions=[AddPartitionsToTxnTransaction(topics=topics, **mine)])
+        if version >= 4
+        else AddPartitionsToTxnRequest(v3_and_below_topics=topics, **old),
+        version,
+    )
+    broker.ask(AddOffsetsToTxnRequest(group_id="golden-1", **mine), min(version, AddOffsetsToTxnRequest.max_version))
+    one = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="note")
+    offsets = [TxnOffsetCommitRequestTopic(name="produced", partitions=[one])]
+    broker.ask(TxnOffsetCommitRequest(group_id="golden-1", topics=offsets, **mine), version)
+    broker.ask(EndTxnRequest(committed=True, **mine), version)
+
+
 def authentication(address: str, lines: list[str]) -> None:
     """SASL PLAIN in each version, with a wrong password, and with an unknown mechanism."""
     right, wrong = b"\0alice\0password-of-a-test", b"\0alice\0wrong"
@@ -383,6 +455,7 @@ def main() -> None:
             records(broker, topic_id)
             classic_group(broker, embedded)
             consumer_group(broker)
+            producing(broker, kafka)
             administration(broker)
         authentication(kafka.bootstrap_of("SECURE"), lines)
     GOLDEN.write_text(_HEADER + "".join(f"{line}\n" for line in lines))

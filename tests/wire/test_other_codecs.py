@@ -11,7 +11,7 @@ import io
 import re
 import warnings
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from importlib import import_module
 from pkgutil import resolve_name
@@ -45,9 +45,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its JSON with importlib's old functions
     KAFKA_PYTHON_MODULES: Final = [
         import_module(f"kafka.protocol.{name}")
-        for name in ("admin", "consumer", "consumer.metadata", "metadata", "sasl")
+        for name in ("admin", "consumer", "consumer.metadata", "metadata", "producer", "sasl")
     ]
     BitField: Final = import_module("kafka.protocol.schemas.fields.codecs.types").BitField
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
 KNOWN_ERRORS: Final = sorted(int(code) for code in KioErrorCode)
 
 #: Reads a field of the other library's struct, as the type that aiokc's has.
@@ -70,7 +71,7 @@ def tamed(value: Any, version: int) -> Any:
             content = getattr(value, field.name)
             if not field.exists_in(version):
                 continue
-            if field.name == "error_code":
+            if field.name.endswith("error_code"):
                 content = KNOWN_ERRORS[content % len(KNOWN_ERRORS)]
             elif field.name.endswith("_ms"):
                 content %= 1 << 31
@@ -123,6 +124,9 @@ def kio_class(cls: type[Message], version: int) -> Any:
 
 
 def kio_field(value: Any, name: str) -> Any:
+    if name == "log_append_time_ms":  # a datetime, or None for Kafka's -1
+        time = value.log_append_time
+        return -1 if time is None else (time - EPOCH) // timedelta(milliseconds=1)
     found = getattr(value, name, value)
     return getattr(value, name.removesuffix("_ms")) if found is value else found
 

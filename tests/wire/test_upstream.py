@@ -23,8 +23,14 @@ ADDED_IN_4_4: dict[str, dict[str, Any]] = {
     "ApiVersionsRequest": {"versions": (0, 5), "fields": {"cluster_id", "node_id"}},
     "ApiVersionsResponse": {"versions": (0, 5), "fields": set()},
 }
-# Version 3 of Kafka 4.4 adds a message in words to each group's error code: aiokc does without.
-NOT_FOLLOWED_TO_4_4 = ("DeleteGroupsRequest", "DeleteGroupsResponse")
+# Kafka 4.4's DeleteGroups 3 adds a message in words to each group's error code, its TxnOffsetCommit 6 names topics by
+# id (KIP-1319): aiokc does without.
+NOT_FOLLOWED_TO_4_4 = (
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitResponse",
+)
 DEFINITIONS_OF_4_4 = Path(__file__).parents[3] / "shared" / "kafka-protocol" / "messages"
 
 

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 import anyio
 
+from ...config import ClientConfig
 from ...core.backoff import retry_backoff
 from ...core.cluster.snapshot import Cluster
 from ...core.versions import api_name
@@ -23,6 +24,7 @@ from ...errors import (
 )
 from ...wire import Request, Response
 from ..cluster.cluster_client import ClusterClient
+from ..cluster.list_offsets import OffsetLister
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -54,8 +56,9 @@ _AT_ONCE: Final = 200
 class Asking:
     """The requests of one call, until its deadline."""
 
-    def __init__(self, cluster_client: ClusterClient, timeout: float) -> None:
+    def __init__(self, cluster_client: ClusterClient[ClientConfig], lister: OffsetLister, timeout: float) -> None:
         self.cluster_client = cluster_client
+        self.lister = lister
         self.timeout = timeout
         self._config = cluster_client.config
         self._pool = cluster_client.pool
@@ -81,7 +84,7 @@ class Asking:
 
         One coordinator that hangs is then no reason for not asking the leaders of everything else.
         """
-        return Asking(self.cluster_client, self.left / 2)
+        return Asking(self.cluster_client, self.lister, self.left / 2)
 
     async def may_try_again(self) -> bool:
         """Wait before the next attempt, with newer metadata on their way; return False at the deadline.

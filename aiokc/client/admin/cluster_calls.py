@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ...config import ClientConfig
 from ...errors import KafkaError
 from ..arguments import checked_topics
 from ..cluster.cluster_client import ClusterClient
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class ClusterCalls:
     """The part of Client that looks at the cluster. Its calls change nothing."""
 
-    _cluster: ClusterClient
+    _cluster: ClusterClient[ClientConfig]
     _asking: Callable[[int | None], Asking]
 
     async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:

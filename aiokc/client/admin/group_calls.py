@@ -27,7 +27,7 @@ class GroupCalls:
     """The part of Client that looks at groups, and changes them from outside."""
 
     config: ClientConfig
-    _cluster: ClusterClient
+    _cluster: ClusterClient[ClientConfig]
     _asking: Callable[[int | None], Asking]
 
     async def list_groups(

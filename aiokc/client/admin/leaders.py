@@ -117,7 +117,7 @@ async def list_each(
     asking: Asking, timestamps: Mapping[TopicPartition, int], isolation_level: IsolationLevel
 ) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError | None]:
     """Return the first offset at or after each timestamp (None: there is none), or the error of each partition."""
-    lister = asking.cluster_client.lister
+    lister = asking.lister
 
     async def ask(
         node_id: int, asked: dict[TopicPartition, int]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import anyio
 
-from ...errors import ConsumerClosed, KafkaError, fresh, shown
+from ...errors import ClientClosed, ConsumerClosed, KafkaError, fresh, shown
 from ...net.user_errors import cancellation_is_ours
 from .signal import Signal
 
@@ -31,10 +31,12 @@ class Supervisor:
     ``start``: so the group lives in a task of its own.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, closed: type[ClientClosed] = ConsumerClosed) -> None:
+        """``closed`` is the error for an end that has no other cause."""
         self.error: Exception | None = None
         self.ended = Signal()
         self._name = name
+        self._closed = closed
         self._task: asyncio.Task[None] | None = None
         self._scope: anyio.CancelScope | None = None
 
@@ -53,15 +55,14 @@ class Supervisor:
         except BaseExceptionGroup as group:
             if group.subgroup((KeyboardInterrupt, SystemExit)) is not None:
                 raise
-            self.error = _told(unwrapped(group))
+            self.error = _told(unwrapped(group), self._closed)
         finally:
             asyncio.get_running_loop().call_soon(self.ended.notify)  # call_soon: `alive` is False by then
 
-    @staticmethod
-    async def _keep_running(driver: Driver) -> None:
+    async def _keep_running(self, driver: Driver) -> None:
         await driver()
         if not cancellation_is_ours():
-            raise ConsumerClosed(f"{_ENDED} ({_name(driver)} has ended): make a new one")
+            raise self._closed(f"{_ENDED} ({_name(driver)} has ended): make a new one")
 
     @property
     def alive(self) -> bool:
@@ -74,12 +75,12 @@ class Supervisor:
         return self._task is not None and self._task.cancelling() > 0
 
     def check(self) -> None:
-        """Raise a copy of the error that ended the background; ConsumerClosed where others have cancelled its task."""
+        """Raise a copy of the error that ended the background; ``closed`` where others have cancelled its task."""
         if self.error is not None:
             raise fresh(self.error)
         stopped = self._scope is None or self._scope.cancel_called
         if self._task is not None and self._task.done() and not stopped:
-            raise ConsumerClosed(f"{_ENDED}, with its event loop perhaps: make a new one")
+            raise self._closed(f"{_ENDED}, with its event loop perhaps: make a new one")
 
     async def stop(self) -> None:
         """End all drivers and wait until the last one has ended."""
@@ -93,11 +94,11 @@ def _name(driver: Driver) -> str:
     return getattr(driver, "__qualname__", repr(driver))
 
 
-def _told(error: BaseException) -> Exception:
+def _told(error: BaseException, closed: type[ClientClosed]) -> Exception:
     """Return the error to raise to the application: not GeneratorExit, for instance, which would end code silently."""
     if isinstance(error, Exception):
         return error
-    told = ConsumerClosed(f"the background task has ended by {shown(error)}: make a new one")
+    told = closed(f"the background task has ended by {shown(error)}: make a new one")
     told.__cause__ = error
     return told
 

@@ -1,37 +1,48 @@
-"""What Client and Consumer share: the connections to a cluster, its metadata, and the background that keeps both."""
+"""What all clients share: the connections to a cluster, its metadata, and the background that keeps both."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
-from typing import Any
+from typing import Any, Final, Generic, TypeVar
 
-from ...config import ClientConfig
+from ...config import ClusterConfig
 from ...core.cluster.snapshot import topic_error
 from ...error_codes import ErrorCode
-from ...errors import ConsumerClosed, KafkaError, UsageError, fresh
+from ...errors import ClientClosed, ConsumerClosed, KafkaError, UsageError, fresh
 from ...net.pool import Pool
 from ...types import TopicInfo
 from ..aio.supervisor import Driver, Supervisor
-from .list_offsets import OffsetLister
 from .metadata import Metadata
 from .start_order import StartOrder, start_order
 
 # A topic that was created a moment ago is not known to every broker yet: how long `topics` waits for it to appear.
-_NEW_TOPIC_SECONDS = 3.0
+_NEW_TOPIC_SECONDS: Final = 3.0
+
+Config_co = TypeVar("Config_co", bound=ClusterConfig, covariant=True)
 
 
-class ClusterClient:
-    """Connections to one cluster, from ``start`` to ``stop``. It starts once; make a new one after ``stop``."""
+class ClusterClient(Generic[Config_co]):
+    """Connections to one cluster, from ``start`` to ``stop``. It starts once; make a new one after ``stop``.
 
-    def __init__(self, config: ClientConfig, random: Random, *, allow_auto_topic_creation: bool = False) -> None:
+    ``closed`` is the error of a call before ``start`` and after ``stop``.
+    """
+
+    def __init__(
+        self,
+        config: Config_co,
+        random: Random,
+        *,
+        allow_auto_topic_creation: bool = False,
+        closed: type[ClientClosed] = ConsumerClosed,
+    ) -> None:
         self.config = config
         self.random = random
         self.pool = Pool(config, random=random)
         self.metadata = Metadata(config, self.pool, random, allow_auto_topic_creation=allow_auto_topic_creation)
-        self.lister = OffsetLister(config, self.pool, self.metadata, random)
-        self.background = Supervisor("aiokc background")
+        self.background = Supervisor("aiokc background", closed)
+        self._closed = closed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._begun = asyncio.Event()  # set when start() has ended, with success or not
         self._start_order: StartOrder | None = None  # kept alive for the clients of this loop that start later
@@ -56,14 +67,14 @@ class ClusterClient:
         return self._loop.time() if self._loop is not None else 0.0
 
     def check(self) -> None:
-        """Raise ConsumerClosed unless running, and what ended the background if something did.
+        """Raise ClientClosed (``closed``) unless running, and what ended the background if something did.
 
         Raises UsageError in another event loop than that of start(): a task that waits there would never be woken.
         """
         if self._stopped:
-            raise ConsumerClosed("stopped: make a new one to go on")
+            raise self._closed("stopped: make a new one to go on")
         if self._loop is None:
-            raise ConsumerClosed("not started: call start(), or use 'async with'")
+            raise self._closed("not started: call start(), or use 'async with'")
         if asyncio.get_running_loop() is not self._loop:
             raise UsageError("it was started in another event loop: use it there, or make one for this loop")
         self.background.check()
@@ -92,7 +103,7 @@ class ClusterClient:
         with their start (StartOrder). After a failure this client is stopped for good.
         """
         if self._stopped:
-            raise ConsumerClosed("stopped: make a new one to go on")
+            raise self._closed("stopped: make a new one to go on")
         if self._loop is not None:
             self.check()
             await self._begun.wait()  # another task is in start(), which has a deadline
@@ -108,7 +119,7 @@ class ClusterClient:
             was_stopped = self.stopped
             await self.stop()
             if was_stopped and isinstance(error, KafkaError):
-                raise ConsumerClosed("stopped before it had started") from error
+                raise self._closed("stopped before it had started") from error
             if self.background.error is not None and isinstance(error, KafkaError):
                 raise self.background.error from None  # the cause; `error` only says "closed", which came of it
             raise

@@ -1,16 +1,17 @@
-"""Finds the broker that coordinates a group (FindCoordinator), and sends the group's requests to it."""
+"""Finds the broker that coordinates a group or a transactional id (FindCoordinator), and sends it their requests."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from enum import Enum
 from random import Random
 from typing import Final, TypeVar
 
-from ...config import ClientConfig
+from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
 from ...core.rate_limit import RateLimit, and_more
 from ...error_codes import ErrorCode
@@ -31,19 +32,26 @@ from ...wire import Request, Response, prepare
 from ...wire.messages.discovery import Coordinator as Found
 from ...wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse
 
-logger = logging.getLogger("aiokc.group")
-
 R = TypeVar("R", bound=Response)
 
-_GROUP: Final = 0  # key_type of FindCoordinator
 _ONE_KEY: Final = 3  # the last version of FindCoordinator that asks for one key; later ones take a list
 _WARNING_INTERVAL: Final = 30.0
 
 prepare(FindCoordinatorRequest, version=_ONE_KEY)
 
 
+class KeyType(Enum):
+    """What a coordinator coordinates, as FindCoordinator numbers it."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    def __str__(self) -> str:
+        return "group" if self is KeyType.GROUP else "transactional id"
+
+
 class CoordinatorLookup:
-    """The coordinator of one group: looked up when a request needs it, and again after ``forget``.
+    """The coordinator of one group, or transactional id: looked up when a request needs it, and again after ``forget``.
 
     If a coordinator is forgotten as soon as it was found, it is in trouble, or does not know yet that it is the
     coordinator. All requests to it (heartbeats, commits, joins) wait for the same lookup: so the growing pause before
@@ -52,15 +60,22 @@ class CoordinatorLookup:
 
     def __init__(
         self,
-        config: ClientConfig,
+        config: ClusterConfig,
         pool: Pool,
-        group_id: str,
+        key: str,
         random: Random,
         request_metadata: Callable[[], None] | None = None,
+        *,
+        key_type: KeyType = KeyType.GROUP,
     ) -> None:
         self._config = config
         self._pool = pool
-        self._group_id = group_id
+        self._key = key
+        self._key_type = key_type
+        self._name = f"{key_type} {key!r}"
+        self._logger = logging.getLogger("aiokc.group" if key_type is KeyType.GROUP else "aiokc.transactions")
+        #: The finalized features (KIP-584) that the coordinator named when the connection to it was made.
+        self.features: Mapping[str, int] = {}
         self._backoff = retry_backoff(config, random)
         self._found_at = -math.inf
         self._request_metadata = request_metadata
@@ -94,9 +109,9 @@ class CoordinatorLookup:
                 return await self._look_up(deadline)
         except TimeoutError as error:
             why = f": {self._last_error}" if self._last_error is not None else ""
-            raise RequestTimedOut(
-                f"no coordinator found for group {self._group_id!r} within {timeout:.3g} s{why}"
-            ) from (self._last_error or error)
+            raise RequestTimedOut(f"no coordinator found for {self._name} within {timeout:.3g} s{why}") from (
+                self._last_error or error
+            )
 
     async def connect(self, timeout: float) -> None:
         """Connect to the coordinator for heartbeats, offsets and commits before a request needs that. Raises nothing.
@@ -114,7 +129,7 @@ class CoordinatorLookup:
     def forget(self, node_id: int | None) -> None:
         """Have the next request look the coordinator up anew, if it is ``node_id`` (None: whichever it is)."""
         if self._node_id is not None and node_id in (None, self._node_id):
-            logger.debug("group %r: looking its coordinator up anew (it was broker %d)", self._group_id, self._node_id)
+            self._logger.debug("%s: looking its coordinator up anew (it was broker %d)", self._name, self._node_id)
             self._node_id = None
 
     async def ask(
@@ -136,6 +151,7 @@ class CoordinatorLookup:
         connection: Connection | None = None
         try:
             connection = await self._pool.connection(node_id, purpose, timeout=deadline - loop.time())
+            self.features = connection.greeting.features
             version = connection.usable_version(request_type, max_version)
             return node_id, await self._pool.request(
                 node_id, build(version), purpose=purpose, timeout=deadline - loop.time(), max_version=version
@@ -169,29 +185,30 @@ class CoordinatorLookup:
                     raise
                 self._last_error = error
                 if (held_back := self._warnings.admit("lookup", loop.time())) is not None:
-                    # A cluster that never had a group answers so until it has created the topic __consumer_offsets.
-                    level = logging.INFO if not held_back and _is_first_group(error) else logging.WARNING
+                    # A cluster that never had a group, or a transaction, answers so until it has created the topic
+                    # __consumer_offsets, or __transaction_state.
+                    level = logging.INFO if not held_back and _is_first_of_all(error) else logging.WARNING
                     more = and_more(held_back)
-                    logger.log(level, "group %r: no coordinator yet: %s%s", self._group_id, error, more)
+                    self._logger.log(level, "%s: no coordinator yet: %s%s", self._name, error, more)
                 await asyncio.sleep(self._backoff.next())
         return self._node_id
 
     async def _find(self, timeout: float) -> int:
         try:
-            request = FindCoordinatorRequest(key=self._group_id, key_type=_GROUP)
+            request = FindCoordinatorRequest(key=self._key, key_type=self._key_type.value)
             response = await self._pool.request(None, request, timeout=timeout, max_version=_ONE_KEY)
             code, message, node_id = response.error_code, response.error_message, response.node_id
             broker = Broker(node_id, response.host, response.port)
         except UnsupportedVersion:  # the broker has dropped the versions that ask for one key
-            request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self._group_id])
+            request = FindCoordinatorRequest(key_type=self._key_type.value, coordinator_keys=[self._key])
             response = await self._pool.request(None, request, timeout=timeout)
             own = self._own(response)
             code, message, node_id = own.error_code, own.error_message, own.node_id
             broker = Broker(node_id, own.host, own.port)
         if code != ErrorCode.NONE:
-            raise broker_error(code, f"coordinator of group {self._group_id!r}" + (f": {message}" if message else ""))
+            raise broker_error(code, f"coordinator of {self._name}" + (f": {message}" if message else ""))
         if node_id != self._last_node_id:
-            logger.info("group %r: broker %d is its coordinator", self._group_id, node_id)
+            self._logger.info("%s: broker %d is its coordinator", self._name, node_id)
         self._pool.introduce(broker)  # so that the member can join before the first metadata are there
         self._last_node_id = node_id
         self._found_at = asyncio.get_running_loop().time()
@@ -201,10 +218,10 @@ class CoordinatorLookup:
 
     def _own(self, response: FindCoordinatorResponse) -> Found:
         for found in response.coordinators:
-            if found.key == self._group_id:
+            if found.key == self._key:
                 return found
-        raise MalformedResponse(f"the answer to FindCoordinator does not name group {self._group_id!r}")
+        raise MalformedResponse(f"the answer to FindCoordinator does not name {self._name}")
 
 
-def _is_first_group(error: KafkaError) -> bool:
+def _is_first_of_all(error: KafkaError) -> bool:
     return isinstance(error, BrokerError) and error.code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from ...config import ClientConfig
+from ...config import ClusterConfig
 from ...error_codes import ErrorCode
 from .metadata import Metadata
 
@@ -20,7 +20,7 @@ class FollowedTopics:
     no call waits for it: the metadata look for such a topic each second, since it may be about to be created.
     """
 
-    def __init__(self, config: ClientConfig, metadata: Metadata) -> None:
+    def __init__(self, config: ClusterConfig, metadata: Metadata) -> None:
         self._keep = config.metadata_max_age_ms / 1e3
         self._metadata = metadata
         self._interest = metadata.interest()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final, TypeVar, cast
 
-from ...config import ClientConfig
+from ...config import ClusterConfig
 from ...core.backoff import retry_backoff
 from ...core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
 from ...error_codes import ErrorCode, error_name
@@ -42,7 +42,7 @@ class Metadata:
     """
 
     def __init__(
-        self, config: ClientConfig, pool: Pool, random: Random, *, allow_auto_topic_creation: bool = False
+        self, config: ClusterConfig, pool: Pool, random: Random, *, allow_auto_topic_creation: bool = False
     ) -> None:
         self.cluster = Cluster()
         self.changed = Signal()

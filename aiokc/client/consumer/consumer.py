@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any, Generic, Unpack, cast
 
 from ...config import ConsumerConfig, ConsumerOptions, configured, named
-from ...deserializer import AnyDeserializer
 from ...errors import ConfigError
 from ...records import checked_columns, new_builder
 from ...records.columns import TimestampUnit
+from ...serialization.deserializer import AnyDeserializer
 from ...types import (
     EARLIEST,
     LATEST,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
+from ...config import ClusterConfig
 from ...core.counters import AssignmentCounters
 from ...core.subscription.position import PartitionPosition
 from ...core.subscription.state import Subscription
@@ -66,7 +67,7 @@ class PollRecord:
 
 
 def health(
-    cluster_client: ClusterClient,
+    cluster_client: ClusterClient[ClusterConfig],
     subscription: Subscription,
     polls: PollRecord,
     source: SourceReport,
@@ -112,7 +113,7 @@ def standing_still(
 
 
 def metrics(
-    cluster_client: ClusterClient,
+    cluster_client: ClusterClient[ClusterConfig],
     subscription: Subscription,
     polls: PollRecord,
     fetcher: Fetcher,

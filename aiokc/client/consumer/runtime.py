@@ -23,6 +23,7 @@ from ..aio.loop_lag import LoopLag
 from ..aio.signal import Signal
 from ..aio.time_slice import TimeSlice
 from ..cluster.cluster_client import ClusterClient
+from ..cluster.list_offsets import OffsetLister
 from ..cluster.pattern_topics import PatternTopics
 from ..fetch.deserializing import Deserializing
 from ..fetch.fetcher import Fetcher
@@ -65,6 +66,7 @@ class ConsumerRuntime:
         self.cluster_client = cluster_client = ClusterClient(
             config, random, allow_auto_topic_creation=config.allow_auto_create_topics
         )
+        self.lister = OffsetLister(config, cluster_client.pool, cluster_client.metadata, random)
         self._interest = cluster_client.metadata.interest(may_create=True)
         self.fetcher = Fetcher(
             config,
@@ -106,7 +108,7 @@ class ConsumerRuntime:
             config,
             self.subscription,
             cluster_client.metadata,
-            cluster_client.lister,
+            self.lister,
             self._fetch_committed if self.membership else None,
             random,
         )
@@ -444,7 +446,7 @@ class ConsumerRuntime:
         self.check()
         with self.cluster_client.metadata.interest() as look:
             look.set({tp.topic for tp in timestamps})
-            return await self.cluster_client.lister.list_offsets(timestamps, timeout=timeout)
+            return await self.lister.list_offsets(timestamps, timeout=timeout)
 
     # The group
 

@@ -10,9 +10,9 @@ from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 from ...core.fetch.partition_buffer import PartitionBuffer
-from ...deserializer import AsyncDeserializer
 from ...errors import ConfigError, DeserializationFailed, fresh
 from ...net.user_errors import USER_ERRORS, ends_us
+from ...serialization.deserializer import AsyncDeserializer
 from ...types import RawRecord, TopicPartition, typed_record
 from ..aio.time_slice import TimeSlice
 from ..aio.user_code import UserCodeTimeout

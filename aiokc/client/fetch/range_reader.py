@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 
+from ...config import ClientConfig
 from ...core.counters import FetchCounters
 from ...core.subscription.state import Subscription
 from ...errors import KafkaError, RequestTimedOut
@@ -26,7 +27,7 @@ Ranges = Mapping[TopicPartition, tuple[int, int]]
 
 
 async def read_ranges(
-    cluster_client: ClusterClient,
+    cluster_client: ClusterClient[ClientConfig],
     ranges: Ranges,
     *,
     timeout: float,
@@ -55,7 +56,7 @@ async def read_ranges(
 
 
 async def read_column_ranges(
-    cluster_client: ClusterClient,
+    cluster_client: ClusterClient[ClientConfig],
     ranges: Ranges,
     *,
     builder: ColumnBuilder,
@@ -102,7 +103,7 @@ class _RangeReading:
 
     def __init__(
         self,
-        cluster_client: ClusterClient,
+        cluster_client: ClusterClient[ClientConfig],
         ranges: Ranges,
         timeout: float,
         counters: FetchCounters,

@@ -69,15 +69,20 @@ class InFlightRequests(Generic[W]):
 
         No repr shows a frame with credentials: drivers have it in their local variables.
         """
+        exchange = Exchange(self._next_id, type(request), version, waiter)
+        frame = self.send_unanswered(request, version)
+        if isinstance(request, SaslAuthenticateRequest):
+            frame = HiddenBytes(frame)
+        self._in_flight.append(exchange)
+        return exchange, frame
+
+    def send_unanswered(self, request: AnyRequest, version: int) -> bytes:
+        """Do as ``send`` with a request that the broker does not answer: it is never in flight."""
         if self.error is not None:
             raise fresh(self.error)
         frame = encode_request(request, version=version, correlation_id=self._next_id, client_id=self._client_id)
-        if isinstance(request, SaslAuthenticateRequest):
-            frame = HiddenBytes(frame)
-        exchange = Exchange(self._next_id, type(request), version, waiter)
         self._next_id = (self._next_id + 1) & 0x7FFFFFFF
-        self._in_flight.append(exchange)
-        return exchange, frame
+        return frame
 
     def receive(self, frame: memoryview) -> tuple[Exchange[W], memoryview]:
         """Return the request that ``frame`` answers, and the body of the reply.

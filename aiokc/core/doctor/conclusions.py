@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ...config import ClientConfig
+from ...config import ClusterConfig
 from ...errors import KafkaError
 from .report import Finding, Step, Verdict, counted, duration
 
 
-def config_findings(config: ClientConfig) -> list[Finding]:
+def config_findings(config: ClusterConfig) -> list[Finding]:
     """Return the findings about options that agree with each other."""
     protocol = config.effective_security_protocol
     mechanism = f" with {config.sasl_mechanism}" if config.uses_sasl else ""

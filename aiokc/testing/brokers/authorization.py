@@ -38,21 +38,21 @@ from ...wire.messages.offsets import (
     OffsetFetchResponse,
     OffsetForLeaderEpochRequest,
 )
-from ...wire.primitives import NO_UUID
-from ...wire.schema import Struct
-from ..messages.producing import InitProducerIdRequest, ProduceRequest
-from ..messages.topic_admin import (
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteRecordsRequest,
-    DeleteTopicsRequest,
-)
-from ..messages.txn import (
+from ...wire.messages.produce import InitProducerIdRequest, ProduceRequest
+from ...wire.messages.txn import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     EndTxnRequest,
     TxnOffsetCommitRequest,
+)
+from ...wire.primitives import NO_UUID
+from ...wire.schema import Struct
+from ..messages.topic_admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
 )
 from ..refusal import ClosesConnection
 from ..security.authorizer import CLUSTER_NAME, Operation, ResourceType

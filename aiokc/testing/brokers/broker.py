@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final, cast
 
@@ -33,18 +33,26 @@ _QUEUED_REQUESTS: Final = 8  # the connection reads no more; further requests st
 
 #: Carries out an exchange.
 Serve = Callable[[Exchange], Awaitable[None]]
+#: Runs a coroutine in a task of the cluster's.
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Broker:
     """The listeners of one node and its connections."""
 
     def __init__(
-        self, node: BrokerNode, cluster: ClusterState, serve: Serve, failed: Callable[[Exception], None]
+        self,
+        node: BrokerNode,
+        cluster: ClusterState,
+        serve: Serve,
+        failed: Callable[[Exception], None],
+        spawn: Spawn,
     ) -> None:
         self.node = node
         self.cluster = cluster
         self.serve = serve
         self.failed = failed
+        self.spawn = spawn
         self.connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._tls: set[TlsConnection] = set()
@@ -175,6 +183,18 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection at once and drop the bytes that have not been sent."""
         self._closing = True
         self._transport.abort()
+
+    def outlive(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do ``work`` in a task that does not end with the connection; ``stop`` of the cluster raises its error."""
+        self._broker.spawn(self._outliving(work))
+
+    async def _outliving(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except ClosesConnection:
+            pass  # it is closed
+        except Exception as error:
+            self._broker.failed(error)
 
     # Requests
 

@@ -20,9 +20,12 @@ from ..log.topics import Partition, Topic, Topics, check_name
 from ..log.transaction_states import Place, Transactions
 from ..refusal import Refusal
 from ..security.security_state import SecurityState
+from .api_keys import ApiKey
 from .coordinators import Coordinators
 
 _LOOPBACK: Final = "127.0.0.1"
+#: The version of InitProducerId by which a producer names its id to get the next epoch (KIP-360).
+_REJOINING_PRODUCERS_FROM: Final = 3
 
 #: By API key, the first and the last version that the brokers advertise.
 Versions = Mapping[int, tuple[int, int]]
@@ -36,6 +39,7 @@ class Settings(GroupSettings):
     num_partitions: int = 1
     message_max_bytes: int = 1_048_588
     log_message_timestamp_after_max_ms: int = 3_600_000
+    log_message_timestamp_before_max_ms: int = 9_223_372_036_854_775_807
     fetch_max_bytes: int = 57_671_680
     max_incremental_fetch_session_cache_slots: int = 1000
     transaction_max_timeout_ms: int = 900_000
@@ -75,6 +79,7 @@ class ClusterState:
         *,
         versions: Versions,
         features: Mapping[str, int],
+        finalized: Mapping[str, int],
         rules: ReleaseRules,
         settings: Settings,
         random: Random,
@@ -85,7 +90,7 @@ class ClusterState:
         self.versions = versions
         self.supported_features = dict(features)
         #: The finalized level of each feature; 0 where it is off.
-        self.features = dict(features)
+        self.features = {**features, **finalized}
         self.features_epoch = 0
         self.settings = settings
         self.random = random
@@ -121,6 +126,11 @@ class ClusterState:
     def has_consumer_groups(self) -> bool:
         """Whether the consumer protocol is switched on (KIP-848)."""
         return self.features.get("group.version", 0) >= 1
+
+    @property
+    def forgets_producers(self) -> bool:
+        """Whether a sequence other than 0 of a producer without batches is an error, as before 2.5 (KIP-360)."""
+        return self.versions[ApiKey.INIT_PRODUCER_ID][1] < _REJOINING_PRODUCERS_FROM
 
     def finalize_feature(self, name: str, level: int) -> None:
         """Switch a feature to a level (KIP-584); 0 switches it off."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from random import Random
 from typing import Any, Protocol
 
@@ -27,6 +28,9 @@ class Line(Protocol):
 
     def abort(self) -> None:
         """Close the connection at once and drop the bytes that have not been sent."""
+
+    def outlive(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do ``work`` in a task that does not end with the connection."""
 
 
 class Exchange:
@@ -116,6 +120,12 @@ class Exchange:
     def abort(self) -> None:
         """Close the connection at once."""
         self.settled = True
+        self._line.abort()
+
+    def outlive(self, work: Coroutine[Any, Any, None]) -> None:
+        """Close the connection at once, and do ``work`` all the same, until the cluster stops."""
+        self.settled = True
+        self._line.outlive(work)
         self._line.abort()
 
     async def never(self) -> None:

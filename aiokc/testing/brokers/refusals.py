@@ -7,10 +7,21 @@ from typing import Any, Final, TypeAlias
 
 from ...error_codes import ErrorCode
 from ...wire import Request, Response
-from ...wire.messages import describing, discovery, fetch, group, group_admin, group_description, offsets, sasl
+from ...wire.messages import (
+    describing,
+    discovery,
+    fetch,
+    group,
+    group_admin,
+    group_description,
+    offsets,
+    produce,
+    sasl,
+    txn,
+)
 from ...wire.primitives import NO_UUID
 from ..log.fetch_sessions import refused_session
-from ..messages import producing, topic_admin, txn
+from ..messages import topic_admin
 
 _Answer: TypeAlias = Callable[[Any, int, ErrorCode], Response]
 
@@ -58,14 +69,14 @@ def _fetch(request: fetch.FetchRequest, version: int, code: ErrorCode) -> Respon
     )
 
 
-def _produce(request: producing.ProduceRequest, version: int, code: ErrorCode) -> Response:
-    return producing.ProduceResponse(
+def _produce(request: produce.ProduceRequest, version: int, code: ErrorCode) -> Response:
+    return produce.ProduceResponse(
         responses=[
-            producing.TopicProduceResponse(
+            produce.TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partition_responses=[
-                    producing.PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1)
+                    produce.PartitionProduceResponse(index=one.index, error_code=code, base_offset=-1)
                     for one in topic.partition_data
                 ],
             )
@@ -179,8 +190,8 @@ def _join_group(request: group.JoinGroupRequest, version: int, code: ErrorCode) 
     )
 
 
-def _init_producer_id(request: producing.InitProducerIdRequest, version: int, code: ErrorCode) -> Response:
-    return producing.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+def _init_producer_id(request: produce.InitProducerIdRequest, version: int, code: ErrorCode) -> Response:
+    return produce.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
 def _create_topics(request: topic_admin.CreateTopicsRequest, version: int, code: ErrorCode) -> Response:
@@ -310,8 +321,8 @@ _ANSWERS: Final[dict[type[Request[Any]], _Answer]] = {
     discovery.MetadataRequest: _metadata,
     discovery.FindCoordinatorRequest: _find_coordinator,
     fetch.FetchRequest: _fetch,
-    producing.ProduceRequest: _produce,
-    producing.InitProducerIdRequest: _init_producer_id,
+    produce.ProduceRequest: _produce,
+    produce.InitProducerIdRequest: _init_producer_id,
     offsets.ListOffsetsRequest: _list_offsets,
     offsets.OffsetForLeaderEpochRequest: _epochs,
     offsets.OffsetCommitRequest: _offset_commit,

@@ -42,6 +42,7 @@ class Cluster(SecuredBrokers):
     ``racks`` names the rack of each broker: the leader then sends a consumer with a ``client_rack`` to the replica in
     its rack. ``topics`` gives the number of partitions of each topic that ``start()`` creates. ``port`` is the port of
     the first broker. With ``as_version`` ("2.1" to "4.4") the brokers advertise the API versions of this Kafka release.
+    ``features`` finalizes features of that release at other levels than its newest ({"transaction.version": 1}).
     All random choices come from ``random``, the timestamps that a broker writes from ``clock`` (seconds since the
     epoch), all other times from the running loop. Other keywords are those of `Settings`, named as in Kafka's broker
     configuration.
@@ -65,6 +66,7 @@ class Cluster(SecuredBrokers):
         host: str = "127.0.0.1",
         port: int = 0,
         as_version: str = RELEASES[-1],
+        features: Mapping[str, int] | None = None,
         random: Random | None = None,
         clock: Callable[[], float] = time.time,
         listeners: Mapping[str, Listener | Protocol] | None = None,
@@ -78,6 +80,11 @@ class Cluster(SecuredBrokers):
         **settings: Any,
     ) -> None:
         random = random or Random()
+        supported, finalized = features_of(as_version), dict(features or {})
+        for name, level in finalized.items():
+            if not 0 <= level <= supported.get(name, -1):
+                known = ", ".join(f"{name} to {newest}" for name, newest in supported.items())
+                raise ValueError(f"features={{{name!r}: {level}}}: Kafka {as_version} has {known or 'none'}")
         security = SecurityState(
             listeners_of(
                 listeners,
@@ -96,7 +103,8 @@ class Cluster(SecuredBrokers):
         )
         state = ClusterState(
             versions=versions_of(as_version),
-            features=features_of(as_version),
+            features=supported,
+            finalized=finalized,
             rules=rules_of(as_version),
             settings=Settings(**settings),
             random=random,

@@ -27,7 +27,9 @@ class RunningBrokers:
     def __init__(self, state: ClusterState) -> None:
         self.host: Host | None = None
         self._state = state
-        self._brokers = {node.node_id: Broker(node, state, self._serve, self._failed) for node in state.nodes.values()}
+        self._brokers = {
+            node.node_id: Broker(node, state, self._serve, self._failed, self._spawn) for node in state.nodes.values()
+        }
         self._interceptions: list[Interception] = []
         self._coming: set[int] = set()  # brokers whose ``listen`` is under way,
         self._wanted: set[int] = set()  # and those of them that have not been taken down again meanwhile
@@ -121,13 +123,14 @@ class RunningBrokers:
 
     @on_loop
     def heal(self) -> None:
-        """Remove all interceptions, bring all brokers up, and end ``slow_link`` on all of them.
+        """Remove all interceptions, bring all brokers up, and end ``slow_link`` and ``slow_markers``.
 
         cluster.take_down(1)
         ... my service says that it is not ready ...
         cluster.heal()
         """
         self._interceptions.clear()
+        self.slow_markers()
         for node in self._state.nodes.values():
             node.latency, node.bytes_per_second = 0.0, float("inf")
             self.bring_up(node.node_id)
@@ -267,6 +270,18 @@ class RunningBrokers:
         """
         node = self._state.nodes[node_id]
         node.latency, node.bytes_per_second = latency, bytes_per_second
+
+    @on_loop
+    def slow_markers(self, seconds: float = 0.0) -> None:
+        """Write the markers of a transaction ``seconds`` after its end was decided; of those that wait, too.
+
+        EndTxn is answered at once, and until then whatever begins the next transaction is refused with
+        CONCURRENT_TRANSACTIONS.
+
+            cluster.slow_markers(0.2)  # a broker that leads one of the partitions is busy
+        """
+        self._state.transactions.delay_markers(seconds, self._state.now())
+        self._state.timers_changed()
 
     @on_loop
     def truncate(self, topic: str, partition: int = 0, *, to: int) -> None:

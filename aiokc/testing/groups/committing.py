@@ -20,7 +20,7 @@ from ...wire.messages.offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from ..messages.txn import (
+from ...wire.messages.txn import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,

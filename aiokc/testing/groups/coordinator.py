@@ -30,7 +30,7 @@ from ...wire.messages.group_admin import (
 )
 from ...wire.messages.group_description import ConsumerGroupDescribeRequest
 from ...wire.messages.offsets import OffsetCommitRequest, OffsetFetchRequest
-from ..messages.txn import TxnOffsetCommitRequest
+from ...wire.messages.txn import TxnOffsetCommitRequest
 from .admin import GroupAdmin
 from .classic.attendance import Attendance
 from .classic.group import ClassicGroup

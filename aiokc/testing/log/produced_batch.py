@@ -9,6 +9,7 @@ from ...errors import RecordError
 from ...records import BatchHeader, Codec, RecordReader, split_batches
 from ...records.batch import MAGIC
 from ...records.decode import check_crc, new_reader, read_payload
+from ...types import NO_TIMESTAMP
 from ..refusal import Refusal
 from .topics import Topic
 
@@ -18,11 +19,11 @@ _DECOMPRESSED_LIMIT: Final = 1 << 30
 
 
 def checked_batch(
-    records: memoryview | None, version: int, *, topic: Topic, max_bytes: int, latest_timestamp: int
+    records: memoryview | None, version: int, *, topic: Topic, max_bytes: int, timestamps: range
 ) -> tuple[BatchHeader, memoryview]:
     """Return the only batch of a partition's produced data, checked. Raises Refusal where it is not valid.
 
-    ``latest_timestamp`` (ms) is the highest timestamp that a record may have, where the producer sets the timestamps.
+    ``timestamps`` (ms) are those that a record may have, where the producer sets the timestamps.
     """
     header, batch = _only_batch(records)
     if header.codec == Codec.ZSTD and version < _ZSTD_FROM:
@@ -37,7 +38,7 @@ def checked_batch(
         raise Refusal(ErrorCode.INVALID_RECORD, "a producer's batch has as many records as offsets, at least one")
     if header.size > max_bytes:
         raise Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"{header.size} bytes, the limit is {max_bytes}")
-    _check_records(header, _payload(header, batch), topic, latest_timestamp)
+    _check_records(header, _payload(header, batch), topic, timestamps)
     return header, batch
 
 
@@ -63,18 +64,30 @@ def _payload(header: BatchHeader, batch: memoryview) -> bytes:
         raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
 
 
-def _check_records(header: BatchHeader, payload: bytes, topic: Topic, latest_timestamp: int) -> None:
+def _check_records(header: BatchHeader, payload: bytes, topic: Topic, timestamps: range) -> None:
     found = 0
+    without_key: dict[int, str] = {}
+    out_of_range: dict[int, str] = {}
     try:
         reader: RecordReader = new_reader(header, payload, topic="", partition=-1)
         while some := reader.take(header.record_count):
+            for index, record in enumerate(some, found):
+                if topic.is_compacted and record.key is None:
+                    without_key[index] = "Compacted topic cannot accept message without key"
+                elif not topic.has_append_time and not _is_within(record.timestamp, timestamps):
+                    out_of_range[index] = f"Timestamp {record.timestamp} is not within {timestamps}"
             found += len(some)
-            if topic.is_compacted and any(record.key is None for record in some):
-                raise Refusal(ErrorCode.INVALID_RECORD, "a compacted topic takes no record without a key")
-            latest = max(record.timestamp for record in some)
-            if not topic.has_append_time and latest > latest_timestamp:
-                raise Refusal(ErrorCode.INVALID_TIMESTAMP, f"timestamp {latest} is too far behind {latest_timestamp}")
     except RecordError as error:
         raise Refusal(ErrorCode.INVALID_RECORD, str(error)) from error
     if found != header.record_count:
         raise Refusal(ErrorCode.INVALID_RECORD, f"{found} records where the header says {header.record_count}")
+    if out_of_range:
+        text = "One or more records have been rejected due to invalid timestamp"
+        raise Refusal(ErrorCode.INVALID_TIMESTAMP, text, without_key | out_of_range)
+    if without_key:
+        text = f"One or more records have been rejected due to {len(without_key)} record errors in total"
+        raise Refusal(ErrorCode.INVALID_RECORD, text, without_key)
+
+
+def _is_within(timestamp: int, timestamps: range) -> bool:
+    return timestamp == NO_TIMESTAMP or timestamps.start <= timestamp < timestamps.stop

@@ -1,1 +1,1 @@
-"""The messages that only brokers, producers and administrators need; those of consumers are in ``aiokc.wire``."""
+"""The messages that only administrators and the test cluster need; all others are in ``aiokc.wire``."""

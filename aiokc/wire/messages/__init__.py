@@ -1,1 +1,1 @@
-"""The messages of the APIs that a consumer uses: one class for all versions of each, fields named as in Kafka."""
+"""The messages of the APIs that consumers and producers use: one class for all versions, fields named as in Kafka."""

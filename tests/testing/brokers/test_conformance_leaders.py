@@ -12,17 +12,7 @@ import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Cluster
-from aiokc.testing.messages.producing import InitProducerIdRequest
 from aiokc.testing.messages.topic_admin import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from aiokc.testing.messages.txn import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-    EndTxnRequest,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from aiokc.wire.messages.group import (
     HeartbeatRequest,
@@ -48,6 +38,16 @@ from aiokc.wire.messages.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+)
+from aiokc.wire.messages.produce import InitProducerIdRequest
+from aiokc.wire.messages.txn import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 
 from ..conftest import Kafka

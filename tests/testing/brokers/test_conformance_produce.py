@@ -14,9 +14,9 @@ from crc32c import crc32c
 
 from aiokc.error_codes import ErrorCode
 from aiokc.records import Codec
-from aiokc.testing.messages.producing import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiokc.testing.messages.topic_admin import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from aiokc.wire import encode_request
+from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from ..conftest import Kafka
 from ..questions import batch_of, new_producer, offset_at, produce_to
@@ -150,7 +150,7 @@ async def test_only_the_last_five_batches_of_a_producer_are_known(either: Kafka,
         assert await sent(8, b"x") == (0, 8)
 
 
-async def _create(client: WireClient, topic: str, **config: str) -> None:
+async def create(client: WireClient, topic: str, **config: str) -> None:
     configs = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in config.items()]
     new = CreatableTopic(name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=configs)
     assert (await client.ask(CreateTopicsRequest(topics=[new], timeout_ms=10_000))).topics[0].error_code == 0
@@ -177,6 +177,6 @@ async def test_what_a_topic_says_of_its_records(
     either: Kafka, topic_name: str, config: dict[str, str], code: ErrorCode
 ) -> None:
     async with connected(either.bootstrap) as client:
-        await _create(client, topic_name, **config)
+        await create(client, topic_name, **config)
         answer = await produce_to(client, topic_name, _in_the_future(0.1)())
     assert ErrorCode(answer.error_code) is code

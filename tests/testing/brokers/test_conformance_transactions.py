@@ -8,8 +8,11 @@ from typing import Any, Final
 import pytest
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.messages.producing import InitProducerIdRequest
-from aiokc.testing.messages.txn import (
+from aiokc.wire.messages.discovery import FindCoordinatorRequest
+from aiokc.wire.messages.group_admin import DescribeGroupsRequest
+from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiokc.wire.messages.produce import InitProducerIdRequest
+from aiokc.wire.messages.txn import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -19,9 +22,6 @@ from aiokc.testing.messages.txn import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aiokc.wire.messages.discovery import FindCoordinatorRequest
-from aiokc.wire.messages.group_admin import DescribeGroupsRequest
-from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 from ..conftest import Kafka
 from ..questions import (

@@ -26,11 +26,11 @@ from aiokc.testing.faults import (
     stale_leader,
     throttle,
 )
-from aiokc.testing.messages.producing import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiokc.wire import Response, encode
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, FindCoordinatorResponse, MetadataRequest
 from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.net.scripted import ticks
 from tests.suite.unused_faults import may_be_unused
 

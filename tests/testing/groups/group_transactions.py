@@ -6,15 +6,15 @@ import uuid
 from typing import Any
 
 from aiokc.error_codes import ErrorCode
-from aiokc.testing.messages.producing import InitProducerIdRequest
-from aiokc.testing.messages.txn import (
+from aiokc.wire.messages.discovery import FindCoordinatorRequest
+from aiokc.wire.messages.produce import InitProducerIdRequest
+from aiokc.wire.messages.txn import (
     AddOffsetsToTxnRequest,
     EndTxnRequest,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from aiokc.wire.messages.discovery import FindCoordinatorRequest
 
 from .group_scene import NOT_YET, Actor
 

@@ -11,11 +11,6 @@ from aiokc.error_codes import ErrorCode
 from aiokc.testing.groups.coordinator import Groups
 from aiokc.testing.groups.settings import GroupSettings
 from aiokc.testing.log.topics import Partition, Topic, Topics
-from aiokc.testing.messages.txn import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 from aiokc.wire import Request
 from aiokc.wire.messages.group import (
     HeartbeatRequest,
@@ -36,6 +31,11 @@ from aiokc.wire.messages.offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
+)
+from aiokc.wire.messages.txn import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
 )
 from aiokc.wire.primitives import NO_UUID
 

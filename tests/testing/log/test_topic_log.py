@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from aiokc.error_codes import ErrorCode
 from aiokc.records import BatchHeader, ControlType, NewRecord, encode_batch, encode_control_batch, split_batches
 from aiokc.testing.log.leader_epochs import EpochEnd, LeaderEpochs
+from aiokc.testing.log.producer_states import Gaps
 from aiokc.testing.log.topic_log import AbortedRange, TopicLog
 from aiokc.testing.refusal import Refusal
 
@@ -80,24 +81,33 @@ def test_a_trimmed_log_keeps_the_batch_that_it_begins_in() -> None:
 def test_a_producer_of_old_epoch_is_refused_and_a_truncated_retry_is_new() -> None:
     log = TopicLog()
     first = _batch(b"a", producer_id=1, producer_epoch=3, base_sequence=0)
-    assert log.producers.offset_of_retry(_header(first)) is None
+    assert log.producers.find_retry(_header(first)) is None
     log.append(first, 0)
-    assert log.producers.offset_of_retry(_header(first)) == 0
+    assert log.producers.find_retry(_header(first)) == (0, 0, 0, 1)
     old = _batch(b"b", producer_id=1, producer_epoch=2, base_sequence=1)
     with pytest.raises(Refusal) as refused:
-        log.producers.offset_of_retry(_header(old))
+        log.producers.find_retry(_header(old))
     assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
     log.truncate(0)
-    assert log.producers.offset_of_retry(_header(first)) is None
+    assert log.producers.find_retry(_header(first)) is None
+
+
+def test_old_brokers_refuse_a_sequence_of_a_producer_that_they_do_not_know() -> None:
+    log = TopicLog()
+    with pytest.raises(Refusal) as refused:
+        log.producers.find_retry(
+            _header(_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=3)), gaps=Gaps.UNKNOWN
+        )
+    assert refused.value.code == ErrorCode.UNKNOWN_PRODUCER_ID
+    first = _header(_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=0))
+    assert log.producers.find_retry(first, gaps=Gaps.UNKNOWN) is None
 
 
 def test_sequences_begin_again_at_zero() -> None:
     log = TopicLog()
     last = (1 << 31) - 1
     log.append(_batch(b"a", producer_id=1, producer_epoch=0, base_sequence=last), 0)
-    assert (
-        log.producers.offset_of_retry(_header(_batch(b"b", producer_id=1, producer_epoch=0, base_sequence=0))) is None
-    )
+    assert log.producers.find_retry(_header(_batch(b"b", producer_id=1, producer_epoch=0, base_sequence=0))) is None
 
 
 def test_ends_of_epochs() -> None:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiokc.testing.messages import producing, topic_admin, txn
+from aiokc.testing.messages import topic_admin
 from aiokc.wire import Message, decode, encode
 from tests.suite.examples import examples
 from tests.wire.messages import structs
 from tests.wire.test_upstream import compare, released
 
-MODULES: tuple[ModuleType, ...] = (producing, topic_admin, txn)
+MODULES: tuple[ModuleType, ...] = (topic_admin,)
 MESSAGES = [
     item
     for module in MODULES

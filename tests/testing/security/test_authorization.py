@@ -9,7 +9,6 @@ import pytest
 
 from aiokc.error_codes import ErrorCode
 from aiokc.testing import Acl, Cluster
-from aiokc.testing.messages.producing import PartitionProduceData, ProduceRequest, TopicProduceData
 from aiokc.testing.messages.topic_admin import (
     CreatableTopic,
     CreatePartitionsRequest,
@@ -21,7 +20,6 @@ from aiokc.testing.messages.topic_admin import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from aiokc.testing.messages.txn import AddOffsetsToTxnRequest
 from aiokc.wire.messages.describing import DescribeClusterRequest
 from aiokc.wire.messages.discovery import FindCoordinatorRequest, MetadataRequest, MetadataRequestTopic
 from aiokc.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -48,6 +46,8 @@ from aiokc.wire.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from aiokc.wire.messages.txn import AddOffsetsToTxnRequest
 from aiokc.wire.primitives import NO_UUID
 
 from ..questions import add_to_transaction, batch_of, end_transaction, new_producer

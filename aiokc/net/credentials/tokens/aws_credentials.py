@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from ....config import ClientConfig, SecurityConfig
+from ....config import ClusterConfig, SecurityConfig
 from ....core.sasl.aws_msk_iam import LIFETIME, AwsCredentials, msk_token
 from ....errors import AuthenticationFailed
 from ....secret import Secret
@@ -36,7 +36,7 @@ class AwsOptions(NamedTuple):
 
     @classmethod
     def of(cls, config: SecurityConfig) -> AwsOptions:
-        hosts = [host for host, _ in config.addresses] if isinstance(config, ClientConfig) else []
+        hosts = [host for host, _ in config.addresses] if isinstance(config, ClusterConfig) else []
         region = config.sasl_aws_region or next(filter(None, map(_region_in, hosts)), None)
         return cls(region, config.sasl_aws_profile, config.sasl_aws_role_arn)
 

@@ -7,10 +7,8 @@ from uuid import UUID
 
 from ....error_codes import ErrorCode
 from ....records import BatchHeader
-from ...log.produced_batch import checked_batch
-from ...log.topics import Partition, Topic
-from ...log.transaction_states import Place
-from ...messages.producing import (
+from ....wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -20,6 +18,11 @@ from ...messages.producing import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ...log.produced_batch import checked_batch
+from ...log.producer_states import Gaps
+from ...log.topic_log import TopicLog
+from ...log.topics import Partition, Topic
+from ...log.transaction_states import Place
 from ...refusal import ClosesConnection, Refusal
 from ..call import Call
 
@@ -72,15 +75,30 @@ def _answer(
         partition = call.cluster.topics.partition(topic.name, data.index)
         return _append(call, topic, partition, data)
     except Refusal as refusal:
-        code = refusal.code
-        if code == ErrorCode.INVALID_TXN_STATE and call.version >= _ABORTABLE_FROM:
-            code = ErrorCode.TRANSACTION_ABORTABLE
-        answer = PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1, error_message=refusal.why)
+        answer = PartitionProduceResponse(
+            index=data.index,
+            error_code=_code(refusal, call.version),
+            base_offset=-1,
+            error_message=refusal.why,
+            record_errors=[
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in sorted(refusal.records.items())
+            ],
+        )
         moved = refusal.code == ErrorCode.NOT_LEADER_OR_FOLLOWER and call.version >= _LEADERS_FROM
         if moved and partition is not None:
             leader = -1 if partition.leader is None else partition.leader
             answer.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=partition.leader_epoch)
         return answer
+
+
+def _code(refusal: Refusal, version: int) -> ErrorCode:
+    """Return the code that clients of this version know."""
+    if refusal.code == ErrorCode.INVALID_TXN_STATE and version >= _ABORTABLE_FROM:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    if refusal.code == ErrorCode.CONCURRENT_TRANSACTIONS and version < _BEGINS_FROM:
+        return ErrorCode.NOT_ENOUGH_REPLICAS  # the one after which an old client asks again, and no more
+    return refusal.code
 
 
 def _topic(call: Call[ProduceRequest], name: str, topic_id: UUID) -> Topic:
@@ -91,24 +109,33 @@ def _topic(call: Call[ProduceRequest], name: str, topic_id: UUID) -> Topic:
 def _checked_batch(
     call: Call[ProduceRequest], topic: Topic, data: PartitionProduceData
 ) -> tuple[BatchHeader, memoryview]:
-    cluster = call.cluster
+    cluster, now = call.cluster, call.cluster.now_ms()
     ahead = topic.integer("message.timestamp.after.max.ms", cluster.settings.log_message_timestamp_after_max_ms)
+    behind = topic.integer("message.timestamp.before.max.ms", cluster.settings.log_message_timestamp_before_max_ms)
     return checked_batch(
         data.records,
         call.version,
         topic=topic,
         max_bytes=topic.integer("max.message.bytes", cluster.settings.message_max_bytes),
-        latest_timestamp=cluster.now_ms() + ahead,
+        timestamps=range(now - behind, now + ahead + 1),
     )
 
 
-def _check_transaction(call: Call[ProduceRequest], header: BatchHeader, place: Place) -> None:
-    """Raise Refusal where the batch belongs to no transaction. From version 12 on the batch begins one (KIP-890)."""
+def _check_transaction(call: Call[ProduceRequest], header: BatchHeader, log: TopicLog, place: Place) -> bool:
+    """Raise Refusal where the batch belongs to no transaction; return whether it has begun its partition's part in one.
+
+    A log in which the producer's transaction is open asks no coordinator. From version 12 on the first batch makes the
+    partition a part of the transaction (KIP-890).
+    """
     if call.request.transactional_id is None:
         raise Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without an id")
+    producer = header.producer_id, header.producer_epoch
+    if log.has_open_transaction(header.producer_id) and log.producers.epoch_of(header.producer_id) == producer[1]:
+        return False
     transactions, cluster = call.cluster.transactions, call.cluster
     begins = call.version >= _BEGINS_FROM
-    transactions.check_partition(call.request.transactional_id, header, place, cluster.now() if begins else None)
+    transactions.check_partition(call.request.transactional_id, producer, place, cluster.now() if begins else None)
+    return begins
 
 
 def _append(
@@ -123,14 +150,18 @@ def _append(
     if request.acks == -1 and in_sync < wanted:
         raise Refusal(ErrorCode.NOT_ENOUGH_REPLICAS, f"{in_sync} of {len(partition.replicas)} are in sync")
     header, batch = _checked_batch(call, topic, data)
-    if header.is_transactional:
-        _check_transaction(call, header, (topic.name, data.index))
     log = partition.log
-    base_offset = log.producers.offset_of_retry(header)
+    gaps = Gaps.UNKNOWN if call.cluster.forgets_producers else Gaps.ALLOWED
+    if header.is_transactional and _check_transaction(call, header, log, (topic.name, data.index)):
+        gaps = Gaps.REFUSED
     append_time = call.cluster.now_ms() if topic.has_append_time else None
-    if base_offset is None:
+    retried = log.producers.find_retry(header, gaps=gaps)
+    if retried is None:
         base_offset = log.append(batch, partition.leader_epoch, append_time=append_time)
         partition.wake()
+    else:
+        base_offset = retried.base_offset
+        append_time = None if append_time is None else retried.timestamp
     return PartitionProduceResponse(
         index=data.index,
         error_code=0,

@@ -29,20 +29,20 @@ from ....wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
 )
+from ....wire.messages.produce import InitProducerIdRequest, ProduceRequest
 from ....wire.messages.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+from ....wire.messages.txn import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    TxnOffsetCommitRequest,
+)
 from ...groups.settings import ReleaseRules
-from ...messages.producing import InitProducerIdRequest, ProduceRequest
 from ...messages.topic_admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteRecordsRequest,
     DeleteTopicsRequest,
-)
-from ...messages.txn import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    TxnOffsetCommitRequest,
 )
 from ..api_keys import ApiKey
 from ..call import Call

@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from ....error_codes import ErrorCode
 from ....wire import Response
-from ...log.transaction_states import Place
-from ...messages.producing import InitProducerIdRequest, InitProducerIdResponse
-from ...messages.txn import (
+from ....wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
+from ....wire.messages.txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,
@@ -25,6 +24,7 @@ from ...messages.txn import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from ...log.transaction_states import Place
 from ...refusal import Refusal
 from ..call import Call
 from .groups import ask_coordinator
@@ -68,6 +68,7 @@ async def init_producer_id(call: Call[InitProducerIdRequest]) -> InitProducerIdR
             request.transaction_timeout_ms / 1000,
             request.producer_id,
             request.producer_epoch,
+            now=cluster.now(),
         )
     except Refusal as refusal:
         code = _code(refusal, call.version, _INIT_FENCED_FROM)
@@ -104,6 +105,7 @@ def _add(
     try:
         _check_id(call, asked.transactional_id)
         transaction = cluster.transactions.of(asked.transactional_id, asked.producer_id, asked.producer_epoch)
+        transaction.check_complete()
     except Refusal as refusal:
         return _results(asked.topics, dict.fromkeys(places, _code(refusal, call.version, _FENCED_FROM)))
     codes = {place: _existence(call, place) for place in places}
@@ -143,9 +145,9 @@ async def add_offsets_to_txn(call: Call[AddOffsetsToTxnRequest]) -> AddOffsetsTo
     try:
         _check_id(call, request.transactional_id)
         transaction = cluster.transactions.of(request.transactional_id, request.producer_id, request.producer_epoch)
+        cluster.transactions.add(transaction, cluster.now(), group=request.group_id)
     except Refusal as refusal:
         return AddOffsetsToTxnResponse(error_code=_code(refusal, call.version, _FENCED_FROM))
-    cluster.transactions.add(transaction, cluster.now(), group=request.group_id)
     cluster.timers_changed()
     return AddOffsetsToTxnResponse(error_code=0)
 
@@ -160,6 +162,7 @@ async def end_txn(call: Call[EndTxnRequest]) -> EndTxnResponse:
             request.producer_epoch,
             committed=request.committed,
             raises_epoch=call.version >= _RAISES_EPOCH_FROM,
+            now=cluster.now(),
         )
     except Refusal as refusal:
         return EndTxnResponse(error_code=_code(refusal, call.version, _FENCED_FROM))
@@ -178,8 +181,7 @@ async def txn_offset_commit(call: Call[TxnOffsetCommitRequest]) -> Response:
     try:
         cluster.transactions.check_group(
             request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
+            (request.producer_id, request.producer_epoch),
             request.group_id,
             cluster.now() if begins else None,
         )

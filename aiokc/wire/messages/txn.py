@@ -1,9 +1,9 @@
-"""The messages of transactions (KIP-98): AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn."""
+"""Transactions (KIP-98, KIP-890): AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn."""
 
 from __future__ import annotations
 
-from ...wire.primitives import Bool, Int16, Int32, Int64, String
-from ...wire.schema import Request, Response, Struct, field
+from ..primitives import Bool, Int16, Int32, Int64, String
+from ..schema import Request, Response, Struct, field
 
 
 class AddPartitionsToTxnPartitionResult(Struct):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from .types import Headers
+from ..types import Headers
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

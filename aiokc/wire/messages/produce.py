@@ -1,9 +1,9 @@
-"""The messages Produce and InitProducerId (KIP-98)."""
+"""Produce and InitProducerId (KIP-98): appending record batches, and the identity of the producer that does."""
 
 from __future__ import annotations
 
-from ...wire.primitives import NO_UUID, Bool, Int16, Int32, Int64, Records, String, Uuid
-from ...wire.schema import Request, Response, Struct, field
+from ..primitives import NO_UUID, Bool, Int16, Int32, Int64, Records, String, Uuid
+from ..schema import Request, Response, Struct, field
 
 
 class BatchIndexAndErrorMessage(Struct):

@@ -8,10 +8,11 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from ..types import NO_TIMESTAMP
-from .batch import CONTROL_FLAG, CRC_START, LOG_APPEND_TIME_FLAG, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG
-from .compression import Codec, compress
-from .transactions import CONTROL_KEY, ControlType
+from ...types import NO_TIMESTAMP
+from ..batch import CONTROL_FLAG, CRC_START, LOG_APPEND_TIME_FLAG, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG
+from ..compression import Codec, compress
+from ..transactions import CONTROL_KEY, ControlType
+from ._pure import encoded_record
 
 
 class NewRecord(NamedTuple):
@@ -50,7 +51,7 @@ def encode_batch(
     delta = -1
     for record in records:
         delta = delta + 1 if record.offset_delta is None else record.offset_delta
-        payload += _record(record, delta, record.timestamp - base_timestamp)
+        payload += encoded_record(record.timestamp - base_timestamp, delta, record.key, record.value, record.headers)
     max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
     attributes = (
         codec
@@ -101,27 +102,3 @@ def encode_control_batch(
 _UNCHECKED: Final = Struct(">qiibI")
 _CHECKED: Final = Struct(">hiqqqhii")
 _END_MARKER: Final = Struct(">hi")  # EndTxnMarker: version, epoch of the coordinator
-
-
-def _record(record: NewRecord, offset_delta: int, timestamp_delta: int) -> bytes:
-    body = bytearray(1)  # attributes
-    body += _varint(timestamp_delta) + _varint(offset_delta)
-    body += _counted(record.key) + _counted(record.value)
-    body += _varint(len(record.headers))
-    for key, value in record.headers:
-        body += _counted(key.encode()) + _counted(value)
-    return _varint(len(body)) + body
-
-
-def _counted(data: bytes | None) -> bytes:
-    return _varint(-1) if data is None else _varint(len(data)) + data
-
-
-def _varint(number: int) -> bytes:
-    number = (number << 1 ^ -(number >> 63 & 1)) & 0xFFFF_FFFF_FFFF_FFFF  # zigzag, in 64 bits as Java's sums are
-    output = bytearray()
-    while number > 0x7F:
-        output.append(number & 0x7F | 0x80)
-        number >>= 7
-    output.append(number)
-    return bytes(output)

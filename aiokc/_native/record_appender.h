@@ -1,0 +1,32 @@
+/* What appends records shares: a record as Python gives it, and its way into the appender's buffer. */
+
+#ifndef AIOKC_RECORD_APPENDER_H
+#define AIOKC_RECORD_APPENDER_H
+
+#include "module.h"
+
+#include "encode.h"
+
+#define FEW_HEADERS 8
+
+/* A record that was gathered from Python objects: pointers into them, and the objects that nobody else keeps alive. */
+typedef struct {
+    NewRecord record;
+    PyObject *kept; /* a list, or NULL */
+    Header *headers;
+    Header few[FEW_HEADERS];
+} Given;
+
+/* Point ``given`` at a record's contents, which the caller keeps alive; ``headers`` may be NULL. False: there is an
+ * exception. It may run the application's code, so it comes before anything is looked at that this might change.
+ * Then ``forget`` lets go of what was kept. */
+int gather(Given *given, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers);
+void forget(Given *given);
+
+/* Append a record to a RecordAppender, and set ``size`` to the bytes that it has there. 0: there is no room. -1: there is
+ * an exception. No Python code runs in here. */
+int append_record(PyObject *appender, const NewRecord *record, int64_t *size);
+
+uint32_t murmur2(const char *bytes, int64_t size);
+
+#endif

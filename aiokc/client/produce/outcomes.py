@@ -1,0 +1,59 @@
+"""Outcomes: tells everybody who waits for a record what became of it, those with callbacks in order of the sends."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...core.produce.accumulator import RecordAccumulator
+from ...core.produce.batch import ProducerBatch
+from ...core.produce.failure import Failure
+from ...types import TopicPartition
+from .callbacks import Callbacks
+from .unobserved import Unobserved
+
+
+class Outcomes:
+    """What is to be done once batches have their outcome.
+
+    A partition's callbacks come in order of its records. A batch may fail before an earlier one is stored: then its
+    callbacks wait for those of the earlier one.
+    """
+
+    def __init__(self, accumulator: RecordAccumulator, callbacks: Callbacks) -> None:
+        self.unobserved = Unobserved()
+        self._accumulator = accumulator
+        self._callbacks = callbacks
+        self._held: dict[TopicPartition, list[ProducerBatch]] = {}
+
+    def tell(self, batches: list[ProducerBatch]) -> None:
+        """Tell of batches that have just got their outcome."""
+        for batch in batches:
+            outcome = batch.outcome
+            has_failed = isinstance(outcome, Failure)
+            for index, waiter in batch.waiting:
+                if not waiter.done():
+                    if has_failed:
+                        batch.observe(index)
+                    waiter.set_result(None)
+            batch.waiting = []
+            if batch.callbacks:
+                self._held.setdefault(batch.tp, []).append(batch)
+                for index, told in batch.callbacks:
+                    if has_failed and told.observes:
+                        batch.observe(index)
+            if isinstance(outcome, Failure):
+                self.unobserved.failed(batch, outcome)
+        if self._held:
+            for tp in list(self._held):
+                self._release(tp)
+
+    def _release(self, tp: TopicPartition) -> None:
+        earliest = min((batch.number for batch in self._accumulator.queue(tp).unfinished()), default=None)
+        held = sorted(self._held.pop(tp), key=lambda batch: batch.number)
+        later = [batch for batch in held if earliest is not None and batch.number > earliest]
+        for batch in held[: len(held) - len(later)]:
+            for index, told in batch.callbacks:
+                self._callbacks.add(partial(told, batch, index))
+            batch.callbacks = []
+        if later:
+            self._held[tp] = later

@@ -1,0 +1,75 @@
+"""ProducerIds: the session of a producer without transactions, and the driver that asks for its producer id."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import Random
+
+from ...config import ProducerConfig
+from ...core.backoff import retry_backoff
+from ...core.produce.failure import Cause, Failure, Harm
+from ...core.produce.identity import ProducerIdentity
+from ...core.produce.session import PlainSession
+from ...error_codes import error_name
+from ...errors import KafkaError, is_retriable
+from ...net.pool import Pool
+from ...wire.messages.produce import InitProducerIdRequest
+from ..aio.signal import Signal
+
+logger = logging.getLogger("aiokc.produce")
+
+
+class ProducerIds(PlainSession):
+    """Asks for a producer id (InitProducerId) at the start, and after the last epoch of one; any broker can give it."""
+
+    def __init__(self, config: ProducerConfig, pool: Pool, random: Random, *, changed: Callable[[], None]) -> None:
+        """``changed`` is called when there is an identity, or when there will never be one."""
+        super().__init__(idempotent=config.enable_idempotence)
+        self._config, self._pool, self._random = config, pool, random
+        self._changed = changed
+        self._wanted = Signal()
+
+    def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
+        identity = super().bump(lost)
+        if identity is None:
+            self._wanted.notify()
+        return identity
+
+    async def run(self) -> None:
+        """Ask for an id whenever one is wanted, until cancelled."""
+        while True:
+            if self.wants_id:
+                await self._ask()
+            else:
+                await self._wanted.wait()
+
+    async def _ask(self) -> None:
+        """Ask until a broker gives an id, or refuses it for good."""
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=self._config.transaction_timeout_ms, producer_epoch=-1
+        )
+        timeout = self._config.request_timeout_ms / 1e3
+        backoff = retry_backoff(self._config, self._random)
+        while self.wants_id:
+            try:
+                response = await self._pool.request(None, request, timeout=timeout)
+            except KafkaError as error:
+                if not error.retriable:
+                    self._refused(Failure(Cause.BROKEN, harm=Harm.PRODUCER, error=error))
+                    return
+                logger.warning("no producer id yet: %s; trying again", error)
+            else:
+                if response.error_code == 0:
+                    self.initialized(ProducerIdentity(response.producer_id, response.producer_epoch))
+                    return self._changed()
+                text = f"asking for a producer id: {error_name(response.error_code)}"
+                if not is_retriable(response.error_code):
+                    return self._refused(Failure(Cause.REFUSED, response.error_code, text, harm=Harm.PRODUCER))
+                logger.warning("%s; trying again", text)
+            await asyncio.sleep(backoff.next())
+
+    def _refused(self, failure: Failure) -> None:
+        self.doom = failure
+        self._changed()

@@ -1,0 +1,162 @@
+"""Routes: which partitions a topic has, and which of them each record goes to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from ...config import ProducerConfig
+from ...core.cluster.snapshot import Cluster, known_error
+from ...core.partitioning.key_partitions import key_partition
+from ...core.partitioning.sticky_choice import StickyChoice, TopicLoad
+from ...core.produce.accumulator import RecordAccumulator
+from ...core.produce.partition_queue import PartitionQueue
+from ...errors import MetadataMissing, PartitioningFailed, RequestTimedOut, fresh, shown
+from ...net.user_errors import USER_ERRORS
+from ...types import TopicInfo, TopicPartition
+from ..cluster.metadata import Metadata
+
+
+class TopicRoute:
+    """One topic as the newest metadata have it. ``queues`` are its partitions in order."""
+
+    __slots__ = ("available", "info", "queues", "sticky", "topic", "used_at")
+
+    def __init__(self, topic: str, info: TopicInfo, queues: list[PartitionQueue], sticky: StickyChoice) -> None:
+        self.topic, self.info, self.queues, self.sticky = topic, info, queues, sticky
+        self.available = [number for number in range(len(queues)) if info.partitions[number].leader is not None]
+        self.used_at = 0.0
+
+
+class Routes:
+    """The routes of all topics that the producer has sent to lately; the metadata follow these topics (KIP-526)."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        metadata: Metadata,
+        accumulator: RecordAccumulator,
+        random: Random,
+        check: Callable[[], None],
+    ) -> None:
+        """``check`` raises what every call raises: the producer is closed, its background has ended."""
+        self._config = config
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._random = random
+        self._check = check
+        self._interest = metadata.interest(may_create=True)
+        self._routes: dict[str, TopicRoute] = {}
+        self._topics: dict[str, float] = {}  # when each was last asked for
+        self._key_partition = key_partition(config)
+        self._partitioner = None if isinstance(config.partitioner, str) else config.partitioner
+        self._keep = config.metadata_max_idle_ms / 1e3
+
+    def known(self, topic: str) -> TopicRoute | None:
+        """Return the topic's route, if the metadata have it. Raises what the brokers have refused about the topic."""
+        cluster = self._metadata.cluster
+        info = cluster.topics.get(topic)
+        route = self._routes.get(topic)
+        if route is None or route.info is not info:
+            if info is None or not info.partitions:
+                self._raise_refusal(cluster, topic)
+                return None
+            route = self._routes[topic] = self._made(topic, info, route)
+        return route
+
+    def _made(self, topic: str, info: TopicInfo, old: TopicRoute | None) -> TopicRoute:
+        queues = [self._accumulator.queue(TopicPartition(topic, number)) for number in range(len(info.partitions))]
+        sticky = StickyChoice(self._config.batch_size, self._random) if old is None else old.sticky
+        return TopicRoute(topic, info, queues, sticky)
+
+    def _raise_refusal(self, cluster: Cluster, topic: str) -> None:
+        error = known_error(cluster, [topic]) if topic in cluster.errors else None
+        if error is not None:
+            raise fresh(error)
+
+    def follow(self, topic: str) -> None:
+        """Have the metadata follow the topic from now on."""
+        is_new = topic not in self._topics
+        self._topics[topic] = asyncio.get_running_loop().time()
+        if is_new:
+            self._interest.set(self._topics)
+
+    async def find(self, topic: str, partition: int | None, timeout: float) -> TopicRoute:
+        """Return the topic's route as soon as it is known, and has the partition.
+
+        Raises MetadataMissing after ``timeout`` seconds, and what the brokers refuse about the topic.
+        """
+        self.follow(topic)
+
+        def look(cluster: Cluster) -> TopicRoute | None:
+            self._check()
+            route = self.known(topic)
+            return route if route is not None and (partition is None or partition < len(route.queues)) else None
+
+        what = f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
+        try:
+            return await self._metadata.wait_for(look, timeout, what)
+        except RequestTimedOut as error:
+            raise self.missing(topic, partition, str(error)) from error
+
+    def missing(self, topic: str, partition: int | None, why: str = "") -> MetadataMissing:
+        """Return the error for a topic or partition that no metadata name."""
+        why = why or "not known yet: send() waits for its metadata, send_soon() does not"
+        return MetadataMissing(why, topic=topic, partition=-1 if partition is None else partition)
+
+    # Choosing a partition
+
+    def choose(self, route: TopicRoute, key: bytes | None, value: bytes | None) -> int | None:
+        """Return the partition that the partitioner or the key decides on; None: the choice is sticky.
+
+        The number may be one that the topic does not have (yet). Raises PartitioningFailed.
+        """
+        count = len(route.queues)
+        if self._partitioner is None:
+            return self._key_partition(key, count)
+        try:
+            chosen = self._partitioner(route.topic, key, value, range(count), route.available)
+        except USER_ERRORS as error:
+            raise PartitioningFailed(f"the partitioner raised {type(error).__name__}", topic=route.topic) from error
+        if chosen is None:
+            return None
+        number: object = chosen
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise PartitioningFailed(f"the partitioner returned {shown(number)}, no partition", topic=route.topic)
+        return number
+
+    def stick(self, route: TopicRoute) -> PartitionQueue:
+        """Return the partition that records without a key go to now."""
+        partition = route.sticky.partition
+        if partition is None or partition >= len(route.queues):
+            partition = route.sticky.choose(self._load(route))
+        return route.queues[partition]
+
+    def stuck(self, route: TopicRoute, queue: PartitionQueue) -> None:
+        """A record was appended to what ``stick`` returned: maybe the next one goes elsewhere."""
+        last = queue.waiting[-1] if queue.waiting else None
+        route.sticky.appended(self._accumulator.grown, is_open=last is not None and not last.sealed)
+
+    def _load(self, route: TopicRoute) -> TopicLoad:
+        count = len(route.queues)
+        if not self._config.partitioner_adaptive_partitioning_enable:
+            return TopicLoad(count, route.available)
+        queues = {number: len(queue.waiting) for number, queue in enumerate(route.queues) if queue.was_used}
+        return TopicLoad(count, route.available, queues)
+
+    # Idle topics
+
+    async def run(self) -> None:
+        """After each refresh of the metadata, forget the topics that nothing was sent to for metadata_max_idle_ms."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._metadata.changed.wait()
+            long_ago = loop.time() - self._keep
+            for topic, asked_at in list(self._topics.items()):
+                route = self._routes.get(topic)
+                used_at = asked_at if route is None else max(asked_at, route.used_at)
+                if used_at <= long_ago and not (route is not None and any(route.queues)):
+                    del self._topics[topic]
+                    self._routes.pop(topic, None)
+            self._interest.set(self._topics)

@@ -1,0 +1,334 @@
+"""The sender of a producer: writes Produce requests as batches become ready, and reads their answers in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from math import inf
+from random import Random
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...config import ProducerConfig
+from ...core.backoff import retry_backoff
+from ...core.produce.accumulator import RecordAccumulator
+from ...core.produce.batch import FlushMark, ProducerBatch
+from ...core.produce.failure import Cause, Failure, Harm
+from ...core.produce.partition_queue import PartitionQueue
+from ...core.produce.requests import Asked, produce_request, read_response
+from ...core.produce.settling import settle, unanswered, written
+from ...core.produce.verdicts import Verdict
+from ...core.rate_limit import RateLimit, and_more
+from ...core.stopwatch import RequestCounter
+from ...core.versions import api_name
+from ...errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    KafkaError,
+    MalformedResponse,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from ...net.connection import Connection
+from ...net.pool import Pool, Purpose
+from ...records import Codec
+from ...wire.messages.produce import ProduceRequest, ProduceResponse
+from ..aio.signal import Signal
+from ..aio.time_slice import SLICE_SECONDS, let_others_run
+from ..cluster.metadata import Metadata
+from .node_channel import InFlight, NodeChannel
+
+logger = logging.getLogger("aiokc.produce")
+
+_COMPLAINT_SECONDS: Final = 30.0
+_ZSTD_FROM: Final = 7  # KIP-110
+_LOST: Final = (ConnectionFailed, RequestTimedOut, MalformedResponse, AuthenticationFailed)
+
+
+class Sender:
+    """Sends what is in the accumulator, over one connection to each broker.
+
+    ``wake`` is for others to notify: an append has made news, a flush began, the metadata or the session have changed.
+    ``tell`` is called with the batches that have got their outcome, in the step in which they did. ``progress`` is
+    notified when batches have been answered or have failed.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        pool: Pool,
+        metadata: Metadata,
+        accumulator: RecordAccumulator,
+        random: Random,
+        *,
+        tell: Callable[[list[ProducerBatch]], None],
+        memory_is_wanted: Callable[[], bool],
+    ) -> None:
+        self.wake = Signal()
+        self.progress = Signal()
+        self.accumulator = accumulator
+        self.requests = RequestCounter()
+        self.closing = False
+        self._config = config
+        self._pool = pool
+        self._metadata = metadata
+        self._random = random
+        self._tell = tell
+        self._memory_is_wanted = memory_is_wanted
+        self._tasks: TaskGroup | None = None
+        self._channels: dict[int, NodeChannel] = {}
+        self._complaints = RateLimit(_COMPLAINT_SECONDS)
+        self._search_pauses = retry_backoff(config, random)
+        self._next_search = 0.0
+        self._least_version = _ZSTD_FROM if accumulator.options.codec == Codec.ZSTD else 0
+
+    # What a transaction, a flush and stop() wait for
+
+    @property
+    def unanswered(self) -> int:
+        """How many batches have no outcome yet."""
+        return self.accumulator.unanswered
+
+    def flush(self) -> FlushMark:
+        """Have all that was appended so far sent without linger; ``flushed`` waits for it."""
+        mark = self.accumulator.flush()
+        self.wake.notify()
+        return mark
+
+    async def flushed(self, mark: FlushMark, timeout: float | None = None) -> bool:
+        """Wait until all batches of ``mark`` have their outcome; return whether they have, within ``timeout``."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while mark.remaining:
+            if not await self.progress.wait(None if deadline is None else deadline - loop.time()):
+                return False
+        return True
+
+    def fail_unsent(self, failure: Failure) -> None:
+        """Every batch that is not in flight gets ``failure`` as its outcome (KIP-654)."""
+        self.accumulator.fail_waiting(failure)
+        self._told()
+
+    async def answered(self, timeout: float | None = None) -> bool:
+        """Wait until no batch is in flight; return whether that is so, within ``timeout``."""
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while any(channel.in_flight for channel in self._channels.values()):
+            if not await self.progress.wait(None if deadline is None else deadline - loop.time()):
+                return False
+        return True
+
+    def end(self, failure: Failure) -> None:
+        """Every batch gets ``failure`` as its outcome, those in flight too; nothing is sent any more."""
+        self.accumulator.fail_all(failure)
+        self._told()
+
+    def _told(self) -> None:
+        finished = self.accumulator.finished
+        if finished:
+            self.accumulator.finished = []
+            self._tell(finished)
+        self.progress.notify()
+
+    # Sending
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        loop = asyncio.get_running_loop()
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            while True:
+                look_at, goes_on = self._look(tasks)
+                if goes_on:
+                    await let_others_run()
+                else:
+                    await self.wake.wait(None if look_at == inf else max(0.001, look_at - loop.time()))
+
+    def _look(self, tasks: TaskGroup) -> tuple[float, bool]:
+        """Send what is ready, for a time slice; return when to look again, and whether more is ready."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + SLICE_SECONDS
+        while True:
+            now, accumulator, cluster = loop.time(), self.accumulator, self._metadata.cluster
+            accumulator.news = False
+            accumulator.expire(now)
+            if accumulator.session.doom is not None:
+                accumulator.fail_waiting(accumulator.session.doom)
+            if accumulator.finished:
+                self._told()
+            hurry = self.closing or self._memory_is_wanted()
+            ready = accumulator.ready(cluster, now, hurry=hurry)
+            for batch in ready.to_compress:
+                batch.closing = True
+                tasks.start_soon(self._compress, batch)
+            look_at = min(ready.look_at, self._look_for_leaders(ready.without_leader, now))
+            sent = False
+            for node_id, queues in ready.nodes.items():
+                sent = self._send(node_id, queues, tasks) or sent
+                if sent and loop.time() >= ends:
+                    return look_at, True
+            if not sent:
+                return look_at, False
+
+    def _look_for_leaders(self, queues: list[PartitionQueue], now: float) -> float:
+        """Ask for metadata where partitions have no leader, with growing pauses; return when to ask again."""
+        if not queues:
+            self._search_pauses.reset()
+            self._next_search = 0.0
+            return inf
+        if now >= self._next_search:
+            self._metadata.request_missing()
+            self._next_search = now + self._search_pauses.next()
+        return self._next_search
+
+    async def _compress(self, batch: ProducerBatch) -> None:
+        """Compress a large batch in a thread, while others are sent."""
+        await asyncio.get_running_loop().run_in_executor(None, batch.close)
+        batch.closing = False
+        self.accumulator.closed(batch)
+        self._told()
+        self.wake.notify()
+
+    def _channel(self, node_id: int) -> NodeChannel:
+        channel = self._channels.get(node_id)
+        if channel is None:
+            channel = NodeChannel(node_id, retry_backoff(self._config, self._random), self.requests)
+            self._channels[node_id] = channel
+        return channel
+
+    def _send(self, node_id: int, queues: list[PartitionQueue], tasks: TaskGroup) -> bool:
+        """Write one request with what is ready for a broker, if it takes one now; return whether it did."""
+        channel = self._channel(node_id)
+        if channel.preparing or len(channel.in_flight) >= self._config.max_in_flight_requests_per_connection:
+            return False  # that task, or an answer, wakes the sender
+        connection = channel.usable
+        if connection is None:
+            channel.preparing = True
+            tasks.start_soon(self._prepare, channel)
+            return False
+        session = self.accumulator.session
+        try:
+            version = self._version(connection, queues)
+        except UnsupportedVersion as error:
+            self.accumulator.fail_waiting(Failure(Cause.BROKEN, harm=Harm.TRANSACTION, error=error), queues)
+            self._told()
+            return True
+        batches = self.accumulator.drain(node_id, queues, self._metadata.cluster)
+        if not batches:
+            return False
+        ids = {batch.tp.topic: self._metadata.cluster.topic_id(batch.tp.topic) for batch in batches}
+        asked = Asked(batches, {name: known for name, known in ids.items() if known is not None}, version)
+        timeout_ms = self._config.request_timeout_ms
+        request = produce_request(
+            asked,
+            acks=self._config.required_acks,
+            timeout_ms=timeout_ms,
+            transactional_id=session.transactional_id,
+        )
+        if self._config.required_acks == 0:
+            connection.write_unanswered(request, version)
+            for batch in batches:
+                written(self.accumulator, batch)
+            self._told()
+            return True
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1e3
+        sent = connection.write(request, version, deadline)
+        channel.in_flight.append(InFlight(asked, connection, sent))
+        if not channel.reading:
+            channel.reading = True
+            tasks.start_soon(self._read, channel)
+        return True
+
+    def _version(self, connection: Connection, queues: list[PartitionQueue]) -> int:
+        """Return the version for these partitions' batches. Raises UnsupportedVersion where the broker has none."""
+        lowest, highest = self.accumulator.session.versions
+        cluster = self._metadata.cluster
+        if any(cluster.topic_id(queue.tp.topic) is None for queue in queues):
+            highest = min(highest, 12)
+        version = connection.usable_version(ProduceRequest, highest)
+        lowest = max(lowest, self._least_version)
+        if version < lowest:
+            raise UnsupportedVersion(
+                f"{connection.name} offers {api_name(ProduceRequest)} up to v{version}, and v{lowest} is needed for "
+                "this producer's transaction or its compression_type"
+            )
+        return version
+
+    async def _prepare(self, channel: NodeChannel) -> None:
+        """Connect to a broker, or wait until its connection may be written to."""
+        loop = asyncio.get_running_loop()
+        timeout = self._config.request_timeout_ms / 1e3
+        try:
+            connection = channel.connection
+            if connection is None or not connection.usable:
+                connection = await self._pool.connection(channel.node_id, Purpose.PRODUCE, timeout=timeout)
+                channel.connection = connection
+            await connection.until_writable(loop.time() + timeout)
+            channel.error = None
+            channel.backoff.reset()
+        except KafkaError as error:
+            channel.error = error
+            self._complain(f"broker {channel.node_id}", error)
+            self._metadata.request_update()
+            await asyncio.sleep(channel.backoff.next())
+        finally:
+            channel.preparing = False
+            self.wake.notify()
+
+    # Answers
+
+    async def _read(self, channel: NodeChannel) -> None:
+        """Take in the answers of a broker, in the order of the requests, until none is due."""
+        time = asyncio.get_running_loop().time
+        try:
+            while channel.in_flight:
+                one = channel.in_flight[0]
+                try:
+                    response = await one.connection.answer(one.written)
+                except _LOST as error:
+                    channel.in_flight.popleft()
+                    channel.counter.failed += 1
+                    self._lost(channel, one.asked, error)
+                else:
+                    channel.in_flight.popleft()
+                    channel.heard_at = time()
+                    channel.counter.answered.add(channel.heard_at - one.written.waiter.sent_at)
+                    self._take_in(one.asked, response)
+                self._told()
+                self.wake.notify()
+        finally:
+            channel.reading = False
+            for one in channel.in_flight:
+                one.written.waiter.reply.cancel()  # nothing looks at these any more
+
+    def _lost(self, channel: NodeChannel, asked: Asked, error: KafkaError) -> None:
+        """No answer will come: send the batches again, maybe to another broker."""
+        now = asyncio.get_running_loop().time()
+        channel.error = error
+        self._complain(f"broker {channel.node_id}", error)
+        for batch in asked.batches:
+            unanswered(self.accumulator, batch, str(error), now)
+        self._metadata.request_update()
+
+    def _take_in(self, asked: Asked, response: ProduceResponse) -> None:
+        now = asyncio.get_running_loop().time()
+        answered = read_response(asked, response)
+        if answered.leaders:
+            self._metadata.learn_leaders(answered.leaders, answered.brokers)
+        stale = False
+        for batch, answer in answered.answers:
+            verdict = settle(self.accumulator, batch, answer, now)
+            stale = stale or verdict is Verdict.REFRESH
+            if verdict not in (Verdict.STORED, Verdict.DUPLICATE):
+                logger.debug("%s: %s after %s", batch.tp, verdict.name, answer)
+        if stale:
+            self._metadata.request_update()
+
+    def _complain(self, about: str, error: KafkaError) -> None:
+        """Log an error that will be retried, at most every 30 s for each broker."""
+        held_back = self._complaints.admit(about, asyncio.get_running_loop().time())
+        if held_back is not None:
+            logger.warning("sending to %s: %s; trying again%s", about, error, and_more(held_back))

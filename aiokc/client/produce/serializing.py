@@ -1,0 +1,100 @@
+"""Calls the application's serializers, which turn keys and values into bytes, and names the one that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeAlias
+
+from ...errors import ConfigError, SerializationFailed
+from ...net.user_errors import USER_ERRORS, ends_us
+from ...serialization.serializer import AsyncSerializer
+from ...types import HeadersToSend
+
+Origin: TypeAlias = Literal["key", "value"]
+_Writer: TypeAlias = Callable[[str, HeadersToSend, Any], Any]
+
+
+class Serializing:
+    """The serializers of one producer. None reaches none of them: it stands for no key, and for a tombstone."""
+
+    def __init__(self, key: object, value: object) -> None:
+        """Raises ConfigError for what is no serializer."""
+        self._key = _writer("key", key)
+        self._value = _writer("value", value)
+        #: Which of them has to be awaited: only send() and send_and_wait() can do that.
+        self.is_async = isinstance(key, AsyncSerializer) or isinstance(value, AsyncSerializer)
+
+    def serialize(
+        self, topic: str, headers: HeadersToSend, key: object, value: object
+    ) -> tuple[bytes | None, bytes | None]:
+        """Return key and value in bytes. Raises SerializationFailed."""
+        key_bytes = None if key is None else _checked("key", topic, _called("key", self._key, topic, headers, key))
+        if value is None:
+            return key_bytes, None
+        return key_bytes, _checked("value", topic, _called("value", self._value, topic, headers, value))
+
+    async def serialize_async(
+        self, topic: str, headers: HeadersToSend, key: object, value: object
+    ) -> tuple[bytes | None, bytes | None]:
+        """Do as ``serialize``, and await what has to be awaited."""
+        key_bytes = None if key is None else await self._awaited("key", self._key, topic, headers, key)
+        value_bytes = None if value is None else await self._awaited("value", self._value, topic, headers, value)
+        return key_bytes, value_bytes
+
+    async def _awaited(self, origin: Origin, write: _Writer, topic: str, headers: HeadersToSend, data: object) -> bytes:
+        result = _called(origin, write, topic, headers, data)
+        if inspect.isawaitable(result):
+            result = await _caught(origin, topic, result)
+        return _checked(origin, topic, result)
+
+
+async def _caught(origin: Origin, topic: str, result: Awaitable[Any]) -> Any:
+    task = asyncio.current_task()
+    try:
+        return await result
+    except USER_ERRORS as error:
+        if ends_us(error, task):
+            raise
+        raise SerializationFailed(origin, f"raised {type(error).__name__}", topic=topic) from error
+
+
+def _called(origin: Origin, write: _Writer, topic: str, headers: HeadersToSend, data: object) -> Any:
+    try:
+        return write(topic, headers, data)
+    except USER_ERRORS as error:
+        raise SerializationFailed(origin, f"raised {type(error).__name__}", topic=topic) from error
+
+
+def _checked(origin: Origin, topic: str, data: Any) -> bytes:
+    if type(data) is bytes:
+        return data
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    if inspect.iscoroutine(data):
+        data.close()
+        problem = "is async: give it as AsyncSerializer(...)"
+    else:
+        problem = f"returned {type(data).__name__}, not bytes"
+    raise SerializationFailed(origin, problem, topic=topic)
+
+
+def _writer(origin: Origin, serializer: Any) -> _Writer:
+    """Return a function that gives the bytes, or an awaitable of them."""
+    if serializer is None:
+        return lambda topic, headers, data: data
+    if isinstance(serializer, AsyncSerializer):
+        serializer = serializer.wrapped
+    method = getattr(serializer, "serialize", None)
+    if inspect.isclass(serializer) and method is not None:
+        raise ConfigError(f"{origin}_serializer is the class {serializer.__name__}: give an instance of it")
+    if method is not None:
+        write: _Writer = method
+        return write
+    if not callable(serializer):
+        raise ConfigError(
+            f"{origin}_serializer must be a function that returns bytes, or an object with serialize(topic, headers, "
+            f"data), not {type(serializer).__name__}"
+        )
+    return lambda topic, headers, data: serializer(data)

@@ -1,0 +1,67 @@
+"""The failures of records that nobody has looked at: counted, logged once per cause, and raised by the next flush."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from ...core.produce.batch import ProducerBatch
+from ...core.produce.failure import Cause, Failure
+from ...core.rate_limit import RateLimit, and_more
+
+logger = logging.getLogger("aiokc.produce")
+
+_WARNING_SECONDS: Final = 30.0
+#: So many failed batches are kept to raise one of them; the others are counted.
+_MOST_KEPT: Final = 1000
+
+
+class Unobserved:
+    """Failed batches of which some record's Delivery was not awaited, and has no callback."""
+
+    def __init__(self) -> None:
+        self._batches: dict[ProducerBatch, None] = {}
+        self._count = 0  # records of batches that were raised, or are not kept
+        self._warnings = RateLimit(_WARNING_SECONDS)
+
+    @property
+    def count(self) -> int:
+        """How many records have failed unseen so far."""
+        return self._count + sum(batch.unobserved for batch in self._batches)
+
+    def failed(self, batch: ProducerBatch, failure: Failure) -> None:
+        """A batch has failed: those who await its records now are told, and count as observers."""
+        if not batch.unobserved or failure.cause is Cause.ABORTED:
+            return  # who aborts a transaction knows that its records go
+        now = asyncio.get_running_loop().time()
+        held_back = self._warnings.admit((failure.cause, failure.code, batch.tp.topic), now)
+        if held_back is not None:
+            logger.warning(
+                "%d records were not stored, and nothing awaits %d of them: %s%s",
+                batch.count,
+                batch.unobserved,
+                failure.error_of(batch.tp, 0),
+                and_more(held_back),
+            )
+        if len(self._batches) >= _MOST_KEPT:
+            self._count += batch.unobserved
+        else:
+            self._batches[batch] = None
+
+    def transaction_ended(self) -> None:
+        """The end of a transaction tells of all failures in it: nothing else has to raise them."""
+        self._batches.clear()
+
+    def take(self) -> Exception | None:
+        """Return the first error that nobody has seen, and count all of them as told; None if there is none."""
+        error: Exception | None = None
+        for batch in self._batches:
+            index = batch.first_unobserved()
+            if index is None:
+                continue
+            self._count += batch.unobserved
+            if error is None and isinstance(batch.outcome, Failure):
+                error = batch.outcome.error_of(batch.tp, index)
+        self._batches.clear()
+        return error

@@ -1,0 +1,1 @@
+"""The public Producer, and what it is made of."""

@@ -1,0 +1,209 @@
+"""The public Producer: checks the arguments of every call, and passes it on to the ProducerRuntime."""
+
+from __future__ import annotations
+
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Generic, Unpack, cast
+
+from ...config import ProducerConfig, ProducerOptions, configured
+from ...config.making import named_producer
+from ...errors import ConfigError, shown
+from ...serialization.serializer import AnySerializer
+from ...types import HeadersToSend, K, PartitionInfo, ProducerRecord, RecordMetadata, V
+from ..arguments import checked_count, checked_seconds, checked_wait, is_topic_name
+from ..in_use import InUse
+from ..produce.delivery import Delivery, OnDelivered
+from .runtime import ProducerRuntime
+from .transaction_calls import TransactionCalls
+
+_STOP_MS: Final = 30_000
+_MOST_32: Final = (1 << 31) - 1
+_MOST_64: Final = (1 << 63) - 1
+
+
+class Producer(TransactionCalls, Generic[K, V]):
+    """Writes records to Kafka.
+
+        async with Producer(bootstrap_servers="localhost:9092") as producer:
+            delivery = await producer.send("events", b"value", key=b"key")
+            ...
+            metadata = await delivery
+
+    Options are those of ProducerConfig, by keyword or as ``config``. A serializer is a function that returns bytes, an
+    object with ``serialize``, or an AsyncSerializer. Keys are K and values V, and bytes without a serializer; None is
+    no key, and a tombstone for a value.
+
+    One event loop, many tasks: records of one partition are stored in the order of their appends. With
+    ``enable_idempotence`` (the default) a record that is sent again is stored once. What was appended is sent without
+    anybody waiting for it; a failure that nobody has seen is raised by the next flush(), or at the end of the ``async
+    with`` block. Every call raises ProducerClosed before start() and after stop(), and what ended the background if
+    something did.
+
+    A producer that is garbage-collected while it runs, without stop(), gives a ResourceWarning and is stopped in the
+    background.
+    """
+
+    def __init__(
+        self,
+        *,
+        key_serializer: AnySerializer[K] | None = None,
+        value_serializer: AnySerializer[V] | None = None,
+        config: ProducerConfig | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        self.config = named_producer(configured(ProducerConfig, config, cast(dict[str, Any], options)))
+        self._runtime = runtime = ProducerRuntime(self.config, Random(), key_serializer, value_serializer)
+        self._in_use = InUse(
+            runtime.cluster_client,
+            f"a Producer (client_id={self.config.client_id!r})",
+            lambda listener: runtime.stop(timeout=_STOP_MS / 1e3),
+            lambda: None,
+        )
+
+    async def start(self, *, timeout_ms: int | None = None) -> None:
+        """Connect; return once a broker has answered. Raises NoBrokersAvailable after ``timeout_ms``.
+
+        ``timeout_ms`` is by default max_block_ms. If start() fails, this producer is stopped: make another one.
+        """
+        await self._runtime.start(timeout=self._seconds(timeout_ms))
+
+    async def stop(self, *, timeout_ms: int = _STOP_MS) -> None:
+        """Send what was appended, for ``timeout_ms`` at most, and close every connection. Then each Delivery is done.
+
+        Records that are not acknowledged by then fail, with ``persisted`` "maybe" if they were sent. Calls that wait
+        for metadata or memory raise ProducerClosed. A second call ends the first one's wait. Raises UsageError in
+        another event loop than that of start(), and in a callback.
+        """
+        await self._runtime.stop(timeout=checked_seconds(timeout_ms))
+
+    async def __aenter__(self) -> Producer[K, V]:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runtime.stop(timeout=_STOP_MS / 1e3)
+        unseen = self._runtime.outcomes.unobserved.take()
+        if unseen is None:
+            return
+        if error is None:
+            raise unseen
+        error.add_note(f"aiokc: besides, a record was not stored, and nothing had awaited its Delivery: {unseen}")
+
+    # Sending
+
+    async def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersToSend = (),
+        timeout_ms: int | None = None,
+    ) -> Delivery:
+        """Append a record, and return its Delivery: await that for where the record is stored.
+
+        The call waits for the topic's metadata, for an AsyncSerializer, and for memory, for ``timeout_ms`` at most
+        (default: max_block_ms); not for a broker's acknowledgement. ``partition`` None: by the key, or by the
+        ``partitioner``. ``timestamp_ms`` None: now. A call that is cancelled has appended nothing. Raises
+        MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and MessageTooLarge.
+        """
+        record = self._checked(topic, value, key, partition, timestamp_ms, headers)
+        return await self._runtime.send(record, timeout=self._seconds(timeout_ms))
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersToSend = (),
+        timeout_ms: int | None = None,
+    ) -> RecordMetadata:
+        """Do as send(), and wait until the record is stored; delivery_timeout_ms bounds that.
+
+        A call that is cancelled may have appended its record, which is sent then.
+        """
+        record = self._checked(topic, value, key, partition, timestamp_ms, headers)
+        return await (await self._runtime.send(record, timeout=self._seconds(timeout_ms)))
+
+    def send_soon(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersToSend = (),
+        on_done: OnDelivered | None = None,
+    ) -> Delivery:
+        """Do as send(), without waiting: raises BufferFull, and MetadataMissing for a topic that is not known yet.
+
+        ``on_done(metadata, error)`` is called in the event loop once it is known what became of the record: in order of
+        the sends to a partition, and never inside of this call. ``error`` None: it is stored.
+        """
+        record = self._checked(topic, value, key, partition, timestamp_ms, headers)
+        return self._runtime.send_soon(record, on_done)
+
+    async def flush(self, *, timeout_ms: int | None = None) -> None:
+        """Send at once what was appended before, and return when it is known what became of each record.
+
+        Records that are appended meanwhile don't prolong it. Raises the first failure that nobody has seen: of a record
+        whose Delivery was not awaited. Raises RequestTimedOut after ``timeout_ms`` (None: delivery_timeout_ms ends it).
+        """
+        await self._runtime.flush(timeout=checked_wait(timeout_ms))
+
+    async def partitions_for(self, topic: str, *, timeout_ms: int | None = None) -> list[PartitionInfo]:
+        """Return the partitions of a topic, in order. Raises MetadataMissing after ``timeout_ms`` (max_block_ms)."""
+        self._check_topic(topic)
+        self._runtime.check()
+        route = self._runtime.routes.known(topic)
+        if route is None:
+            route = await self._runtime.routes.find(topic, None, self._seconds(timeout_ms))
+        return [route.info.partitions[number] for number in range(len(route.queues))]
+
+    # Checks
+
+    def _checked(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: HeadersToSend,
+    ) -> ProducerRecord[K, V]:
+        self._check_topic(topic)
+        if partition is not None:
+            partition = checked_count("partition", partition, least=0, most=_MOST_32)
+        if timestamp_ms is not None:
+            timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=0, most=_MOST_64)
+        if headers:
+            headers = _checked_headers(headers)
+        return ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+
+    def _check_topic(self, topic: Any) -> None:
+        if not is_topic_name(topic):
+            raise ConfigError(f"topic={shown(topic)}: give the topic's name, a str that is not empty")
+
+    def _seconds(self, timeout_ms: int | None) -> float:
+        return checked_seconds(self.config.max_block_ms if timeout_ms is None else timeout_ms)
+
+
+def _checked_headers(headers: Any) -> HeadersToSend:
+    """Return headers that a batch can hold. Raises ConfigError."""
+    try:
+        pairs = tuple((name, content) for name, content in headers)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"headers={shown(headers)}: give pairs of a name and bytes, or None") from error
+    for name, content in pairs:
+        if type(name) is not str or not (content is None or type(content) is bytes):
+            raise ConfigError(f"header ({shown(name)}, ...): a name is a str, and its content bytes or None")
+    return pairs

@@ -1,0 +1,1 @@
+"""Transactions of a producer: the driver of their machine, the session for the sender, the application's calls."""

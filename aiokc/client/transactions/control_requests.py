@@ -1,0 +1,76 @@
+"""Sends the control requests of one transactional id to the right coordinator, in the right version."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from ...config import ProducerConfig
+from ...core.transactions.events import Answered, ControlRequest, NotAnswered, TxnOffsetCommit
+from ...core.transactions.messages import answer, wording
+from ...core.versions import api_name
+from ...errors import KafkaError, UnsupportedVersion
+from ...net.pool import Pool
+from ...wire import Request
+from ..cluster.coordinator_lookup import CoordinatorLookup, KeyType
+
+#: The feature (KIP-584) whose finalized level says which kind of transactions a cluster has (KIP-890).
+_FEATURE = "transaction.version"
+
+
+class ControlRequests:
+    """The coordinators of one transactional id, and of the groups whose offsets it commits."""
+
+    def __init__(self, config: ProducerConfig, pool: Pool, transactional_id: str, random: Random) -> None:
+        self._config = config
+        self._pool = pool
+        self._transactional_id = transactional_id
+        self._random = random
+        self._lookup = CoordinatorLookup(config, pool, transactional_id, random, key_type=KeyType.TRANSACTION)
+        self._groups: dict[str, CoordinatorLookup] = {}
+
+    @property
+    def node_id(self) -> int | None:
+        """The coordinator of the transactional id, as far as it is known at the moment."""
+        return self._lookup.node_id
+
+    @property
+    def error(self) -> KafkaError | None:
+        """Why the last lookup of the transactional id's coordinator has failed; None if it has not."""
+        return self._lookup.error
+
+    def forget(self, group_id: str | None) -> None:
+        """Have the coordinator of this group (None: of the transactional id) looked up anew."""
+        lookup = self._lookup if group_id is None else self._groups.get(group_id)
+        if lookup is not None:
+            lookup.forget(None)
+
+    async def perform(self, sent: ControlRequest) -> Answered | NotAnswered:
+        """Send ``sent`` once, and return what the coordinator answered, or that it did not."""
+        worded = wording(sent, self._transactional_id, self._config.transaction_timeout_ms)
+        lookup = self._of_group(sent.group.group_id) if isinstance(sent, TxnOffsetCommit) else self._lookup
+
+        def build(version: int) -> Request[Any]:
+            if version < worded.versions.min:
+                raise UnsupportedVersion(
+                    f"broker {lookup.node_id} offers {api_name(type(worded.request))} up to v{version}, and a "
+                    f"transaction that was begun as this one needs v{worded.versions}"
+                )
+            return worded.request
+
+        try:
+            _, response = await lookup.ask(
+                type(worded.request),
+                build,
+                timeout=self._config.request_timeout_ms / 1e3,
+                max_version=worded.versions.max,
+            )
+        except KafkaError as error:
+            return NotAnswered(sent, error)
+        return answer(sent, response, lookup.features.get(_FEATURE, 0))
+
+    def _of_group(self, group_id: str) -> CoordinatorLookup:
+        lookup = self._groups.get(group_id)
+        if lookup is None:
+            lookup = self._groups[group_id] = CoordinatorLookup(self._config, self._pool, group_id, self._random)
+        return lookup

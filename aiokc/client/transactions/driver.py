@@ -1,0 +1,329 @@
+"""Drives the transaction machine: sends its requests, keeps its clock, settles its batches, and serves the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Protocol, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+
+from ...config import ProducerConfig
+from ...core.backoff import retry_backoff
+from ...core.produce.batch import FlushMark
+from ...core.produce.failure import Cause, Failure, Harm
+from ...core.transactions.events import (
+    Abort,
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    Begin,
+    Commit,
+    ControlRequest,
+    Effect,
+    Ended,
+    EndTxn,
+    Event,
+    ForgetCoordinator,
+    Initialize,
+    Initialized,
+    InitProducerId,
+    NotAnswered,
+    OffsetsAbandoned,
+    OffsetsEnded,
+    SendOffsets,
+    Settle,
+    Settled,
+    Tick,
+    TxnOffsetCommit,
+)
+from ...core.transactions.machine import TransactionMachine
+from ...core.transactions.transitions import OPEN, State
+from ...errors import BrokerError, KafkaError, RequestTimedOut, TransactionAborted, UsageError, fresh
+from ...net.pool import Pool
+from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from ..aio.signal import Signal
+from .control_requests import ControlRequests
+
+logger = logging.getLogger("aiokc.transactions")
+
+#: The result of a call: None, or why it has failed. As a value, since nobody may be there to take an exception.
+Outcome: TypeAlias = "asyncio.Future[Exception | None]"
+
+
+class Batches(Protocol):
+    """What the driver needs of the sender, which has all batches of the producer."""
+
+    @property
+    def wake(self) -> Signal: ...
+
+    def flush(self) -> FlushMark:
+        """Have all that was appended so far sent at once."""
+        ...
+
+    async def flushed(self, mark: FlushMark) -> bool:
+        """Return when all batches of ``mark`` have an outcome."""
+        ...
+
+    def fail_unsent(self, failure: Failure) -> None:
+        """Have every batch fail that is not in flight."""
+        ...
+
+    async def answered(self) -> bool:
+        """Return when no batch is in flight."""
+        ...
+
+
+@dataclass(slots=True)
+class _End:
+    """A commit or an abort that was called for. ``told``: its outcome was given to a caller."""
+
+    committed: bool
+    outcome: Outcome
+    told: bool = False
+
+
+class TransactionDriver:
+    """The transactions of one producer. Its calls take deadlines in loop time, and may be cancelled at any moment.
+
+    What a cancelled call has begun goes on: no request is withdrawn, and its outcome is kept for the next call.
+    ``doom`` is what the batches that are not in flight fail by: None while the transaction is well. ``moved`` is
+    notified of every event.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        pool: Pool,
+        random: Random,
+        transactional_id: str,
+        *,
+        batches: Callable[[], Batches],
+        check: Callable[[], None],
+        ended: Callable[[], None],
+    ) -> None:
+        """``batches`` returns the sender, which is made later. ``check`` raises why the producer does not run.
+
+        ``ended`` is called when a transaction is over, and its outcome tells what became of its records.
+        """
+        self.machine = TransactionMachine(transactional_id, retry_backoff(config, random))
+        self.requests = ControlRequests(config, pool, transactional_id, random)
+        self.doom: Failure | None = None
+        self.moved = Signal()
+        self.begun = 0  # transactions, so far
+        self.last_error: KafkaError | None = None  # why a control request went unanswered last
+        self._transactional_id = transactional_id
+        self._batches = batches
+        self._check = check
+        self._ended = ended
+        self._tasks: TaskGroup | None = None
+        self._sooner = Signal()
+        self._next: ControlRequest | None = None
+        self._initializing: Outcome | None = None
+        self._end: _End | None = None
+        self._offsets: dict[int, Outcome] = {}
+        self._calls = 0
+
+    async def run(self) -> None:
+        """Perform what the machine wants, one request at a time, until cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                while True:
+                    if self._next is not None:
+                        request, self._next = self._next, None
+                        event = await self.requests.perform(request)
+                        self.last_error = event.error if isinstance(event, NotAnswered) else None
+                        self.feed(event)
+                    elif (left := self.machine.deadline - loop.time()) > 0:
+                        await self._sooner.wait(None if left == math.inf else left)
+                    else:
+                        self.feed(Tick())
+        finally:
+            self._tasks = None
+            self.moved.notify()
+
+    def feed(self, event: Event) -> None:
+        """Feed ``event`` to the machine, and perform the effects that it returns."""
+        before = self.machine.state
+        effects = self.machine.on(event, asyncio.get_running_loop().time())
+        if self.machine.state is not before:
+            logger.debug("transactional id %r: %s, by %s", self._transactional_id, self.machine.state, event)
+        if isinstance(event, Begin):
+            self.doom = None
+        for effect in effects:
+            self._perform(effect)
+        self._sooner.notify()
+        self.moved.notify()
+        self._batches().wake.notify()  # what it may send, and under which identity, may be different now
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case InitProducerId() | AddPartitionsToTxn() | AddOffsetsToTxn() | TxnOffsetCommit() | EndTxn():
+                self._next = effect
+            case ForgetCoordinator():
+                self.requests.forget(effect.group_id)
+            case Settle():
+                if effect.error is not None:
+                    self.doom = _doom(effect.error)
+                if self._tasks is not None:
+                    self._tasks.start_soon(self._settle, effect)
+            case Initialized() if self._initializing is not None:
+                self._initializing.set_result(effect.error)
+                self._initializing = None
+            case Ended():
+                self._ended()
+                if self._end is not None and not self._end.outcome.done():
+                    self._end.outcome.set_result(effect.error)
+            case OffsetsEnded() if (outcome := self._offsets.pop(effect.number, None)) is not None:
+                outcome.set_result(effect.error)
+
+    async def _settle(self, effect: Settle) -> None:
+        batches = self._batches()
+        if effect.error is None or self.doom is None:
+            await batches.flushed(batches.flush())
+        else:
+            batches.fail_unsent(self.doom)
+            await batches.answered()
+        self.feed(Settled(effect.step))
+
+    # The application's calls
+
+    async def initialize(self, deadline: float) -> None:
+        """Return when the producer has an identity, and may begin a transaction."""
+        while self.machine.state is not State.READY:
+            match self.machine.state:
+                case State.UNINITIALIZED:
+                    self._initializing = self._new_outcome()
+                    self.feed(Initialize())
+                case State.INITIALIZING:
+                    self._initializing = self._initializing or self._new_outcome()
+                case State.ABORTING_TRANSACTION if self._end is not None:
+                    await self._wait(self._end.outcome, deadline, "the abort before")
+                    continue
+                case _:
+                    raise self.machine.refusal("begin_transaction()", begins=True)
+            await self._wait(self._initializing, deadline, "InitProducerId")
+
+    async def begin(self, deadline: float) -> None:
+        self._refuse_unclaimed("begin_transaction()")
+        await self.initialize(deadline)
+        self._refuse_unclaimed("begin_transaction()")
+        self.feed(Begin())
+        self._end = None
+        self.begun += 1
+
+    async def commit(self, deadline: float) -> None:
+        end = self._end
+        if end is None or end.told or not end.committed:
+            end = self._begin_to_end(Commit())
+        await self._wait(end.outcome, deadline, "the commit: nobody knows yet whether it was carried out", end)
+
+    async def abort(self, deadline: float) -> None:
+        end = self._end
+        if end is None or end.told or end.committed:
+            if end is not None and not (end.told or self._has_failed(end)):
+                raise self._unclaimed("abort_transaction()")
+            end = self._begin_to_end(Abort())
+        await self._wait(end.outcome, deadline, "the abort", end)
+
+    def _begin_to_end(self, event: Commit | Abort) -> _End:
+        before, self._end = self._end, _End(isinstance(event, Commit), self._new_outcome())
+        try:
+            self.feed(event)  # an abort may be over at once
+        except Exception:
+            self._end = before
+            raise
+        return self._end
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, deadline: float
+    ) -> None:
+        self._calls += 1
+        number, outcome = self._calls, self._new_outcome()
+        self._offsets[number] = outcome
+        try:
+            self.feed(SendOffsets(number, offsets, group))
+            await self._wait(outcome, deadline, f"the offsets of group {group.group_id!r}")
+        except (RequestTimedOut, asyncio.CancelledError) as error:
+            if self._offsets.pop(number, None) is not None:
+                abandoned = RequestTimedOut(
+                    f"transactional id {self._transactional_id!r}: send_offsets() ended before the group's coordinator "
+                    "answered, so nobody knows whether the offsets are part of the transaction: abort it"
+                )
+                abandoned.__cause__ = error if isinstance(error, KafkaError) else None
+                self.feed(OffsetsAbandoned(number, abandoned))
+            raise
+        finally:
+            self._offsets.pop(number, None)
+
+    async def close(self, deadline: float) -> None:
+        """Abort the open transaction; wait for an end that has begun. Raises what that raises."""
+        state = self.machine.state
+        if state in State.IN_TRANSACTION | State.ABORTABLE_ERROR:
+            await self.abort(deadline)
+        elif state in OPEN and self._end is not None:
+            await self._wait(self._end.outcome, deadline, "the end of the transaction", self._end)
+
+    def is_open(self, number: int) -> bool:
+        """Whether the transaction of this number is open, or its commit is not told yet."""
+        is_untold = self._end is not None and self._end.committed and not self._end.told
+        return number == self.begun and (self.machine.state in OPEN or is_untold)
+
+    @property
+    def is_abortable(self) -> bool:
+        """Whether the open transaction has failed, and can only be aborted."""
+        return self.machine.state is State.ABORTABLE_ERROR
+
+    # Outcomes
+
+    def _refuse_unclaimed(self, call: str) -> None:
+        end = self._end
+        if end is not None and end.committed and not end.told and self.machine.state is not State.FATAL_ERROR:
+            raise self._unclaimed(call)
+
+    def _unclaimed(self, call: str) -> UsageError:
+        return UsageError(
+            f"{call}: commit_transaction() was called before, and its outcome is not told yet: call it again to have it"
+        )
+
+    def _has_failed(self, end: _End) -> bool:
+        return end.outcome.done() and end.outcome.result() is not None
+
+    def _new_outcome(self) -> Outcome:
+        return asyncio.get_running_loop().create_future()
+
+    async def _wait(self, outcome: Outcome, deadline: float, what: str, end: _End | None = None) -> None:
+        """Return when ``outcome`` is there, raise it if it is an error; RequestTimedOut after ``deadline``."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not outcome.done():
+            if self._tasks is None:
+                self._check()
+            if not await self.moved.wait(None if deadline == math.inf else deadline - loop.time()):
+                raise self._timed_out(what, loop.time() - began)
+        if end is not None:
+            end.told = True
+        if (error := outcome.result()) is not None:
+            raise fresh(error)
+
+    def _timed_out(self, what: str, seconds: float) -> RequestTimedOut:
+        last: Final = self.last_error or self.requests.error
+        why = f"; the last attempt: {last}" if last is not None else ""
+        error = RequestTimedOut(
+            f"transactional id {self._transactional_id!r}: {what}: not done after {seconds:.3g} s{why}"
+        )
+        error.__cause__ = last
+        return error
+
+
+def _doom(error: Exception) -> Failure:
+    """Return what the batches fail by that will not be sent any more."""
+    if isinstance(error, TransactionAborted):
+        return Failure(Cause.ABORTED, text=str(error))
+    code = int(error.code) if isinstance(error, BrokerError) else 0
+    return Failure(Cause.REFUSED if code else Cause.BROKEN, code, str(error), harm=Harm.PRODUCER, error=error)

@@ -1,0 +1,73 @@
+"""TransactionSession: what the sender of a transactional producer asks, and what it tells the transaction machine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...core.produce.failure import Cause, Failure, Harm
+from ...core.produce.identity import NOBODY, ProducerIdentity
+from ...core.produce.session import Versions
+from ...core.transactions.events import Appended, Produced, RecordFailed
+from ...core.transactions.messages import PRODUCE
+from ...core.transactions.transitions import SENDS, State
+from ...types import TopicPartition
+from .driver import TransactionDriver
+
+
+class TransactionSession:
+    """The ProducerSession of a producer with transactions: each answer is that of the machine at this moment."""
+
+    numbered: Final = True
+    renumbers: Final = False  # a new epoch would begin another transaction without a word
+
+    def __init__(self, transactional_id: str, driver: TransactionDriver) -> None:
+        self.transactional_id: str | None = transactional_id
+        self._driver = driver
+        self._machine = driver.machine
+
+    @property
+    def identity(self) -> ProducerIdentity | None:
+        identity = self._machine.identity
+        return None if identity == NOBODY else identity
+
+    @property
+    def versions(self) -> Versions:
+        return Versions(*PRODUCE[self._machine.uses_v2])
+
+    @property
+    def hurries(self) -> bool:
+        return self._machine.state is State.COMMITTING_TRANSACTION
+
+    @property
+    def doom(self) -> Failure | None:
+        return self._driver.doom
+
+    def check_append(self) -> None:
+        if self._machine.state is not State.IN_TRANSACTION:
+            raise self._machine.refusal("send()")
+
+    def appended(self, tp: TopicPartition) -> None:
+        if not self._machine.has(tp):
+            self._driver.feed(Appended(tp))
+
+    def may_drain(self, tp: TopicPartition) -> bool:
+        return self._machine.may_send(tp)
+
+    def sent(self, tp: TopicPartition) -> None:
+        if not self._machine.may_be_known:
+            self._driver.feed(Produced())
+
+    def failed(self, tp: TopicPartition, failure: Failure) -> None:
+        if failure.cause is Cause.ABORTED or self._machine.state not in SENDS | State.ABORTABLE_ERROR:
+            return  # not why the transaction has failed, but what came of that
+        ends_producer = failure.harm is Harm.PRODUCER
+        first = next(iter(failure.records), 0)
+        error = failure.producer_error() if ends_producer else failure.error_of(tp, first)
+        self._driver.feed(RecordFailed(error, ends_producer))
+
+    def refused(self, error: Exception) -> None:
+        if self._machine.state is State.IN_TRANSACTION:
+            self._driver.feed(RecordFailed(error))
+
+    def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
+        return None if self._machine.identity == lost else self.identity

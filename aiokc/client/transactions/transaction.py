@@ -1,0 +1,91 @@
+"""Transaction: one transaction as an ``async with`` block, which commits at its end, or aborts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import anyio
+
+from ...errors import ConfigError, KafkaError, shown
+from ...types import ConsumerRecords, GroupMetadata, OffsetAndMetadata, RecordColumns, TopicPartition
+from ..arguments import checked_offsets, checked_seconds
+from .driver import TransactionDriver
+
+#: What can be committed within a transaction: next offsets by partition, or what one getmany() returned.
+Offsets: TypeAlias = Mapping[TopicPartition, int | OffsetAndMetadata] | ConsumerRecords[Any, Any] | RecordColumns
+
+
+class Transaction:
+    """One transaction: everything that the producer sends between the begin and the end of an ``async with`` block.
+
+        async with producer.transaction() as transaction:
+            await producer.send("totals", total)
+            await transaction.send_offsets(batch, consumer.group_metadata())
+
+    A block that ends without an exception commits: it sends what is buffered, waits until all of it is acknowledged,
+    and returns once the coordinator has committed. If any record of the transaction has failed, awaited or not, the
+    block raises that first error, and aborts. An exception inside the block, a cancellation too, aborts, and goes on;
+    what an abort then raises is a note of it.
+
+    Everything that other tasks send by this producer meanwhile belongs to the transaction, too.
+    """
+
+    def __init__(self, driver: TransactionDriver, seconds: float) -> None:
+        """``seconds``: how long each of its calls may take that does not say it itself."""
+        self._driver = driver
+        self._seconds = seconds
+        self._number = 0
+
+    async def __aenter__(self) -> Self:
+        await self._driver.begin(self._deadline())
+        self._number = self._driver.begun
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        driver = self._driver
+        if not driver.is_open(self._number):
+            return  # the block has ended it by hand
+        if error is not None:
+            await self._abort_because_of(error)
+            return
+        try:
+            await driver.commit(self._deadline())
+        except Exception as failure:
+            if driver.is_abortable:
+                await self._abort_because_of(failure)
+            raise
+
+    async def _abort_because_of(self, error: BaseException) -> None:
+        """Abort, and note on ``error`` what the abort raises. A cancelled scope does not end it; time does."""
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._driver.abort(self._deadline())
+        except KafkaError as failure:
+            if failure is not error and str(failure) != str(error):
+                error.add_note(f"the transaction was not aborted: {failure}")
+
+    async def send_offsets(
+        self, offsets: Offsets, group_metadata: GroupMetadata, *, timeout_ms: int | None = None
+    ) -> None:
+        """Commit these offsets of a group, each the *next* one to read, if and when this transaction commits.
+
+        As the producer's send_offsets_to_transaction().
+        """
+        if wanted := checked_offsets_to_send(offsets, group_metadata):
+            await self._driver.send_offsets(wanted, group_metadata, self._deadline(timeout_ms))
+
+    def _deadline(self, timeout_ms: int | None = None) -> float:
+        seconds = self._seconds if timeout_ms is None else checked_seconds(timeout_ms)
+        return asyncio.get_running_loop().time() + seconds
+
+
+def checked_offsets_to_send(offsets: Offsets, group_metadata: GroupMetadata) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the offsets to commit. Raises ConfigError for what are none, or not a group's."""
+    if not isinstance(group_metadata, GroupMetadata):
+        raise ConfigError(f"group_metadata={shown(group_metadata)}: give what the consumer's group_metadata() returns")
+    return checked_offsets(offsets.next_offsets if isinstance(offsets, ConsumerRecords | RecordColumns) else offsets)

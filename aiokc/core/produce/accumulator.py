@@ -1,0 +1,321 @@
+"""RecordAccumulator: the records that wait to be sent, as batches by partition, and when and where each batch goes.
+
+Kafka's RecordAccumulator. It appends, says what is ready, hands batches out for a request, takes back what failed, and
+ends what took too long. What each answer of a broker means is decided in settling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple
+
+from ...records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch
+from ...types import TopicPartition
+from ..cluster.snapshot import Cluster
+from .batch import FlushMark, Outcome, ProducerBatch, Stored
+from .compression_ratio import CompressionRatios
+from .failure import Cause, Failure
+from .partition_queue import PartitionQueue
+from .session import ProducerSession
+
+#: What a batch costs beside its bytes: the objects that describe it.
+BATCH_COST: Final = 1024
+#: A batch above this is compressed in a thread: it would hold the loop for longer than a few milliseconds.
+IN_A_THREAD: Final = 256 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccumulatorOptions:
+    """Sizes in bytes, times in seconds. ``window``: how many batches of a partition may be in flight."""
+
+    batch_size: int = 16_384
+    buffer_memory: int = 32 << 20
+    max_request_size: int = 1 << 20
+    linger: float = 0.005
+    delivery_timeout: float = 120.0
+    window: int = 5
+    codec: int = 0
+    level: int | None = None
+
+
+class Ready(NamedTuple):
+    """What can be sent now, by node; when to look again unless something happens; and what has to be done before."""
+
+    nodes: dict[int, list[PartitionQueue]]
+    look_at: float
+    without_leader: list[PartitionQueue]
+    to_compress: list[ProducerBatch]
+
+
+class RecordAccumulator:
+    """All batches of one producer that have no outcome yet.
+
+    ``used`` is the memory that they take. ``finished`` collects the batches that have got their outcome: the driver
+    takes them and tells who waits. ``news`` says that an append has given the sender something to look at.
+    """
+
+    def __init__(self, options: AccumulatorOptions, session: ProducerSession, pause: Callable[[int], float]) -> None:
+        """``pause(attempts)``: how many seconds to wait after the last of so many failed attempts."""
+        self.options = options
+        self.session = session
+        self.pause = pause
+        self.used = 0
+        self.finished: list[ProducerBatch] = []
+        self.news = False
+        self.splits = 0
+        self.expired = 0
+        self.retries = 0
+        self.grown = 0  # by how many bytes the last append has made its batch longer, header included
+        self.ratios = CompressionRatios()
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._active: dict[PartitionQueue, None] = {}  # those with batches, the one drained last at the end
+        self._number = 0
+        self._transactional = session.transactional_id is not None
+
+    # Appending
+
+    def queue(self, tp: TopicPartition) -> PartitionQueue:
+        """Return the batches of a partition: always the same object."""
+        found = self._queues.get(tp)
+        if found is None:
+            found = self._queues[tp] = PartitionQueue(tp)
+        return found
+
+    def has_room(self, size: int) -> bool:
+        """Whether a record of ``size`` bytes at most may be appended within buffer_memory."""
+        return self.used + self.cost(size) <= self.options.buffer_memory
+
+    @staticmethod
+    def cost(size: int) -> int:
+        """Return how much memory a record of ``size`` bytes takes at most: if it begins a batch."""
+        return size + BATCH_COST + BATCH_OVERHEAD
+
+    def append(
+        self,
+        queue: PartitionQueue,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        now: float,
+    ) -> ProducerBatch:
+        """Append a record, and return its batch: it is the last one there. ``has_room`` was asked before."""
+        waiting = queue.waiting
+        batch = waiting[-1] if waiting else None
+        if batch is None or batch.sealed or batch.open is None or not batch.open.append(timestamp, key, value, headers):
+            if batch is not None:
+                batch.sealed = True
+            batch = self._begin(queue, now)
+            assert batch.open is not None
+            batch.open.append(timestamp, key, value, headers)
+            self.news = True
+        opened = batch.open
+        assert opened is not None
+        batch.count += 1
+        self.grown = opened.size - batch.memory
+        self._resize(batch, opened.size)
+        if opened.is_full:
+            batch.sealed = self.news = True
+        return batch
+
+    def _begin(self, queue: PartitionQueue, now: float) -> ProducerBatch:
+        options = self.options
+        capacity = options.batch_size
+        if options.codec:
+            capacity = self.ratios.capacity(queue.tp.topic, capacity)
+        self._number += 1
+        opened = OpenBatch(options.codec, options.level, capacity, self._transactional)
+        batch = ProducerBatch(queue.tp, (self._number,), now, opened)
+        self.used += BATCH_COST
+        if not queue:
+            self._active[queue] = None
+        queue.waiting.append(batch)
+        queue.was_used = True
+        return batch
+
+    def _resize(self, batch: ProducerBatch, size: int) -> None:
+        self.used += size - batch.memory
+        batch.memory = size
+
+    def _free(self, batch: ProducerBatch) -> None:
+        if batch.memory >= 0:
+            self.used -= batch.memory + BATCH_COST
+            batch.memory = -1
+            batch.open = batch.closed = None
+
+    # What is ready
+
+    @property
+    def unanswered(self) -> int:
+        """How many batches have no outcome yet."""
+        return sum(sum(1 for _ in queue.unfinished()) for queue in self._active)
+
+    def ready(self, cluster: Cluster, now: float, *, hurry: bool) -> Ready:
+        """Return what can be sent now. ``hurry``: without linger, since memory is wanted or the producer closes."""
+        session, options = self.session, self.options
+        ready = Ready({}, inf, [], [])
+        look_at = inf
+        hurry = hurry or session.hurries
+        for queue in list(self._active):
+            if not queue.resolve(session) or not queue.waiting:
+                continue
+            leader = cluster.partition(queue.tp)
+            if leader is None or leader.leader is None or leader.leader not in cluster.brokers:
+                ready.without_leader.append(queue)
+                continue
+            first = queue.waiting[0]
+            epoch = -1 if leader.leader_epoch is None else leader.leader_epoch
+            at = queue.sendable_at(now, leader.leader, epoch, linger=options.linger, window=options.window, hurry=hurry)
+            if at > now:
+                look_at = min(look_at, at)
+            elif not session.may_drain(queue.tp) or not (first.is_numbered or self._has_identity(queue)):
+                continue  # the session wakes the sender
+            elif first.open is not None and first.open.is_compressed and first.open.size > IN_A_THREAD:
+                first.sealed = True
+                ready.to_compress.append(first)
+            else:
+                ready.nodes.setdefault(leader.leader, []).append(queue)
+        return ready._replace(look_at=min(look_at, self._next_expiry()))
+
+    def _has_identity(self, queue: PartitionQueue) -> bool:
+        session = self.session
+        return (
+            not session.numbered or session.identity is not None or any(one.is_numbered for one in queue.unfinished())
+        )
+
+    def drain(self, node_id: int, queues: Iterable[PartitionQueue], cluster: Cluster) -> list[ProducerBatch]:
+        """Take the first batch of each of these ready partitions for one request to its leader.
+
+        It ends where the request would be longer than max_request_size, but a first batch goes whatever its size.
+        Partitions that are served come last the next time, so none waits for ever behind others (scenario 29).
+        """
+        taken: list[ProducerBatch] = []
+        size = 0
+        for queue in queues:
+            batch = queue.waiting[0]
+            self.close(batch)
+            if taken and size + batch.size > self.options.max_request_size:
+                break
+            if not queue.number(batch, self.session):
+                continue
+            info = cluster.partition(queue.tp)
+            epoch = -1 if info is None or info.leader_epoch is None else info.leader_epoch
+            queue.sent(batch, node_id, epoch)
+            self.session.sent(queue.tp)
+            size += batch.size
+            taken.append(batch)
+            del self._active[queue]
+            self._active[queue] = None
+        return taken
+
+    def close(self, batch: ProducerBatch) -> None:
+        """Compress a batch that was not compressed yet, and take its size into account."""
+        if batch.open is not None:
+            batch.close()
+            self.closed(batch)
+
+    def closed(self, batch: ProducerBatch) -> None:
+        """A batch was compressed: learn from its size, and give back the memory that it does not need any more."""
+        if batch.closed is None or batch.memory < 0:
+            return
+        if self.options.codec:
+            self.ratios.closed(batch.tp.topic, batch.closed.payload_size, batch.closed.size - BATCH_OVERHEAD)
+        self._resize(batch, batch.closed.size)
+
+    # Flushing and ending
+
+    def flush(self) -> FlushMark:
+        """Have all that was appended so far sent without linger; return what counts down to 0 as it is done."""
+        mark = FlushMark()
+        for queue in self._active:
+            for batch in queue.unfinished():
+                batch.urgent = batch.sealed = True
+                batch.marks.append(mark)
+                mark.remaining += 1
+        return mark
+
+    def _next_expiry(self) -> float:
+        oldest = inf
+        for queue in self._active:
+            for batch in queue.unfinished():
+                oldest = min(oldest, batch.created)
+                break
+        return oldest + self.options.delivery_timeout
+
+    def expire(self, now: float) -> None:
+        """End the batches whose delivery_timeout is over; those in flight keep their place until they are answered."""
+        too_old = now - self.options.delivery_timeout
+        for queue in list(self._active):
+            for batch in [one for one in queue.unfinished() if one.created <= too_old]:
+                self.expired += 1
+                failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text)
+                if batch in queue.in_flight:
+                    queue.unresolved = queue.unresolved or batch.is_numbered
+                    self.fail(queue, batch, failure.maybe())
+                elif not batch.closing:
+                    queue.waiting.remove(batch)
+                    self.fail(queue, batch, failure)
+
+    def fail_waiting(self, failure: Failure, queues: Iterable[PartitionQueue] | None = None) -> None:
+        """Every batch that is not in flight gets ``failure`` as its outcome: those of all partitions, or of these."""
+        for queue in list(self._active if queues is None else queues):
+            waiting = list(queue.waiting)
+            queue.waiting.clear()
+            for batch in waiting:
+                self.fail(queue, batch, failure)
+
+    def fail_all(self, failure: Failure) -> None:
+        """Every batch gets ``failure`` as its outcome; those that were sent may be stored. No answer is waited for."""
+        for queue in list(self._active):
+            in_flight = list(queue.in_flight)
+            queue.in_flight.clear()
+            for batch in in_flight:
+                self.fail(queue, batch, failure.maybe())
+        self.fail_waiting(failure)
+
+    # Outcomes, for settling
+
+    def fail(self, queue: PartitionQueue, batch: ProducerBatch, failure: Failure) -> None:
+        """The batch is not sent again. What an earlier attempt may have stored is still in the log, then."""
+        if batch.outcome is None:
+            failure = failure.maybe() if batch.unclear else failure
+            self.session.failed(batch.tp, failure)
+            self._end(batch, failure)
+        if batch not in queue.in_flight:
+            queue.dropped(batch)
+            self.left(queue, batch)
+
+    def store(self, queue: PartitionQueue, batch: ProducerBatch, stored: Stored) -> None:
+        """The broker has the batch, maybe after its delivery_timeout: then its outcome stays what it was."""
+        queue.stored(batch)
+        if batch.outcome is None:
+            self._end(batch, stored)
+        self.left(queue, batch)
+
+    def replace(self, queue: PartitionQueue, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """``parts`` take the place of a batch that was too large, in front of all that wait."""
+        queue.in_flight.pop(batch, None)
+        queue.probing = True
+        batch.split_into(parts)
+        self._free(batch)
+        for part in parts:
+            assert part.open is not None
+            self.used += BATCH_COST
+            self._resize(part, part.open.size)
+            queue.insert(part)
+        self.splits += 1
+
+    def _end(self, batch: ProducerBatch, outcome: Outcome) -> None:
+        batch.outcome = outcome
+        self.finished.append(batch)
+        for mark in batch.marks:
+            mark.remaining -= 1
+        batch.marks = []
+
+    def left(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """The batch is in no queue any more: its memory is free."""
+        self._free(batch)
+        if not queue:
+            self._active.pop(queue, None)

@@ -1,0 +1,174 @@
+"""ProducerBatch: one batch of one partition, from its first record until the broker's last answer about it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from ...records.encoding.batch_builder import ClosedBatch, OpenBatch
+from ...types import TopicPartition
+from .failure import Failure
+from .identity import NO_SEQUENCE, NOBODY, ProducerIdentity
+
+
+class Stored(NamedTuple):
+    """The outcome of a batch that is in the log.
+
+    ``base_offset`` is None where the broker does not say it (acks=0, a duplicate). ``append_time`` (ms) replaces the
+    records' timestamps; None: they keep their own.
+    """
+
+    base_offset: int | None
+    append_time: int | None = None
+
+
+Outcome: TypeAlias = Stored | Failure
+#: Where a batch stands among those of its partition. The parts of a split batch have one number more than it.
+Number: TypeAlias = tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class FlushMark:
+    """How many of the batches that a flush waits for have no outcome yet. ``done`` is for the driver to be told by."""
+
+    remaining: int = 0
+
+
+class ProducerBatch:
+    """The records of one partition that are sent together.
+
+    It is open until it is full, sent or flushed; then sealed: no record is added. ``closed`` has its bytes once they
+    are compressed. Its ``outcome`` is set once and for ever. Where a broker took it for too large, its ``parts`` have
+    the outcomes: batches that hold its records in order.
+
+    ``number`` orders the batches of a partition, ``created`` is when its first record was appended (loop time).
+    ``sequence`` and ``identity`` are set when it is first drained, and are frozen while it may be in the log under
+    them. ``unclear``: an attempt has ended so that the batch may be in the log. ``waiting`` and ``callbacks`` belong to
+    the driver: pairs of an index and what is to be told of that record's outcome. They move to the parts in a split.
+    """
+
+    __slots__ = (
+        "attempts",
+        "callbacks",
+        "closed",
+        "closing",
+        "count",
+        "created",
+        "identity",
+        "largest",
+        "last_code",
+        "last_text",
+        "marks",
+        "memory",
+        "number",
+        "observed",
+        "open",
+        "outcome",
+        "parts",
+        "retry_at",
+        "sealed",
+        "sequence",
+        "starts",
+        "tp",
+        "unclear",
+        "urgent",
+        "waiting",
+    )
+
+    def __init__(self, tp: TopicPartition, number: Number, created: float, batch: OpenBatch) -> None:
+        self.tp, self.number, self.created = tp, number, created
+        self.open: OpenBatch | None = batch
+        self.closed: ClosedBatch | None = None
+        self.closing = False  # a thread compresses it
+        self.sealed = False
+        self.urgent = False  # a flush waits for it: no linger
+        self.count = 0
+        self.identity: ProducerIdentity = NOBODY
+        self.sequence = NO_SEQUENCE
+        self.attempts = 0
+        self.retry_at = 0.0
+        self.unclear = False
+        self.last_code = 0
+        self.last_text = ""
+        self.memory = 0
+        self.largest = 0
+        self.outcome: Outcome | None = None
+        self.parts: list[ProducerBatch] = []
+        self.starts: list[int] = []  # the index of each part's first record
+        self.waiting: list[tuple[int, Any]] = []
+        self.callbacks: list[tuple[int, Any]] = []
+        self.observed: set[int] | None = None
+        self.marks: list[FlushMark] = []
+
+    @property
+    def size(self) -> int:
+        """The length of its frame: once compressed exactly, before that at most."""
+        if self.closed is not None:
+            return self.closed.size
+        return self.open.size if self.open is not None else 0
+
+    @property
+    def is_numbered(self) -> bool:
+        return self.sequence != NO_SEQUENCE
+
+    def close(self) -> None:
+        """Compress it, if that was not done before. It may run in a thread: nothing else touches ``open`` meanwhile."""
+        if self.closed is None and self.open is not None:
+            self.sealed = True
+            self.closed, self.open = self.open.close(), None
+
+    def frame(self) -> bytearray:
+        """Return its bytes as they are sent: the same ones in each attempt under the same sequence."""
+        assert self.closed is not None, "close() comes first"
+        return self.closed.frame(self.identity.producer_id, self.identity.epoch, self.sequence)
+
+    def find(self, index: int) -> tuple[ProducerBatch, int]:
+        """Return the batch that holds the record now, and its index there: another one after a split."""
+        batch = self
+        while batch.parts:
+            at = bisect_right(batch.starts, index) - 1
+            index -= batch.starts[at]
+            batch = batch.parts[at]
+        return batch, index
+
+    def split_into(self, parts: list[ProducerBatch]) -> None:
+        """``parts`` hold its records from now on, and have taken over who waits for them."""
+        start = 0
+        for part in parts:
+            self.starts.append(start)
+            start += part.count
+        self.parts = parts
+        for index, waiter in self.waiting:
+            part, at = self.find(index)
+            part.waiting.append((at, waiter))
+        for index, callback in self.callbacks:
+            part, at = self.find(index)
+            part.callbacks.append((at, callback))
+        for mark in self.marks:
+            mark.remaining += len(parts) - 1
+            for part in parts:
+                part.marks.append(mark)
+        self.waiting, self.callbacks, self.marks = [], [], []
+        self.open = self.closed = None
+
+    # Who has seen that its records failed
+
+    def observe(self, index: int) -> None:
+        """Somebody is told of this record's failure."""
+        if self.observed is None:
+            self.observed = set()
+        self.observed.add(index)
+
+    @property
+    def unobserved(self) -> int:
+        """How many of its records have failed unseen, if it has failed."""
+        return self.count - (0 if self.observed is None else len(self.observed))
+
+    def first_unobserved(self) -> int | None:
+        """Return the index of the first record whose failure nobody has seen."""
+        seen = self.observed or ()
+        return next((index for index in range(self.count) if index not in seen), None)
+
+    def __repr__(self) -> str:
+        return f"<ProducerBatch {self.tp} {self.number}: {self.count} records, sequence {self.sequence}>"

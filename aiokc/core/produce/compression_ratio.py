@@ -1,0 +1,37 @@
+"""How well each topic's records compress, as far as its batches have shown: so that a batch comes out in its size."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_BETTER: Final = 0.005  # at most so much, since one good batch says little
+_WORSE: Final = 0.05  # at least so much, since a batch that is too large costs another request
+_SAFETY: Final = 1.05
+
+
+class CompressionRatios:
+    """The estimated ratio of compressed to uncompressed bytes of each topic (Java's CompressionRatioEstimator)."""
+
+    def __init__(self) -> None:
+        self._ratios: dict[str, float] = {}
+
+    def capacity(self, topic: str, batch_size: int) -> int:
+        """Return how many bytes of records, uncompressed, become a batch of ``batch_size``."""
+        return int(batch_size / (self._ratios.get(topic, 1.0) * _SAFETY)) if topic in self._ratios else batch_size
+
+    def closed(self, topic: str, uncompressed: int, compressed: int) -> None:
+        """Learn from a batch that was compressed."""
+        if not uncompressed:
+            return
+        seen, known = compressed / uncompressed, self._ratios.get(topic, 1.0)
+        if seen > known:
+            self._ratios[topic] = max(known + _WORSE, seen)
+        else:
+            self._ratios[topic] = max(known - _BETTER, seen)
+
+    def was_too_large(self, topic: str) -> None:
+        """A broker has refused a batch for its size: believe in no compression for now."""
+        self._ratios[topic] = max(1.0, self._ratios.get(topic, 1.0))
+
+    def __getitem__(self, topic: str) -> float:
+        return self._ratios.get(topic, 1.0)

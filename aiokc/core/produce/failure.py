@@ -1,0 +1,97 @@
+"""Failure: why records were not stored, and what else ends with them. Errors are made of it when somebody asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Final
+
+from ...error_codes import ErrorCode, error_name
+from ...errors import (
+    DeliveryTimedOut,
+    MessageTooLarge,
+    Persisted,
+    ProduceError,
+    RecordRefused,
+    TransactionAborted,
+    broker_error,
+    fresh,
+)
+from ...types import TopicPartition
+
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+
+
+class Harm(Enum):
+    """What a failure ends. Kafka's classes of errors (KIP-1050): abortable, and application-recoverable or fatal."""
+
+    BATCH = auto()  #: the records of the batch
+    TRANSACTION = auto()  #: and the transaction that they belong to: it must be aborted
+    PRODUCER = auto()  #: and the producer: another one has to be made
+
+
+class Cause(Enum):
+    """What made a batch fail."""
+
+    REFUSED = auto()  #: the broker answered with an error code
+    EXPIRED = auto()  #: delivery_timeout_ms was over
+    ABORTED = auto()  #: the transaction was aborted before the batch was sent (KIP-654)
+    CLOSED = auto()  #: the producer was stopped before the batch was answered
+    RECREATED = auto()  #: the topic was deleted, and another one of its name created (KIP-516)
+    BROKEN = auto()  #: an error ended the producer's background; ``error`` is that error
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The outcome of a batch that was not stored.
+
+    ``code`` is the broker's error code, or of the last attempt where the batch expired (0: none has said anything).
+    ``records`` has, by index, what the broker says about single records (KIP-467): the others were refused with them.
+    """
+
+    cause: Cause
+    code: int = 0
+    text: str = ""
+    persisted: Persisted = "no"
+    harm: Harm = Harm.BATCH
+    records: dict[int, str] = field(default_factory=dict)
+    error: Exception | None = None
+
+    def maybe(self) -> Failure:
+        """The same failure, of a batch that may have been stored by an attempt before."""
+        return replace(self, persisted="maybe")
+
+    def error_of(self, tp: TopicPartition, index: int) -> Exception:
+        """Return the error for one record: a new one for everybody who asks, since raising one changes it."""
+        topic, partition, persisted = tp.topic, tp.partition, self.persisted
+        last = f"{error_name(self.code)}{self.text and f' ({self.text})'}" if self.code else "it was never sent"
+        match self.cause:
+            case Cause.BROKEN if self.error is not None:
+                return fresh(self.error)
+            case Cause.EXPIRED:
+                why = f"not acknowledged within delivery_timeout_ms; the last attempt: {last}"
+                return DeliveryTimedOut(why, topic=topic, partition=partition, persisted=persisted)
+            case Cause.ABORTED:
+                return TransactionAborted("not sent: the transaction was aborted", topic=topic, partition=partition)
+            case Cause.REFUSED if self.code in _TOO_LARGE:
+                why = f"the broker takes no record of this size; raise max.message.bytes of the topic: {last}"
+                return MessageTooLarge(why, topic=topic, partition=partition, persisted=persisted)
+            case Cause.REFUSED | Cause.RECREATED:
+                refused = RecordRefused(
+                    self.code, self._said_of(index), topic=topic, partition=partition, persisted=persisted
+                )
+                refused.__cause__ = broker_error(self.code, self.text)
+                return refused
+        why = "the producer was stopped before the record was acknowledged"
+        return ProduceError(why, topic=topic, partition=partition, persisted=persisted)
+
+    def producer_error(self) -> Exception:
+        """Return the error for every call of a producer that this failure has ended."""
+        return fresh(self.error) if self.error is not None else broker_error(self.code, self.text)
+
+    def _said_of(self, index: int) -> str:
+        if not self.records:
+            return self.text
+        if index in self.records:
+            return self.records[index] or self.text
+        return f"refused because of other records of its batch ({self.text})"

@@ -1,0 +1,170 @@
+"""The batches of one partition: waiting in order, in flight, and what must happen before the next one may be sent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from math import inf
+from uuid import UUID
+
+from ...types import TopicPartition
+from .batch import ProducerBatch
+from .identity import NO_SEQUENCE, NOBODY, ProducerIdentity, Sequences
+from .session import ProducerSession
+
+
+class PartitionQueue:
+    """One partition's batches without an outcome, and its sequences.
+
+    ``waiting`` is in order of the records. Batches that come back for another attempt are put in front of later ones.
+    ``in_flight`` are those that a broker was sent and has not answered, in the order in which they were sent. A batch
+    that expired in flight keeps its place there, with its outcome, until its answer has come.
+
+    ``lost_sequence``: a numbered batch of it will never be acknowledged, or its broker counts otherwise than we do. So
+    no batch is sent until those in flight are answered; then the partition begins anew under another identity (S8).
+    ``unresolved``: the same may be so: a batch expired that was sent, and its answer is still due (A9).
+    """
+
+    __slots__ = (
+        "in_flight",
+        "leader",
+        "leader_epoch",
+        "lost_sequence",
+        "probing",
+        "renumbered",
+        "sequences",
+        "topic_id",
+        "tp",
+        "unresolved",
+        "waiting",
+        "was_used",
+    )
+
+    def __init__(self, tp: TopicPartition, topic_id: UUID | None = None) -> None:
+        self.tp, self.topic_id = tp, topic_id
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: dict[ProducerBatch, None] = {}
+        self.sequences = Sequences()
+        self.lost_sequence = False
+        self.unresolved = False
+        self.probing = False  # one batch at a time, until one is stored: after a failure, and with a new leader
+        self.leader: int | None = None
+        self.leader_epoch = -1
+        self.was_used = False  # whether anything was ever appended
+        self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.in_flight)
+
+    def unfinished(self) -> Iterator[ProducerBatch]:
+        """The batches without an outcome, in order of their records as far as they wait."""
+        yield from (batch for batch in self.in_flight if batch.outcome is None)
+        yield from self.waiting
+
+    # Sending
+
+    def sendable_at(self, now: float, node_id: int, epoch: int, *, linger: float, window: int, hurry: bool) -> float:
+        """Return when the first batch may be sent to the leader ``node_id``; inf: not before something has happened."""
+        if not self.waiting or self.lost_sequence or self.unresolved:
+            return inf
+        first = self.waiting[0]
+        in_flight = len(self.in_flight)
+        comes_back = first.attempts > 0 or first.is_numbered
+        if in_flight and (in_flight >= window or comes_back or self.probing or node_id != self.leader):
+            return inf  # an answer comes first, from the old leader too: else the new one would meet a gap
+        if first.closing:
+            return inf
+        if first.attempts:
+            has_moved = node_id != self.leader or epoch > self.leader_epoch
+            return now if has_moved else first.retry_at  # a new leader need not be spared (KIP-951)
+        is_due = hurry or first.urgent or first.sealed or len(self.waiting) > 1
+        return now if is_due else first.created + linger
+
+    def number(self, batch: ProducerBatch, session: ProducerSession) -> bool:
+        """Give the batch its sequence, unless it has one; return False while there is no identity to number under."""
+        if not session.numbered or batch.is_numbered:
+            return True
+        sequences = self.sequences
+        current = session.identity
+        if sequences.identity != current and not any(one.is_numbered for one in self.unfinished()):
+            if current is None:
+                return False
+            sequences.begin(current)
+        elif sequences.identity is NOBODY:
+            return False
+        batch.identity, batch.sequence = sequences.identity, sequences.take(batch.count)
+        return True
+
+    def sent(self, batch: ProducerBatch, node_id: int, epoch: int) -> None:
+        """The first waiting batch goes to the leader."""
+        assert self.waiting[0] is batch
+        if node_id != self.leader:
+            self.probing = self.probing or self.leader is not None
+        self.leader, self.leader_epoch = node_id, epoch
+        self.waiting.popleft()
+        batch.attempts += 1
+        self.in_flight[batch] = None
+
+    # Answers
+
+    def stored(self, batch: ProducerBatch) -> None:
+        self.in_flight.pop(batch, None)
+        self.probing = False
+        if batch.identity == self.sequences.identity:
+            self.sequences.acknowledged(batch.sequence, batch.count)
+
+    def put_back(self, batch: ProducerBatch, retry_at: float) -> None:
+        """An attempt has failed, and the batch is to be sent again: before all batches that come after it."""
+        self.in_flight.pop(batch, None)
+        self.probing = True
+        batch.retry_at = retry_at
+        batch.sealed = True
+        self.insert(batch)
+
+    def insert(self, batch: ProducerBatch) -> None:
+        waiting = self.waiting
+        at = 0
+        while at < len(waiting) and waiting[at].number < batch.number:
+            at += 1
+        waiting.insert(at, batch)
+
+    def dropped(self, batch: ProducerBatch) -> None:
+        """The batch has failed for good, and is not in flight any more."""
+        self.in_flight.pop(batch, None)
+        if batch.is_numbered and batch.identity == self.sequences.identity:
+            self.lost_sequence = True
+
+    def is_next(self, batch: ProducerBatch) -> bool:
+        """Whether the batch's sequence is the one behind the last acknowledged one."""
+        return batch.identity == self.sequences.identity and batch.sequence == self.sequences.expected
+
+    # Sequences that can't go on
+
+    def resolve(self, session: ProducerSession) -> bool:
+        """Once nothing is in flight, find out whether a sequence was lost, and begin anew if so.
+
+        Return whether batches may be sent again. The answers that came late may show that nothing was lost at all.
+        """
+        if not (self.lost_sequence or self.unresolved):
+            return True
+        if self.in_flight:
+            return False
+        if self.unresolved and not self.lost_sequence:
+            numbered = (batch.sequence for batch in self.waiting if batch.is_numbered)
+            self.lost_sequence = self.sequences.expected != next(numbered, self.sequences.next)
+            self.unresolved = False
+            if not self.lost_sequence:
+                return True
+        identity = session.bump(self.sequences.identity)
+        if identity is None or identity == self.sequences.identity:
+            return False
+        self._begin_anew(identity)
+        return True
+
+    def _begin_anew(self, identity: ProducerIdentity) -> None:
+        for batch in self.waiting:
+            if batch.is_numbered:
+                self.renumbered += batch.unclear
+                batch.sequence, batch.identity = NO_SEQUENCE, NOBODY
+        self.sequences.begin(identity)
+        self.lost_sequence = self.unresolved = False

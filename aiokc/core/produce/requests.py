@@ -1,0 +1,104 @@
+"""Produce requests from batches, and the parts of their responses by batch (KIP-98, KIP-467, KIP-951, KIP-516)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from ...error_codes import ErrorCode
+from ...types import Broker, TopicPartition
+from ...wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from ...wire.primitives import NO_UUID
+from ..cluster.snapshot import NewLeader
+from .batch import ProducerBatch
+from .settling import PartitionAnswer
+
+#: The first version that names topics by their ids (KIP-516), and the first with zstd (KIP-110).
+IDS_FROM: Final = 13
+
+
+class Asked(NamedTuple):
+    """One Produce request: its batches, and the ids of their topics where it names topics by id."""
+
+    batches: Sequence[ProducerBatch]
+    topic_ids: Mapping[str, UUID]
+    version: int
+
+
+class Answered(NamedTuple):
+    """A response: what it says of each batch, and the leaders that it names for those that have moved (KIP-951)."""
+
+    answers: list[tuple[ProducerBatch, PartitionAnswer]]
+    leaders: dict[TopicPartition, NewLeader]
+    brokers: dict[int, Broker]
+
+
+def produce_request(asked: Asked, *, acks: int, timeout_ms: int, transactional_id: str | None) -> ProduceRequest:
+    """Return the request for these batches, of which each partition has one."""
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for batch in asked.batches:
+        data = PartitionProduceData(index=batch.tp.partition, records=memoryview(batch.frame()))
+        topics.setdefault(batch.tp.topic, []).append(data)
+    by_id = asked.version >= IDS_FROM
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            TopicProduceData(topic_id=asked.topic_ids[name], partition_data=partitions)
+            if by_id
+            else TopicProduceData(name=name, partition_data=partitions)
+            for name, partitions in topics.items()
+        ],
+    )
+
+
+def read_response(asked: Asked, response: ProduceResponse) -> Answered:
+    """Return what a response says of each batch of its request.
+
+    A batch that it leaves out counts as not answered: the broker has to name each.
+    """
+    names = {topic_id: name for name, topic_id in asked.topic_ids.items()}
+    found: dict[TopicPartition, PartitionProduceResponse] = {}
+    for topic in response.responses:
+        name = topic.name if topic.topic_id == NO_UUID else names.get(topic.topic_id, "")
+        for partition in topic.partition_responses:
+            found[TopicPartition(name, partition.index)] = partition
+    leaders: dict[TopicPartition, NewLeader] = {}
+    answers: list[tuple[ProducerBatch, PartitionAnswer]] = []
+    for batch in asked.batches:
+        one = found.get(batch.tp)
+        if one is None:
+            missing = "the response does not name the partition"
+            answers.append((batch, PartitionAnswer(ErrorCode.NETWORK_EXCEPTION, text=missing)))
+            continue
+        answers.append((batch, _answer(one)))
+        hint = one.current_leader
+        if hint is not None and hint.leader_id >= 0 and one.error_code:
+            leaders[batch.tp] = NewLeader(hint.leader_id, hint.leader_epoch, asked.topic_ids.get(batch.tp.topic))
+    brokers = {node.node_id: Broker(node.node_id, node.host, node.port, node.rack) for node in response.node_endpoints}
+    return Answered(answers, leaders, brokers)
+
+
+def _answer(one: PartitionProduceResponse) -> PartitionAnswer:
+    return PartitionAnswer(
+        one.error_code,
+        one.base_offset,
+        one.log_append_time_ms,
+        one.log_start_offset,
+        one.error_message or "",
+        {error.batch_index: error.batch_index_error_message or "" for error in one.record_errors},
+    )
+
+
+def topic_ids(batches: Iterable[ProducerBatch], of: Mapping[str, UUID | None]) -> dict[str, UUID]:
+    """Return the ids of the batches' topics as far as they are known: all of them, or the request names topics."""
+    known = {batch.tp.topic: of.get(batch.tp.topic) for batch in batches}
+    return {name: topic_id for name, topic_id in known.items() if topic_id is not None}

@@ -1,0 +1,140 @@
+"""ProducerSession: what the sender asks of a producer's identity and of its transaction, and what it tells them.
+
+There are two implementations: ``PlainSession`` here, for producers without transactions, and that of transactions. The
+accumulator and the sender never ask which one they have. Every method is plain and quick, and is called within the
+event loop's step in which the thing happens. An implementation that changes what it would answer (an identity has
+come, a partition was added to the transaction, the transaction began to end) calls the sender's ``wake.notify``.
+
+How a transaction uses the other direction, that is the accumulator and the sender:
+
+    sender.unanswered               how many batches have no outcome yet, those in flight among them
+    await sender.flush(deadline)    return when all that was appended before has an outcome; also ends linger for it
+    sender.fail_unsent(failure)     batches that are not in flight get ``failure`` as their outcome (KIP-654)
+    await sender.answered()         return when no batch is in flight
+    delivery outcomes               ``failed`` below has told them already
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from ...types import TopicPartition
+from .failure import Failure, Harm
+from .identity import LAST_EPOCH, NOBODY, ProducerIdentity
+
+
+class Versions(NamedTuple):
+    """The versions of Produce that may be used, both ends included. A newer broker is spoken to in the highest one."""
+
+    lowest: int
+    highest: int
+
+
+class ProducerSession(Protocol):
+    """One producer's identity, and its transactions where it has some.
+
+    ``identity``         what new sequences are numbered under. None: there is none yet, and no batch of a numbered
+                         session is drained. A partition changes over to a new identity when it has no unfinished batch
+                         of the old one
+    ``numbered``         whether batches carry sequences: False without idempotence
+    ``transactional_id`` goes into each Produce request; None without transactions
+    ``versions``         the versions of Produce that may be used now (T5: one set for a whole transaction)
+    ``hurries``          whether batches are sent without linger: commit, abort
+    ``renumbers``        whether a partition whose sequences were lost may begin anew with the same records. Where it
+                         may not, its batch fails
+    ``doom``             the outcome of every batch that is not in flight: nothing is sent any more. None: all is well
+    """
+
+    @property
+    def identity(self) -> ProducerIdentity | None: ...
+    @property
+    def numbered(self) -> bool: ...
+    @property
+    def transactional_id(self) -> str | None: ...
+    @property
+    def versions(self) -> Versions: ...
+    @property
+    def hurries(self) -> bool: ...
+    @property
+    def renumbers(self) -> bool: ...
+    @property
+    def doom(self) -> Failure | None: ...
+
+    def check_append(self) -> None:
+        """Raise what an append raises now: no transaction has begun, it must be aborted, the producer is fenced."""
+
+    def appended(self, tp: TopicPartition) -> None:
+        """A record was appended to a partition that had no unfinished batch, or this is the first one of all (T4)."""
+
+    def may_drain(self, tp: TopicPartition) -> bool:
+        """Whether batches of the partition may be sent now (TV1: not before AddPartitionsToTxn was answered)."""
+
+    def sent(self, tp: TopicPartition) -> None:
+        """A batch of the partition is about to be written to a connection: with TV2, it may join the transaction."""
+
+    def failed(self, tp: TopicPartition, failure: Failure) -> None:
+        """A batch has failed for good: ``failure.harm`` says whether that ends more than the batch's records."""
+
+    def refused(self, error: Exception) -> None:
+        """A record was not even appended, because of ``error``: it is missing in the transaction that is open (P6)."""
+
+    def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
+        """A partition can't go on with its sequences under ``lost``; return the identity for it to begin anew with.
+
+        None: not now, ask again when the session has woken the sender. A transaction never bumps while it is open
+        (S10): it returns an identity only once its own one differs from ``lost``.
+        """
+
+
+class PlainSession:
+    """The session of a producer without transactions, idempotent or not.
+
+    ``wants_id`` says that a driver has to ask a broker for a producer id (InitProducerId) and to call ``initialized``.
+    """
+
+    transactional_id: str | None = None
+    versions = Versions(3, 13)
+    hurries = False
+    renumbers = True
+
+    def __init__(self, *, idempotent: bool) -> None:
+        self.numbered = idempotent
+        self.identity: ProducerIdentity | None = None if idempotent else NOBODY
+        self.doom: Failure | None = None
+        self.bumps = 0
+
+    @property
+    def wants_id(self) -> bool:
+        return self.identity is None and self.doom is None
+
+    def initialized(self, identity: ProducerIdentity) -> None:
+        """A broker has given the producer this identity."""
+        self.identity = identity
+
+    def check_append(self) -> None:
+        if self.doom is not None:
+            raise self.doom.producer_error()
+
+    def appended(self, tp: TopicPartition) -> None:
+        pass
+
+    def may_drain(self, tp: TopicPartition) -> bool:
+        return True
+
+    def sent(self, tp: TopicPartition) -> None:
+        pass
+
+    def failed(self, tp: TopicPartition, failure: Failure) -> None:
+        if failure.harm is Harm.PRODUCER and self.doom is None:
+            self.doom = failure
+
+    def refused(self, error: Exception) -> None:
+        pass
+
+    def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
+        """Begin the next epoch, without a request (KIP-360), unless another partition has had it begin before."""
+        if self.identity != lost:
+            return self.identity
+        self.bumps += 1
+        self.identity = None if lost.epoch == LAST_EPOCH else lost._replace(epoch=lost.epoch + 1)
+        return self.identity

@@ -1,0 +1,120 @@
+"""What a broker's answer, or its absence, does to a batch: stored, sent again, split, begun anew, or failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...error_codes import ErrorCode
+from ...records.encoding.batch_builder import BATCH_OVERHEAD
+from .accumulator import RecordAccumulator
+from .batch import ProducerBatch, Stored
+from .failure import Cause, Failure
+from .identity import after
+from .partition_queue import PartitionQueue
+from .verdicts import Verdict, rule_of
+
+
+class PartitionAnswer(NamedTuple):
+    """What a Produce response says about one batch."""
+
+    code: int
+    base_offset: int = -1
+    append_time: int = -1
+    log_start_offset: int = -1
+    text: str = ""
+    records: Mapping[int, str] = {}
+
+
+def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: PartitionAnswer, now: float) -> Verdict:
+    """Do what the answer means for the batch; return the verdict. The answer comes once for each time it was sent."""
+    queue = accumulator.queue(batch.tp)
+    rule = rule_of(answer.code)
+    if batch not in queue.in_flight:
+        return rule.verdict  # all batches were ended meanwhile
+    if rule.verdict in (Verdict.STORED, Verdict.DUPLICATE):
+        known = rule.verdict is Verdict.STORED and answer.base_offset >= 0
+        append_time = answer.append_time if answer.append_time >= 0 else None
+        accumulator.store(queue, batch, Stored(answer.base_offset if known else None, append_time))
+        return rule.verdict
+    batch.unclear = batch.unclear or rule.unclear
+    batch.last_code, batch.last_text = answer.code, answer.text
+    refused = Failure(Cause.REFUSED, answer.code, answer.text, harm=rule.harm, records=dict(answer.records))
+    if batch.outcome is not None:  # it expired in flight
+        _give_up(accumulator, queue, batch, refused)
+    elif rule.verdict in (Verdict.RETRY, Verdict.REFRESH):
+        _again(accumulator, queue, batch, now)
+    elif rule.verdict is Verdict.SPLIT and batch.count > 1 and not batch.unclear:
+        _split(accumulator, queue, batch)
+    elif rule.verdict in (Verdict.GAP, Verdict.NEW_EPOCH) and batch.is_numbered:
+        _follow_sequences(accumulator, queue, batch, answer, refused, now)
+    else:
+        _give_up(accumulator, queue, batch, refused)
+    return rule.verdict
+
+
+def unanswered(accumulator: RecordAccumulator, batch: ProducerBatch, text: str, now: float) -> None:
+    """No answer will come: the connection broke, or the request took too long. The broker may have the batch."""
+    settle(accumulator, batch, PartitionAnswer(ErrorCode.NETWORK_EXCEPTION, text=text), now)
+
+
+def written(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
+    """The batch was written to the connection, and the broker does not answer: acks=0."""
+    queue = accumulator.queue(batch.tp)
+    if batch in queue.in_flight:
+        accumulator.store(queue, batch, Stored(None))
+
+
+def _again(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
+    queue.put_back(batch, now + accumulator.pause(batch.attempts))
+    accumulator.retries += 1
+
+
+def _give_up(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, failure: Failure) -> None:
+    queue.in_flight.pop(batch, None)
+    accumulator.fail(queue, batch, failure)
+
+
+def _follow_sequences(
+    accumulator: RecordAccumulator,
+    queue: PartitionQueue,
+    batch: ProducerBatch,
+    answer: PartitionAnswer,
+    refused: Failure,
+    now: float,
+) -> None:
+    """The broker expects another sequence, or knows another epoch, or does not know the producer id any more.
+
+    A batch whose predecessor failed comes too early: it is sent again behind that one. Where its predecessor was
+    acknowledged, or the id is unknown, the partition's sequences are lost (KIP-360).
+    """
+    comes_early = answer.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (
+        queue.lost_sequence or queue.unresolved or not queue.is_next(batch)
+    )
+    forgot_nothing = answer.code == ErrorCode.UNKNOWN_PRODUCER_ID and answer.log_start_offset < 0
+    if comes_early or forgot_nothing:
+        _again(accumulator, queue, batch, now)
+    elif accumulator.session.renumbers:
+        queue.lost_sequence = True
+        _again(accumulator, queue, batch, now)
+    else:
+        _give_up(accumulator, queue, batch, refused)
+
+
+def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    """Send the records as several batches, under the same sequences: the broker has definitely not stored them."""
+    closed = batch.closed
+    assert closed is not None
+    most = accumulator.options.batch_size
+    wanted = most if closed.size > most else closed.size // 2
+    parts: list[ProducerBatch] = []
+    sequence = batch.sequence
+    for index, opened in enumerate(closed.split(max(wanted, closed.largest + BATCH_OVERHEAD))):
+        part = ProducerBatch(batch.tp, (*batch.number, index), batch.created, opened)
+        part.count, part.sealed, part.urgent = opened.count, True, batch.urgent
+        part.identity = batch.identity
+        if batch.is_numbered:
+            part.sequence, sequence = sequence, after(sequence, part.count)
+        parts.append(part)
+    accumulator.ratios.was_too_large(batch.tp.topic)
+    accumulator.replace(queue, batch, parts)

@@ -1,0 +1,192 @@
+"""Builds the control requests of transactions, and reads their answers: which version each kind of transaction uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...error_codes import ErrorCode
+from ...types import OffsetAndMetadata, TopicPartition
+from ...wire import Request, Response
+from ...wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
+from ...wire.messages.txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from ..by_topic import by_topic
+from ..produce.identity import NOBODY, ProducerIdentity
+from ..versions import VersionRange
+from .events import (
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    Answered,
+    ControlRequest,
+    EndTxn,
+    InitProducerId,
+    TxnOffsetCommit,
+)
+from .verdicts import Verdict, verdict
+
+#: The versions of Produce in a transaction, by ``uses_v2``: from 12 on a batch adds its partition (KIP-890).
+PRODUCE: Final[Mapping[bool, VersionRange]] = {False: VersionRange(3, 11), True: VersionRange(12, 13)}
+#: TxnOffsetCommit from 5 on adds its group; from 3 on it names the member, by which zombies are refused (KIP-447).
+_TXN_OFFSET_COMMIT: Final[Mapping[bool, VersionRange]] = {False: VersionRange(3, 4), True: VersionRange(5, 5)}
+#: EndTxn from 5 on begins another epoch.
+_END_TXN: Final[Mapping[bool, VersionRange]] = {False: VersionRange(0, 4), True: VersionRange(5, 5)}
+#: Versions from 4 on are for brokers, which ask about many transactions at once.
+_ADD_PARTITIONS: Final = VersionRange(0, 3)
+_ADD_OFFSETS: Final = VersionRange(0, 4)
+#: From 3 on a producer names its own identity (KIP-360). 6 is for two-phase commits (KIP-939).
+_INIT_ANY: Final = VersionRange(0, 5)
+_INIT_OWN: Final = VersionRange(3, 5)
+
+# The worst code of several partitions is the one that decides.
+_SEVERITY: Final = (
+    Verdict.FATAL,
+    Verdict.ABORTABLE,
+    Verdict.NOTHING_OPEN,
+    Verdict.REFUSED,
+    Verdict.LOOK_UP,
+    Verdict.RETRY,
+    Verdict.DONE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """A control request as it is sent, and the versions that it may have."""
+
+    versions: VersionRange
+    request: Request[Any]
+
+
+def wording(sent: ControlRequest, transactional_id: str, timeout_ms: int) -> Wording:
+    """Return what to send for ``sent``. ``timeout_ms`` is how long the coordinator lets a transaction be open."""
+    match sent:
+        case InitProducerId():
+            return Wording(
+                _INIT_ANY if sent.identity == NOBODY else _INIT_OWN,
+                InitProducerIdRequest(
+                    transactional_id=transactional_id,
+                    transaction_timeout_ms=timeout_ms,
+                    producer_id=sent.identity.producer_id,
+                    producer_epoch=sent.identity.epoch,
+                ),
+            )
+        case AddPartitionsToTxn():
+            return Wording(_ADD_PARTITIONS, _add_partitions(sent, transactional_id))
+        case AddOffsetsToTxn():
+            return Wording(
+                _ADD_OFFSETS,
+                AddOffsetsToTxnRequest(
+                    transactional_id=transactional_id,
+                    producer_id=sent.identity.producer_id,
+                    producer_epoch=sent.identity.epoch,
+                    group_id=sent.group_id,
+                ),
+            )
+        case TxnOffsetCommit():
+            return Wording(_TXN_OFFSET_COMMIT[sent.uses_v2], _offset_commit(sent, transactional_id))
+        case EndTxn():
+            return Wording(
+                _END_TXN[sent.uses_v2],
+                EndTxnRequest(
+                    transactional_id=transactional_id,
+                    producer_id=sent.identity.producer_id,
+                    producer_epoch=sent.identity.epoch,
+                    committed=sent.committed,
+                ),
+            )
+
+
+def _add_partitions(sent: AddPartitionsToTxn, transactional_id: str) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=sent.identity.producer_id,
+        v3_and_below_producer_epoch=sent.identity.epoch,
+        v3_and_below_topics=[
+            AddPartitionsToTxnTopic(name=topic, partitions=numbers)
+            for topic, numbers in by_topic(sent.partitions).items()
+        ],
+    )
+
+
+def _offset_commit(sent: TxnOffsetCommit, transactional_id: str) -> TxnOffsetCommitRequest:
+    return TxnOffsetCommitRequest(
+        transactional_id=transactional_id,
+        group_id=sent.group.group_id,
+        producer_id=sent.identity.producer_id,
+        producer_epoch=sent.identity.epoch,
+        generation_id=sent.group.generation_id,
+        member_id=sent.group.member_id,
+        group_instance_id=sent.group.group_instance_id,
+        topics=list(_topics(sent.offsets)),
+    )
+
+
+def _topics(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Iterator[TxnOffsetCommitRequestTopic]:
+    for topic, numbers in by_topic(offsets).items():
+        wanted = [(number, offsets[TopicPartition(topic, number)]) for number in numbers]
+        yield TxnOffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                TxnOffsetCommitRequestPartition(
+                    partition_index=number,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
+                    committed_metadata=offset.metadata,
+                )
+                for number, offset in wanted
+            ],
+        )
+
+
+def answer(sent: ControlRequest, response: Response, transaction_version: int) -> Answered:
+    """Return what ``response`` says: its error code, or the worst one that it has for any partition."""
+    code, what, identity = 0, "", None
+    match response:
+        case InitProducerIdResponse() | EndTxnResponse():
+            code, identity = response.error_code, _identity(response.producer_id, response.producer_epoch)
+        case AddOffsetsToTxnResponse():
+            code = response.error_code
+        case AddPartitionsToTxnResponse():
+            code, what = _worst(
+                sent,
+                (
+                    (f"{topic.name}-{one.partition_index}", one.partition_error_code)
+                    for topic in response.results_by_topic_v3_and_below
+                    for one in topic.results_by_partition
+                ),
+            )
+        case TxnOffsetCommitResponse():
+            code, what = _worst(
+                sent,
+                (
+                    (f"{topic.name}-{one.partition_index}", one.error_code)
+                    for topic in response.topics
+                    for one in topic.partitions
+                ),
+            )
+    return Answered(sent, code, what, identity, transaction_version)
+
+
+def _identity(producer_id: int, epoch: int) -> ProducerIdentity | None:
+    return ProducerIdentity(producer_id, epoch) if producer_id >= 0 else None
+
+
+def _worst(sent: ControlRequest, codes: Iterable[tuple[str, int]]) -> tuple[int, str]:
+    def severity(one: tuple[str, int]) -> tuple[int, bool]:
+        return _SEVERITY.index(verdict(sent, one[1])), one[1] == ErrorCode.OPERATION_NOT_ATTEMPTED
+
+    what, code = min(codes, key=severity, default=("", 0))
+    return (code, what) if code else (0, "")

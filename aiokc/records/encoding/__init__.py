@@ -1,0 +1,1 @@
+"""From records to bytes: the batches of producers and, for tests, those that brokers write."""

@@ -1,0 +1,148 @@
+"""A batch that a producer fills, record by record, and the frame that it becomes: OpenBatch, ClosedBatch."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, Self
+
+from crc32c import crc32c
+
+from ... import native
+from ..batch import CRC_START, HEADER, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG, BatchHeader
+from ..compression import Codec, compress, decompress
+from ..decode import new_reader
+from . import _pure
+from ._pure import record_bound as record_bound
+
+if TYPE_CHECKING:
+    from ._pure import RecordAppender
+else:
+    RecordAppender = native.extension.RecordAppender if native.NATIVE else _pure.RecordAppender
+
+#: What a batch is longer than its records: the header.
+BATCH_OVERHEAD: Final = HEADER.size
+_CHECKED: Final = Struct(">hiqqqhii")
+_CHECKED_END: Final = CRC_START + _CHECKED.size
+_UNCHECKED: Final = Struct(">qiibI")
+
+
+class OpenBatch(RecordAppender):
+    """Records of one partition that were not sent yet. ``close`` ends it.
+
+    What it can do beside that is in RecordAppender (``_pure``, or in C).
+    """
+
+    __slots__ = ("_codec", "_level", "_transactional")
+
+    _codec: int
+    _level: int | None
+    _transactional: bool
+
+    def __new__(
+        cls, codec: int = Codec.NONE, level: int | None = None, capacity: int = 16384, transactional: bool = False
+    ) -> Self:
+        """``capacity``: the frame is no longer than this, in bytes, unless it holds a single record."""
+        self = super().__new__(cls, capacity)
+        self._codec, self._level, self._transactional = codec, level, transactional
+        return self
+
+    @property
+    def is_compressed(self) -> bool:
+        return self._codec != Codec.NONE
+
+    def close(self) -> ClosedBatch:
+        """Compress the records and return the batch that can be sent. Nothing can be appended any more.
+
+        It may run in a thread. Raises UnsupportedCodec.
+        """
+        buffer, codec = self.take(), self._codec
+        uncompressed = len(buffer) - BATCH_OVERHEAD
+        if codec != Codec.NONE:
+            records, buffer = buffer, bytearray(BATCH_OVERHEAD)
+            buffer += compress(codec, memoryview(records)[BATCH_OVERHEAD:], self._level)
+        attributes = codec | (TRANSACTIONAL_FLAG if self._transactional else 0)
+        return ClosedBatch(
+            buffer,
+            attributes,
+            self.count,
+            self.base_timestamp,
+            self.max_timestamp,
+            uncompressed,
+            level=self._level,
+            largest=self.largest,
+        )
+
+
+class ClosedBatch:
+    """The records of one partition as they are sent. ``size`` is the length of the frame.
+
+    ``payload_size`` is how long the records are without compression.
+    """
+
+    __slots__ = ("_attributes", "_base_timestamp", "_buffer", "_header", "_level", "count", "largest", "max_timestamp",
+                 "payload_size")  # fmt: skip
+
+    def __init__(
+        self,
+        buffer: bytearray,
+        attributes: int,
+        count: int,
+        base_timestamp: int,
+        max_timestamp: int,
+        payload_size: int,
+        *,
+        level: int | None,
+        largest: int,
+    ) -> None:
+        self._buffer, self._attributes, self._base_timestamp, self._level = buffer, attributes, base_timestamp, level
+        self.count, self.max_timestamp, self.payload_size, self.largest = count, max_timestamp, payload_size, largest
+        self._header: tuple[int, int, int] | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self._buffer)
+
+    def frame(self, producer_id: int, epoch: int, base_sequence: int) -> bytearray:
+        """Return the whole batch, with a header of this producer. With the same arguments no byte of it changes.
+
+        Each call returns the same buffer: another producer, epoch or sequence may be given only once no frame before
+        is still being written.
+        """
+        given = (producer_id, epoch, base_sequence)
+        if given != self._header:
+            buffer = self._buffer
+            _CHECKED.pack_into(
+                buffer,
+                CRC_START,
+                self._attributes,
+                self.count - 1,
+                self._base_timestamp,
+                self.max_timestamp,
+                producer_id,
+                epoch,
+                base_sequence,
+                self.count,
+            )
+            crc = crc32c(memoryview(buffer)[CRC_START:])
+            _UNCHECKED.pack_into(buffer, 0, 0, len(buffer) - PREFIX_SIZE, -1, MAGIC, crc)
+            self._header = given
+        return self._buffer
+
+    def split(self, capacity: int) -> list[OpenBatch]:
+        """Return the same records in order, in batches of ``capacity`` bytes at most, each with one record at least."""
+        header = self._read_header()
+        payload = decompress(header.codec, memoryview(self._buffer)[BATCH_OVERHEAD:], self.payload_size)
+        reader = new_reader(header, payload, topic="", partition=-1)
+        transactional = bool(self._attributes & TRANSACTIONAL_FLAG)
+        batches: list[OpenBatch] = []
+        for record in reader.take(self.count):
+            parts = record.timestamp, record.key, record.value, record.headers
+            if not batches or not batches[-1].append(*parts):
+                batches.append(OpenBatch(header.codec, self._level, capacity, transactional))
+                batches[-1].append(*parts)
+        return batches
+
+    def _read_header(self) -> BatchHeader:
+        if self._header is None:
+            self.frame(-1, -1, -1)
+        return BatchHeader._make(HEADER.unpack_from(self._buffer))

@@ -1,0 +1,41 @@
+"""The types of serializers: code of the application that turns objects into the bytes of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from ..types import HeadersToSend
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Serializer(Protocol[T_contra]):
+    """A serializer that is given the topic and the headers with the object, as Kafka's own are (KIP-336)."""
+
+    def serialize(self, topic: str, headers: HeadersToSend, data: T_contra, /) -> bytes:
+        """Return the bytes of ``data``, which is never None.
+
+        send() and the other calls raise SerializationFailed for an exception of this method, and append nothing.
+        """
+
+
+class AwaitedSerializer(Protocol[T_contra]):
+    """A serializer whose ``serialize`` is ``async def``: give it as AsyncSerializer(...)."""
+
+    def serialize(self, topic: str, headers: HeadersToSend, data: T_contra, /) -> Awaitable[bytes]: ...
+
+
+class AsyncSerializer(Generic[T_contra]):
+    """Says that a serializer is async: ``wrapped`` is an async function of the object, or has an async ``serialize``.
+
+    The producer must know it before the first record: only send() and send_and_wait() can wait for a serializer.
+    """
+
+    def __init__(self, wrapped: Callable[[T_contra], Awaitable[bytes]] | AwaitedSerializer[T_contra]) -> None:
+        self.wrapped = wrapped
+
+
+#: What key_serializer and value_serializer may be. The simplest one is a function that returns the bytes.
+AnySerializer: TypeAlias = Callable[[T], bytes] | Serializer[T] | AsyncSerializer[T]

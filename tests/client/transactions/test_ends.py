@@ -1,0 +1,272 @@
+"""Transactions from begin to end: what readers see, what a commit refuses, which requests it takes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import GroupMetadata
+from aiokc.client.producer.producer import Producer
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import (
+    AuthorizationFailed,
+    BrokerError,
+    CommitFailed,
+    ConfigError,
+    MessageTooLarge,
+    RecordRefused,
+    SerializationFailed,
+    TransactionAborted,
+    UsageError,
+)
+from aiokc.testing import ApiKey, Cluster
+from aiokc.testing.faults import reject_records
+
+from ..virtually import virtually
+from .on_stage import IN0, IN1, Stage, scenario
+
+GROUP = GroupMetadata("g")
+
+
+@scenario()
+async def test_readers_see_what_is_committed_and_nothing_else(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        async with producer.transaction() as transaction:
+            await producer.send("out", b"1", partition=0)
+            await producer.send("out", b"2", partition=1)
+            await transaction.send_offsets({IN0: 5}, GROUP)
+            assert await stage.read() == []
+        assert await stage.read() == [b"1", b"2"]
+        assert await stage.committed() == {IN0: 5}
+        with pytest.raises(KeyError):
+            async with producer.transaction() as transaction:
+                await (await producer.send("out", b"3", partition=0))
+                await transaction.send_offsets({IN0: 9, IN1: 9}, GROUP)
+                raise KeyError
+        assert await stage.read() == [b"1", b"2"]
+        assert await stage.read(isolation_level="read_uncommitted") == [b"1", b"3", b"2"]
+        assert await stage.committed() == {IN0: 5}
+        async with producer.transaction():
+            await producer.send("out", b"4", partition=0)
+        assert await stage.read() == [b"1", b"4", b"2"]
+
+
+@scenario()
+async def test_each_kind_of_transaction_has_its_own_requests(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        assert stage.control() == ["InitProducerId"]
+        for _ in range(2):
+            before = len(stage.asked.log)
+            async with producer.transaction() as transaction:
+                await producer.send("out", b"1", partition=0)
+                await producer.flush()
+                await transaction.send_offsets({IN0: 5}, GROUP)
+            adds = ["AddPartitionsToTxn", "AddOffsetsToTxn"] if not stage.is_v2 else []
+            assert stage.control(before) == [*adds, "TxnOffsetCommit", "EndTxn"]
+
+
+@scenario()
+async def test_transactions_one_after_the_other(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        for number in range(20):
+            try:
+                async with producer.transaction():
+                    for partition in (0, 1):
+                        await producer.send("out", b"%d" % number, partition=partition)
+                    if number % 3 == 0:
+                        await producer.flush()
+                    if number % 4 == 0:
+                        raise KeyError
+            except KeyError:
+                continue
+    kept = [b"%d" % number for number in range(20) if number % 4]
+    assert await stage.read() == [*kept, *kept]
+
+
+@scenario()
+async def test_an_empty_transaction_takes_no_request(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        before = len(stage.asked.log)
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets({}, GROUP)
+        await producer.begin_transaction()
+        await producer.abort_transaction()
+        with pytest.raises(KeyError):
+            async with producer.transaction():
+                raise KeyError
+        assert stage.control(before) == []
+
+
+@scenario()
+async def test_by_hand(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        await producer.begin_transaction()
+        await producer.send("out", b"1", partition=0)
+        await producer.send_offsets_to_transaction({IN0: 3}, GROUP)
+        await producer.commit_transaction()
+        assert await stage.read() == [b"1"]
+        assert await stage.committed() == {IN0: 3}
+        await producer.begin_transaction()
+        delivery = await producer.send("out", b"2", partition=0)
+        await producer.abort_transaction()
+        with pytest.raises(TransactionAborted):
+            await delivery
+        assert await stage.read() == [b"1"]
+        async with producer.transaction():  # ended by hand, inside of the block
+            await producer.send("out", b"3", partition=0)
+            await producer.commit_transaction()
+        assert await stage.read() == [b"1", b"3"]
+
+
+@scenario(2)
+async def test_calls_in_the_wrong_order_change_nothing(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        with pytest.raises(UsageError, match="no transaction is open"):
+            await producer.send("out", b"1")
+        for call in (producer.commit_transaction, producer.abort_transaction):
+            with pytest.raises(UsageError, match="no transaction is open"):
+                await call()
+        with pytest.raises(UsageError, match="no transaction is open"):
+            await producer.send_offsets_to_transaction({IN0: 3}, GROUP)
+        async with producer.transaction() as transaction:
+            with pytest.raises(UsageError, match="a transaction is open"):
+                await producer.begin_transaction()
+            with pytest.raises(ConfigError, match="group_metadata"):
+                await transaction.send_offsets({IN0: 3}, "g")  # type: ignore[arg-type]
+            await producer.send("out", b"1", partition=0)
+        assert await stage.read() == [b"1"]
+
+
+def test_a_producer_without_a_transactional_id_has_no_transactions() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            with pytest.raises(UsageError, match="transactional_id"):
+                producer.transaction()
+            with pytest.raises(UsageError, match="transactional_id"):
+                await producer.begin_transaction()
+
+    virtually(story)
+
+
+# What a commit refuses (scenario 49)
+
+
+@scenario()
+async def test_a_refused_record_prevents_the_commit_though_nobody_awaited_it(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        stage.cluster.intercept(ApiKey.PRODUCE, reject_records({0: "no such schema"}), times=1)
+        with pytest.raises(RecordRefused, match="no such schema"):
+            async with producer.transaction():
+                await producer.send("out", b"1", partition=0)
+                await producer.send("out", b"2", partition=1)
+        assert await stage.read() == []
+        async with producer.transaction():
+            await producer.send("out", b"3", partition=0)
+        assert await stage.read() == [b"3"]
+
+
+@scenario()
+async def test_a_refused_record_prevents_the_commit_though_its_error_was_caught(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        await producer.begin_transaction()
+        stage.cluster.intercept(ApiKey.PRODUCE, reject_records({0: "no"}), times=1)
+        with pytest.raises(RecordRefused):
+            await producer.send_and_wait("out", b"1", partition=0)
+        with pytest.raises(RecordRefused):
+            await producer.send("out", b"2", partition=0)
+        for _ in range(2):
+            with pytest.raises(RecordRefused):
+                await producer.commit_transaction()
+        with pytest.raises(UsageError, match="abort it first"):
+            await producer.begin_transaction()
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("out", b"3", partition=0)
+        assert await stage.read() == [b"3"]
+
+
+@scenario()
+async def test_a_record_that_was_not_even_appended_prevents_the_commit(stage: Stage) -> None:
+    async with stage.producer(max_request_size=1_000) as producer:
+        with pytest.raises(MessageTooLarge):
+            async with producer.transaction():
+                await producer.send("out", b"1", partition=0)
+                with pytest.raises(MessageTooLarge):
+                    await producer.send("out", bytes(2_000), partition=0)
+        assert await stage.read() == []
+
+
+@scenario(2)
+async def test_a_serializer_that_has_failed_prevents_the_commit(stage: Stage) -> None:
+    producer: Producer[Any, Any] = Producer(
+        bootstrap_servers=stage.cluster.bootstrap, transactional_id="id", value_serializer=str.encode
+    )
+    async with producer:
+        with pytest.raises(SerializationFailed):
+            async with producer.transaction():
+                await producer.send("out", "1", partition=0)
+                with pytest.raises(SerializationFailed):
+                    producer.send_soon("out", 3, partition=0)
+        async with producer.transaction():
+            await producer.send("out", "2", partition=0)
+        assert await stage.read() == [b"2"]
+
+
+@scenario()
+async def test_records_that_wait_end_with_the_transaction(stage: Stage) -> None:
+    """One record is refused; another one, which lingers, does not wait for its delivery_timeout_ms."""
+    async with stage.producer(linger_ms=30_000) as producer:
+        await producer.begin_transaction()
+        lingering = await producer.send("out", b"1", partition=0)
+        stage.cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_RECORD, times=1)
+        began = stage.loop.time()
+        full = await producer.send("out", bytes(20_000), partition=1)
+        with pytest.raises(TransactionAborted):
+            await lingering
+        with pytest.raises(RecordRefused):
+            await full
+        assert stage.loop.time() - began < 1.0
+        await producer.abort_transaction()
+
+
+@scenario()
+async def test_offsets_of_a_member_that_the_group_does_not_know_end_the_transaction(stage: Stage) -> None:
+    """Scenario 57: what a zombie has read is read by another member by now."""
+    async with stage.consumer("in", group_id="g") as member, stage.producer() as producer:
+        await member.wait_assigned()
+        known = member.group_metadata()
+        zombie = GroupMetadata("g", known.generation_id - 1, known.member_id)
+        with pytest.raises(CommitFailed, match="gone on without member"):
+            async with producer.transaction() as transaction:
+                await producer.send("out", b"1", partition=0)
+                await transaction.send_offsets({IN0: 5}, zombie)
+        assert await stage.read() == []
+        async with producer.transaction() as transaction:
+            await producer.send("out", b"2", partition=0)
+            await transaction.send_offsets({IN0: 6}, known)
+    assert await stage.read() == [b"2"]
+    assert await stage.committed() == {IN0: 6}
+
+
+@scenario(2)
+async def test_a_producer_without_permission_does_not_start(stage: Stage) -> None:
+    stage.cluster.intercept(ApiKey.INIT_PRODUCER_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, times=1)
+    with pytest.raises(AuthorizationFailed, match="'id'"):
+        await stage.producer().start()
+
+
+@scenario(2)
+async def test_a_timeout_that_the_broker_does_not_allow_is_told_at_the_start(stage: Stage) -> None:
+    with pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
+        await stage.producer(transaction_timeout_ms=10_000_000).start()
+
+
+@scenario()
+async def test_sends_of_other_tasks_belong_to_the_transaction(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        await producer.begin_transaction()
+        await asyncio.gather(*(producer.send("out", b"%d" % number, partition=0) for number in range(10)))
+        await producer.commit_transaction()
+    assert await stage.read() == [b"%d" % number for number in range(10)]

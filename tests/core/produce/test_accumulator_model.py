@@ -1,0 +1,254 @@
+"""A model of one producer and its brokers: whatever is answered, each record ends once, and no sequence lies twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from aiokc.core.cluster.snapshot import Cluster
+from aiokc.core.produce.accumulator import AccumulatorOptions, RecordAccumulator
+from aiokc.core.produce.batch import ProducerBatch, Stored
+from aiokc.core.produce.failure import Cause, Failure
+from aiokc.core.produce.identity import LAST_EPOCH, NO_SEQUENCE, ProducerIdentity
+from aiokc.core.produce.session import PlainSession
+from aiokc.core.produce.settling import PartitionAnswer, settle, unanswered
+from aiokc.error_codes import ErrorCode
+from aiokc.records import open_batch, split_batches
+from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
+
+PARTITIONS = 2
+DELIVERY_TIMEOUT = 100.0
+
+
+@dataclass
+class Log:
+    """One partition as a broker keeps it: the records, and what it knows of the producer (ProducerAppendInfo)."""
+
+    records: list[bytes] = field(default_factory=list)
+    epoch: dict[int, int] = field(default_factory=dict)
+    batches: dict[tuple[int, int], list[tuple[int, int]]] = field(default_factory=dict)
+
+    def append(self, batch: bytes) -> PartitionAnswer:
+        ((header, view),) = split_batches(memoryview(batch))
+        key = (header.producer_id, header.producer_epoch)
+        if header.producer_epoch < self.epoch.get(header.producer_id, -1):
+            return PartitionAnswer(ErrorCode.INVALID_PRODUCER_EPOCH)
+        known = self.batches.get(key, [])
+        if (header.base_sequence, header.record_count) in known[-5:]:
+            return PartitionAnswer(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+        expected = (known[-1][0] + known[-1][1]) % (1 << 31) if known else 0
+        if header.base_sequence != expected:
+            return PartitionAnswer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        self.epoch[header.producer_id] = header.producer_epoch
+        self.batches.setdefault(key, []).append((header.base_sequence, header.record_count))
+        base = len(self.records)
+        reader = open_batch(header, view, topic="t", partition=0, max_decompressed_bytes=1 << 30)
+        self.records += [record.value or b"" for record in reader.take(header.record_count)]
+        return PartitionAnswer(0, base)
+
+
+@dataclass
+class Sent:
+    """A request as it was written: the batches, and copies of their bytes."""
+
+    batches: list[ProducerBatch]
+    frames: list[bytes]
+
+
+class Producing(RuleBasedStateMachine):
+    """Appends, sends, answers, loses answers, lets time pass. ``limit`` is what the brokers take as a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session = PlainSession(idempotent=True)
+        self.session.initialized(ProducerIdentity(9, LAST_EPOCH - 3))
+        options = AccumulatorOptions(
+            batch_size=300, linger=1.0, delivery_timeout=DELIVERY_TIMEOUT, max_request_size=500, buffer_memory=20_000
+        )
+        self.accumulator = RecordAccumulator(options, self.session, lambda attempts: 0.5 * attempts)
+        self.now = 0.0
+        self.logs = [Log() for _ in range(PARTITIONS)]
+        self.leader = 1
+        self.epoch = 0
+        self.in_flight: list[Sent] = []
+        self.late: list[tuple[int, bytes]] = []
+        self.appended: dict[bytes, tuple[int, ProducerBatch, int]] = {}
+        self.contents: dict[tuple[int, ProducerIdentity, int], bytes] = {}
+        self.outcomes: dict[ProducerBatch, object] = {}
+        self.count = 0
+        self.limit = 1 << 20
+        self.may_duplicate = False
+
+    def cluster(self) -> Cluster:
+        partitions = {number: PartitionInfo("t", number, self.leader, self.epoch) for number in range(PARTITIONS)}
+        brokers = {node: Broker(node, "h", 1) for node in (1, 2)}
+        return Cluster(brokers=brokers, topics={"t": TopicInfo("t", partitions)})
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), size=st.sampled_from([1, 60, 150, 400]))
+    def append(self, partition: int, size: int) -> None:
+        if not self.accumulator.has_room(size + 100):
+            return
+        value = b"%d:%d:" % (partition, self.count) + bytes(size)
+        self.count += 1
+        queue = self.accumulator.queue(TopicPartition("t", partition))
+        batch = self.accumulator.append(queue, self.count, None, value, (), self.now)
+        self.appended[value] = (partition, batch, batch.count - 1)
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 60.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.accumulator.expire(self.now)
+
+    @rule()
+    def leader_moves(self) -> None:
+        self.leader, self.epoch = 3 - self.leader, self.epoch + 1
+
+    @rule()
+    def broker_takes_less(self) -> None:
+        self.limit = 150 if self.limit > 150 else 1 << 20
+
+    @precondition(lambda self: self.session.identity is None)
+    @rule()
+    def another_producer_id(self) -> None:
+        self.session.initialized(ProducerIdentity(10 + self.count, LAST_EPOCH - 2))
+
+    @precondition(lambda self: len(self.in_flight) < 5)
+    @rule(hurry=st.booleans())
+    def send(self, hurry: bool) -> None:
+        cluster = self.cluster()
+        ready = self.accumulator.ready(cluster, self.now, hurry=hurry)
+        assert not ready.to_compress
+        for node, queues in ready.nodes.items():
+            batches = self.accumulator.drain(node, queues, cluster)
+            if not batches:
+                continue
+            frames = [bytes(batch.frame()) for batch in batches]
+            assert len({batch.tp for batch in batches}) == len(batches)
+            assert sum(map(len, frames)) <= 500 or len(frames) == 1
+            for batch, frame in zip(batches, frames, strict=True):
+                assert batch.sequence != NO_SEQUENCE
+                self.one_content(batch, frame)
+            self.in_flight.append(Sent(batches, frames))
+
+    def one_content(self, batch: ProducerBatch, frame: bytes) -> None:
+        """No (partition, id, epoch, sequence) goes out with two contents, but for the parts of a refused batch."""
+        for index in range(batch.count):
+            key = (batch.tp.partition, batch.identity, (batch.sequence + index) % (1 << 31))
+            record = read_values(frame)[index]
+            assert self.contents.setdefault(key, record) == record
+
+    def handle(self, partition: int, frame: bytes) -> PartitionAnswer:
+        if len(frame) > self.limit:
+            return PartitionAnswer(ErrorCode.MESSAGE_TOO_LARGE)
+        return self.logs[partition].append(frame)
+
+    @precondition(lambda self: self.in_flight)
+    @rule(
+        code=st.sampled_from(
+            [
+                None,
+                None,
+                None,
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                ErrorCode.INVALID_RECORD,
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+            ]
+        )
+    )
+    def answer(self, code: ErrorCode | None) -> None:
+        sent = self.in_flight.pop(0)
+        for batch, frame in zip(sent.batches, sent.frames, strict=True):
+            answer = self.handle(batch.tp.partition, frame) if code is None else PartitionAnswer(code)
+            settle(self.accumulator, batch, answer, self.now)
+
+    @precondition(lambda self: self.in_flight)
+    @rule(stored=st.booleans(), code=st.sampled_from([ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION]))
+    def unclear_answer(self, stored: bool, code: ErrorCode) -> None:
+        sent = self.in_flight.pop(0)
+        for batch, frame in zip(sent.batches, sent.frames, strict=True):
+            if stored:
+                self.handle(batch.tp.partition, frame)
+            settle(self.accumulator, batch, PartitionAnswer(code), self.now)
+
+    @precondition(lambda self: self.in_flight)
+    @rule(handled=st.integers(0, 5), late=st.booleans())
+    def connection_breaks(self, handled: int, late: bool) -> None:
+        """All requests in flight fail; the broker has handled some of them, and may get to the others later."""
+        for index, sent in enumerate(self.in_flight):
+            for batch, frame in zip(sent.batches, sent.frames, strict=True):
+                if index < handled:
+                    self.handle(batch.tp.partition, frame)
+                elif late:
+                    self.late.append((batch.tp.partition, frame))
+                unanswered(self.accumulator, batch, "gone", self.now)
+        self.in_flight.clear()
+
+    @precondition(lambda self: self.late)
+    @rule()
+    def late_arrival(self) -> None:
+        partition, frame = self.late.pop(0)
+        self.handle(partition, frame)
+
+    @invariant()
+    def each_batch_ends_once(self) -> None:
+        for batch in self.accumulator.finished:
+            assert batch not in self.outcomes
+            self.outcomes[batch] = batch.outcome
+        self.accumulator.finished.clear()
+        assert all(batch.outcome is outcome for batch, outcome in self.outcomes.items())
+        assert 0 <= self.accumulator.used <= 40_000
+
+    def teardown(self) -> None:
+        """Everything works from now on: all that did not fail is stored, in order."""
+        self.limit = 1 << 20
+        mark = self.accumulator.flush()
+        for _ in range(300):
+            while self.in_flight:
+                self.answer(None)
+            if self.session.identity is None:
+                self.another_producer_id()
+            self.now += 0.2
+            self.accumulator.expire(self.now)
+            self.send(True)
+            self.each_batch_ends_once()
+        assert mark.remaining == 0
+        assert self.accumulator.unanswered == 0
+        assert self.accumulator.used == 0
+        self.check_logs()
+
+    def check_logs(self) -> None:
+        renumbered = sum(self.accumulator.queue(TopicPartition("t", p)).renumbered for p in range(PARTITIONS))
+        for partition, log in enumerate(self.logs):
+            stored = [value for value, (at, _, _) in self.appended.items() if at == partition]
+            order = []
+            for value in stored:
+                batch, index = self.appended[value][1].find(self.appended[value][2])
+                outcome = batch.outcome
+                count = log.records.count(value)
+                if isinstance(outcome, Stored):
+                    assert count >= 1
+                    assert count == 1 or renumbered
+                    if outcome.base_offset is not None:
+                        assert log.records[outcome.base_offset + index] == value
+                    order.append(value)
+                else:
+                    assert isinstance(outcome, Failure)
+                    assert count <= (0 if outcome.persisted == "no" else 1) or renumbered
+                    assert outcome.cause in (Cause.REFUSED, Cause.EXPIRED)
+            if not renumbered:
+                assert [value for value in log.records if value in set(order)] == order
+
+
+def read_values(frame: bytes) -> list[bytes]:
+    ((header, view),) = split_batches(memoryview(frame))
+    reader = open_batch(header, view, topic="t", partition=0, max_decompressed_bytes=1 << 30)
+    return [record.value or b"" for record in reader.take(header.record_count)]
+
+
+TestProducing = Producing.TestCase
+TestProducing.settings = settings(max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck))

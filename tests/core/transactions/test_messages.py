@@ -1,0 +1,124 @@
+"""What the control requests of a transaction look like on the wire, and what their answers are read as."""
+
+from __future__ import annotations
+
+from aiokc.core.produce.identity import NOBODY, ProducerIdentity
+from aiokc.core.transactions.events import (
+    AddOffsetsToTxn,
+    AddPartitionsToTxn,
+    ControlRequest,
+    EndTxn,
+    InitProducerId,
+    TxnOffsetCommit,
+)
+from aiokc.core.transactions.messages import answer, wording
+from aiokc.core.versions import VersionRange
+from aiokc.error_codes import ErrorCode
+from aiokc.types import GroupMetadata, OffsetAndMetadata
+from aiokc.wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
+from aiokc.wire.messages.txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+    EndTxnRequest,
+    EndTxnResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+from .one_producer import OFFSETS, T0, T1, U0
+
+ME = ProducerIdentity(7, 3)
+GROUP = GroupMetadata("g", 5, "m", "i")
+
+
+def versions(sent: ControlRequest) -> VersionRange:
+    return wording(sent, "orders", 60_000).versions
+
+
+def test_the_versions_are_one_set_for_a_whole_transaction() -> None:
+    assert versions(TxnOffsetCommit(ME, GROUP, OFFSETS, False)) == (3, 4)
+    assert versions(TxnOffsetCommit(ME, GROUP, OFFSETS, True)) == (5, 5)
+    assert versions(EndTxn(ME, True, False)) == (0, 4)
+    assert versions(EndTxn(ME, True, True)) == (5, 5)
+    assert versions(AddPartitionsToTxn(ME, (T0,))) == (0, 3)
+    assert versions(InitProducerId(NOBODY)) == (0, 5)
+    assert versions(InitProducerId(ME)) == (3, 5)
+
+
+def test_each_request_names_the_producer() -> None:
+    init = wording(InitProducerId(ME), "orders", 60_000).request
+    assert init == InitProducerIdRequest(
+        transactional_id="orders", transaction_timeout_ms=60_000, producer_id=7, producer_epoch=3
+    )
+    add = wording(AddPartitionsToTxn(ME, (T1, U0, T0)), "orders", 1).request
+    assert isinstance(add, AddPartitionsToTxnRequest)
+    assert add.v3_and_below_transactional_id == "orders"
+    assert (add.v3_and_below_producer_id, add.v3_and_below_producer_epoch) == ME
+    assert {topic.name: sorted(topic.partitions) for topic in add.v3_and_below_topics} == {"t": [0, 1], "u": [0]}
+    assert wording(AddOffsetsToTxn(ME, "g"), "orders", 1).request == AddOffsetsToTxnRequest(
+        transactional_id="orders", producer_id=7, producer_epoch=3, group_id="g"
+    )
+    assert wording(EndTxn(ME, False, True), "orders", 1).request == EndTxnRequest(
+        transactional_id="orders", producer_id=7, producer_epoch=3, committed=False
+    )
+
+
+def test_offsets_name_the_member_by_which_the_group_knows_a_zombie() -> None:
+    offsets = {T0: OffsetAndMetadata(9, "note", 4), U0: OffsetAndMetadata(1)}
+    commit = wording(TxnOffsetCommit(ME, GROUP, offsets, True), "orders", 1).request
+    assert isinstance(commit, TxnOffsetCommitRequest)
+    assert (commit.group_id, commit.generation_id, commit.member_id, commit.group_instance_id) == ("g", 5, "m", "i")
+    assert (commit.transactional_id, commit.producer_id, commit.producer_epoch) == ("orders", 7, 3)
+    told = {
+        (topic.name, one.partition_index): (one.committed_offset, one.committed_metadata, one.committed_leader_epoch)
+        for topic in commit.topics
+        for one in topic.partitions
+    }
+    assert told == {("t", 0): (9, "note", 4), ("u", 0): (1, "", -1)}
+
+
+def test_answers_that_renew_the_identity() -> None:
+    init = answer(InitProducerId(NOBODY), InitProducerIdResponse(error_code=0, producer_id=7, producer_epoch=4), 2)
+    assert (init.code, init.identity, init.transaction_version) == (0, ProducerIdentity(7, 4), 2)
+    end = EndTxn(ME, True, True)
+    assert answer(end, EndTxnResponse(error_code=0, producer_id=8, producer_epoch=0), 2).identity == (8, 0)
+    assert answer(end, EndTxnResponse(error_code=0), 2).identity is None
+    assert answer(AddOffsetsToTxn(ME, "g"), AddOffsetsToTxnResponse(error_code=30), 1).code == 30
+
+
+def test_of_many_partitions_the_worst_code_counts() -> None:
+    sent = AddPartitionsToTxn(ME, (T0, T1))
+
+    def of(*codes: int) -> tuple[int, str]:
+        results = [
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+            for index, code in enumerate(codes)
+        ]
+        topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=results)
+        told = answer(sent, AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic]), 1)
+        return told.code, told.what
+
+    not_attempted, unknown = ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    denied, fenced = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.PRODUCER_FENCED
+    assert of(0, 0) == (0, "")
+    assert of(not_attempted, unknown) == (unknown, "t-1")
+    assert of(unknown, denied, not_attempted) == (denied, "t-1")
+    assert of(denied, fenced) == (fenced, "t-1")
+
+
+def test_offsets_are_stored_only_if_those_of_all_partitions_are() -> None:
+    topic = TxnOffsetCommitResponseTopic(
+        name="t",
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=0, error_code=0),
+            TxnOffsetCommitResponsePartition(partition_index=1, error_code=ErrorCode.NOT_COORDINATOR),
+        ],
+    )
+    told = answer(TxnOffsetCommit(ME, GROUP, OFFSETS, True), TxnOffsetCommitResponse(topics=[topic]), 2)
+    assert (told.code, told.what) == (ErrorCode.NOT_COORDINATOR, "t-1")
