@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .client.client import Client
     from .client.consumer.consumer import Consumer
     from .client.group.rebalance_listener import RebalanceListener
+    from .client.produce.batch_delivery import BatchDelivery, StoredRecords
     from .client.produce.delivery import Delivery
     from .client.producer.producer import Producer
     from .config import ClientConfig, ConsumerConfig, ProducerConfig
@@ -66,6 +67,7 @@ __all__ = [
     "Assignor",
     "AsyncDeserializer",
     "AsyncSerializer",
+    "BatchDelivery",
     "Broker",
     "Claim",
     "Client",
@@ -107,6 +109,7 @@ __all__ = [
     "RecordMetadata",
     "Secret",
     "Serializer",
+    "StoredRecords",
     "SubscriptionPattern",
     "TokenProvider",
     "TopicInfo",
@@ -124,6 +127,8 @@ _MODULES: Final = {
     "Client": ".client.client",
     "Consumer": ".client.consumer.consumer",
     "RebalanceListener": ".client.group.rebalance_listener",
+    "BatchDelivery": ".client.produce.batch_delivery",
+    "StoredRecords": ".client.produce.batch_delivery",
     "Delivery": ".client.produce.delivery",
     "Producer": ".client.producer.producer",
     "ClientConfig": ".config",

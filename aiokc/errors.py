@@ -214,7 +214,10 @@ class ProduceError(KafkaError):
 
     ``topic`` is "" and ``partition`` -1 where they are unknown. ``persisted`` is "no" where the record is certainly not
     in the log, and "maybe" where it was sent and the answer is missing: then it may be read, or may still appear.
+    ``appended`` is, for an error that send_many() raises, how many of its records were appended before this one.
     """
+
+    appended: int = 0
 
     def __init__(self, message: str, *, topic: str = "", partition: int = -1, persisted: Persisted = "no") -> None:
         super().__init__(message)

@@ -61,8 +61,15 @@ def take_run(
 ) -> tuple[list[RawRecord], int, tuple[int, int, int], int, int]: ...
 def measure_run(records: memoryview, after: int, transactional: bool, most: int) -> tuple[int, int, int, int]: ...
 
+@final
+class BufferMemory:
+    used: int
+    def __new__(cls, limit: int) -> BufferMemory: ...
+    @property
+    def limit(self) -> int: ...
+
 class RecordAppender:
-    def __new__(cls, capacity: int) -> Self: ...
+    def __new__(cls, capacity: int, memory: BufferMemory | None = None) -> Self: ...
     @property
     def count(self) -> int: ...
     @property
@@ -78,6 +85,8 @@ class RecordAppender:
     def append(
         self, timestamp: int, key: bytes | None, value: bytes | None, headers: HeadersToSend = (), /
     ) -> bool: ...
+    def fits(self, size: int, /) -> bool: ...
+    def seal(self) -> None: ...
     def take(self) -> bytearray: ...
 
 def append_records(
@@ -93,6 +102,40 @@ def append_records(
     room: int,
     /,
 ) -> tuple[int, int]: ...
+
+class RecordPlace:
+    def __new__(cls, batch: Any, index: int, timestamp: int) -> Self: ...
+    @property
+    def _batch(self) -> Any: ...
+    @property
+    def _index(self) -> int: ...
+    @property
+    def _timestamp(self) -> int: ...
+
+@final
+class TopicAppender:
+    sticky: int
+    sticky_bytes: int
+    def __new__(
+        cls,
+        delivery_type: type[Any],
+        clock: Callable[[], float],
+        memory: BufferMemory,
+        count: int,
+        keys: int,
+        largest: int,
+    ) -> TopicAppender: ...
+    def append(
+        self,
+        value: object,
+        key: object,
+        partition: object,
+        timestamp_ms: object,
+        headers: object,
+        /,
+    ) -> Any: ...
+    def put(self, partition: int, batch: object, appender: RecordAppender, /) -> None: ...
+
 def murmur2(data: bytes | bytearray | memoryview, /) -> int: ...
 
 @final

@@ -4,8 +4,8 @@
  * reader.h reads the bytes of a record, and records.c makes objects of records. columns.c, append.c and rows.h make
  * columns of records, batch_columns.c owns the columns' memory, and arrow_export.c exports them. runs.h reads batches
  * side by side where they lie: run_columns.c makes columns of them, and run_records.c objects. encode.h writes the bytes
- * of a record, record_appender.c fills a batch with records, append_records.c many batches. async_steps.c makes the
- * steps of `async for`.
+ * of a record, record_appender.c fills a batch with records, append_records.c many batches; topic_appender.c
+ * appends single records to the batches of a topic. async_steps.c makes the steps of `async for`.
  */
 
 #include "batch_columns.h"
@@ -26,7 +26,7 @@ static int module_exec(PyObject *module) {
         return -1;
     if (add_runs(module, state) < 0 || add_take_run(module, state) < 0 || add_appender(module, state) < 0)
         return -1;
-    if (add_append_records(module, state) < 0)
+    if (add_append_records(module, state) < 0 || add_topic_appender(module, state) < 0)
         return -1;
     return add_steps(module, state);
 }
@@ -37,7 +37,9 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->reader_type);
     Py_VISIT(state->arrow_type);
     Py_VISIT(state->step_type);
+    Py_VISIT(state->memory_type);
     Py_VISIT(state->appender_type);
+    Py_VISIT(state->place_type);
     Py_VISIT(state->producer_record_type);
     Py_VISIT(state->corrupt_record);
     Py_VISIT(state->crc32c);
@@ -51,7 +53,9 @@ static int module_clear(PyObject *module) {
     Py_CLEAR(state->reader_type);
     Py_CLEAR(state->arrow_type);
     Py_CLEAR(state->step_type);
+    Py_CLEAR(state->memory_type);
     Py_CLEAR(state->appender_type);
+    Py_CLEAR(state->place_type);
     Py_CLEAR(state->producer_record_type);
     Py_CLEAR(state->corrupt_record);
     Py_CLEAR(state->crc32c);
@@ -75,7 +79,7 @@ static PyModuleDef_Slot module_slots[] = {
     {0},
 };
 
-static struct PyModuleDef module_definition = {
+struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "aiokc._native.extension",
     .m_doc = PyDoc_STR("The record decoder and encoder in C; see _pure."),

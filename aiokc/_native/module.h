@@ -43,12 +43,17 @@ typedef struct {
     PyTypeObject *reader_type;
     PyTypeObject *arrow_type;
     PyTypeObject *step_type;
+    PyTypeObject *memory_type;
     PyTypeObject *appender_type;
+    PyTypeObject *place_type;
     PyTypeObject *producer_record_type;
     PyObject *corrupt_record;
     PyObject *crc32c;
     PyObject *no_headers;
 } State;
+
+/* By it a type finds its module, and the state. */
+extern struct PyModuleDef module_definition;
 
 /* The origin of a batch is a tuple of what all its records have in common: topic, partition, timestamp type, leader
  * epoch. */
@@ -120,6 +125,9 @@ int add_appender(PyObject *module, State *state);
 
 /* Add the function of append_records.c. */
 int add_append_records(PyObject *module, State *state);
+
+/* Add the types of topic_appender.c. */
+int add_topic_appender(PyObject *module, State *state);
 
 /* Add the types of async_steps.c. */
 int add_steps(PyObject *module, State *state);

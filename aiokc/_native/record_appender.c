@@ -1,4 +1,5 @@
-/* RecordAppender: the buffer of a batch that is being filled, record by record; and murmur2, which chooses partitions.
+/* RecordAppender: the buffer of a batch that is being filled, record by record. BufferMemory: what all of them take. And
+ * murmur2, which chooses partitions.
  *
  * A record is written straight into the memory that is sent later: behind room for the batch's header, in a bytearray
  * that ``take`` hands over without a copy. The same as records/encoding/_pure.py, byte for byte and error for error.
@@ -12,8 +13,10 @@
 typedef struct {
     PyObject_HEAD
     PyObject *buffer; /* a bytearray that nobody else has; NULL once it was taken */
+    Memory *memory;   /* NULL: nobody counts */
     int64_t capacity;
     Filling filling; /* read and written within the appender's critical section */
+    char is_sealed;
 } Appender;
 
 /* What was given for a record, as long as pointers into it are used. */
@@ -122,7 +125,7 @@ static int make_room(Appender *self, int64_t needed) {
 
 static int append_within(Appender *self, const NewRecord *record, int64_t *size) {
     Filling *filling = &self->filling;
-    if (self->buffer == NULL || filling->count == MOST_32_BITS)
+    if (self->buffer == NULL || self->is_sealed || filling->count == MOST_32_BITS)
         return 0;
     int64_t body = body_size(filling, record), needed = varint_size((uint64_t)body << 1) + body;
     if (filling->count > 0 && filling->used + needed > self->capacity)
@@ -139,10 +142,16 @@ static int append_within(Appender *self, const NewRecord *record, int64_t *size)
 }
 
 int append_record(PyObject *appender, const NewRecord *record, int64_t *size) {
+    Appender *self = (Appender *)appender;
     int appended;
-    Py_BEGIN_CRITICAL_SECTION(appender);
-    appended = append_within((Appender *)appender, record, size);
+    Py_BEGIN_CRITICAL_SECTION(self);
+    appended = append_within(self, record, size);
     Py_END_CRITICAL_SECTION();
+    if (appended == 1 && self->memory != NULL) {
+        Py_BEGIN_CRITICAL_SECTION(self->memory);
+        self->memory->used += *size;
+        Py_END_CRITICAL_SECTION();
+    }
     return appended;
 }
 
@@ -154,16 +163,80 @@ static Filling filling_of(Appender *self) {
     return filling;
 }
 
-/* The type */
+int64_t count_of(PyObject *appender) {
+    return filling_of((Appender *)appender).count;
+}
+
+/* BufferMemory */
+
+static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+    static char *names[] = {"limit", NULL};
+    long long limit;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "L:BufferMemory", names, &limit))
+        return NULL;
+    Memory *self = (Memory *)type->tp_alloc(type, 0);
+    if (self != NULL)
+        self->limit = limit;
+    return (PyObject *)self;
+}
+
+static void memory_dealloc(PyObject *self) {
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef memory_members[] = {
+    {"used", T_LONGLONG, offsetof(Memory, used), 0, PyDoc_STR("The bytes that are taken.")},
+    {"limit", T_LONGLONG, offsetof(Memory, limit), READONLY, PyDoc_STR("The most bytes that may be.")},
+    {0},
+};
+
+static PyType_Slot memory_slots[] = {
+    {Py_tp_new, memory_new},
+    {Py_tp_dealloc, memory_dealloc},
+    {Py_tp_members, memory_members},
+    {Py_tp_doc, PyDoc_STR("How much memory the records of a producer take.")},
+    {0},
+};
+
+static PyType_Spec memory_spec = {
+    .name = "aiokc._native.extension.BufferMemory",
+    .basicsize = sizeof(Memory),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = memory_slots,
+};
+
+/* RecordAppender */
+
+/* Return the state of the module, also for a class that Python code derives from RecordAppender. */
+static Memory *memory_of(PyTypeObject *type, PyObject *given) {
+    PyObject *module = PyType_GetModuleByDef(type, &module_definition);
+    State *state = module == NULL ? NULL : PyModule_GetState(module);
+    if (state == NULL)
+        return NULL;
+    if (!PyObject_TypeCheck(given, state->memory_type)) {
+        PyErr_Format(PyExc_TypeError, "memory must be a BufferMemory, not %s", Py_TYPE(given)->tp_name);
+        return NULL;
+    }
+    return (Memory *)Py_NewRef(given);
+}
 
 static PyObject *appender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    static char *names[] = {"capacity", NULL};
+    static char *names[] = {"capacity", "memory", NULL};
     long long capacity;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "L:RecordAppender", names, &capacity))
+    PyObject *given = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "L|O:RecordAppender", names, &capacity, &given))
+        return NULL;
+    Memory *memory = NULL;
+    if (given != Py_None && (memory = memory_of(type, given)) == NULL)
         return NULL;
     Appender *self = (Appender *)type->tp_alloc(type, 0);
-    if (self == NULL)
+    if (self == NULL) {
+        Py_XDECREF(memory);
         return NULL;
+    }
+    self->memory = memory;
     self->capacity = Py_MIN(capacity, MOST_32_BITS);
     self->filling = (Filling){.base_timestamp = NO_TIMESTAMP, .max_timestamp = NO_TIMESTAMP, .used = BATCH_OVERHEAD};
     self->buffer = PyByteArray_FromStringAndSize(NULL, BATCH_OVERHEAD);
@@ -178,6 +251,7 @@ static PyObject *appender_new(PyTypeObject *type, PyObject *args, PyObject *kwar
 static void appender_dealloc(Appender *self) {
     PyTypeObject *type = Py_TYPE(self);
     Py_CLEAR(self->buffer);
+    Py_CLEAR(self->memory);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
 }
@@ -197,6 +271,26 @@ static PyObject *appender_append(PyObject *self, PyObject *const *args, Py_ssize
     int appended = append_record(self, &given.record, &size);
     forget(&given);
     return appended < 0 ? NULL : PyBool_FromLong(appended);
+}
+
+static PyObject *appender_seal(Appender *self, PyObject *Py_UNUSED(ignored)) {
+    Py_BEGIN_CRITICAL_SECTION(self);
+    self->is_sealed = 1;
+    Py_END_CRITICAL_SECTION();
+    Py_RETURN_NONE;
+}
+
+static PyObject *appender_fits(Appender *self, PyObject *size) {
+    long long needed = PyLong_AsLongLong(size);
+    if (needed == -1 && PyErr_Occurred())
+        return NULL;
+    int fits;
+    Py_BEGIN_CRITICAL_SECTION(self);
+    const Filling *filling = &self->filling;
+    fits = !self->is_sealed && self->buffer != NULL &&
+           (filling->count == 0 || needed <= self->capacity - filling->used);
+    Py_END_CRITICAL_SECTION();
+    return PyBool_FromLong(fits);
 }
 
 static PyObject *appender_take(Appender *self, PyObject *Py_UNUSED(ignored)) {
@@ -245,6 +339,9 @@ static PyMethodDef appender_methods[] = {
     {"append", (PyCFunction)(void (*)(void))appender_append, METH_FASTCALL,
      PyDoc_STR("append(timestamp, key, value, headers=()) -> bool\n\n"
                "Append a record. False: it has no room, and was not appended; the first one always has room.")},
+    {"fits", (PyCFunction)appender_fits, METH_O,
+     PyDoc_STR("fits(size) -> bool\n\nWhether a record of this size, in bytes, has room.")},
+    {"seal", (PyCFunction)appender_seal, METH_NOARGS, PyDoc_STR("seal()\n\nFrom now on nothing has room.")},
     {"take", (PyCFunction)appender_take, METH_NOARGS,
      PyDoc_STR("take() -> bytearray\n\nThe records, behind room for the batch's header. Nothing can be appended then.")},
     {0},
@@ -313,6 +410,9 @@ static PyMethodDef functions[] = {
 };
 
 int add_appender(PyObject *module, State *state) {
+    state->memory_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &memory_spec, NULL);
+    if (state->memory_type == NULL || PyModule_AddType(module, state->memory_type) < 0)
+        return -1;
     state->appender_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &appender_spec, NULL);
     if (state->appender_type == NULL || PyModule_AddType(module, state->appender_type) < 0)
         return -1;

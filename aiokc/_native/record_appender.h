@@ -9,6 +9,13 @@
 
 #define FEW_HEADERS 8
 
+/* BufferMemory: how much memory the records of a producer take. The appenders add to ``used`` what they append. */
+typedef struct {
+    PyObject_HEAD
+    long long used;
+    long long limit;
+} Memory;
+
 /* A record that was gathered from Python objects: pointers into them, and the objects that nobody else keeps alive. */
 typedef struct {
     NewRecord record;
@@ -26,6 +33,9 @@ void forget(Given *given);
 /* Append a record to a RecordAppender, and set ``size`` to the bytes that it has there. 0: there is no room. -1: there is
  * an exception. No Python code runs in here. */
 int append_record(PyObject *appender, const NewRecord *record, int64_t *size);
+
+/* Return how many records an appender has. */
+int64_t count_of(PyObject *appender);
 
 uint32_t murmur2(const char *bytes, int64_t size);
 

@@ -77,6 +77,10 @@ class Delivery:
                     self._forget(entry)
         return self.result()
 
+    def place(self) -> tuple[ProducerBatch, int, int]:
+        """The batch, the index in it, and one record: a piece of a BatchDelivery."""
+        return self._batch, self._index, 1
+
     def when_done(self, told: Told) -> None:
         """Have ``told`` called with the outcome, which must not be known yet."""
         batch, index = self._find()

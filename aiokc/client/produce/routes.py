@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 
 from ...config import ProducerConfig
@@ -14,6 +14,7 @@ from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.partition_queue import PartitionQueue
 from ...errors import MetadataMissing, PartitioningFailed, RequestTimedOut, fresh, shown
 from ...net.user_errors import USER_ERRORS
+from ...records.encoding.batch_builder import KEYS_CHOOSE_BY_MURMUR2, KEYS_CHOOSE_NOTHING, KEYS_STOP
 from ...types import TopicInfo, TopicPartition
 from ..cluster.metadata import Metadata
 
@@ -39,17 +40,28 @@ class Routes:
         accumulator: RecordAccumulator,
         random: Random,
         check: Callable[[], None],
+        *,
+        slow_nodes: Callable[[float], Collection[int]],
     ) -> None:
-        """``check`` raises what every call raises: the producer is closed, its background has ended."""
+        """``check`` raises what every call raises: the producer is closed, its background has ended.
+
+        ``slow_nodes`` returns the brokers that have taken nothing for so many seconds though something waits for them.
+        """
         self._config = config
         self._metadata = metadata
         self._accumulator = accumulator
         self._random = random
         self._check = check
+        self._slow_nodes = slow_nodes
         self._interest = metadata.interest(may_create=True)
         self._routes: dict[str, TopicRoute] = {}
         self._topics: dict[str, float] = {}  # when each was last asked for
         self._key_partition = key_partition(config)
+        #: How ``append_records`` chooses partitions; None: it can't, the application's partitioner does.
+        self.keys_mode: int | None = {
+            "murmur2_random": KEYS_CHOOSE_NOTHING if config.partitioner_ignore_keys else KEYS_CHOOSE_BY_MURMUR2,
+            "consistent_random": KEYS_STOP,
+        }.get(config.partitioner if isinstance(config.partitioner, str) else "")
         self._partitioner = None if isinstance(config.partitioner, str) else config.partitioner
         self._keep = config.metadata_max_idle_ms / 1e3
 
@@ -100,6 +112,10 @@ class Routes:
         except RequestTimedOut as error:
             raise self.missing(topic, partition, str(error)) from error
 
+    def look_again(self) -> None:
+        """Something is not in the metadata that may have appeared since."""
+        self._metadata.request_missing()
+
     def missing(self, topic: str, partition: int | None, why: str = "") -> MetadataMissing:
         """Return the error for a topic or partition that no metadata name."""
         why = why or "not known yet: send() waits for its metadata, send_soon() does not"
@@ -139,11 +155,24 @@ class Routes:
         route.sticky.appended(self._accumulator.grown, is_open=last is not None and not last.sealed)
 
     def _load(self, route: TopicRoute) -> TopicLoad:
-        count = len(route.queues)
+        count, near = len(route.queues), self._near(route)
         if not self._config.partitioner_adaptive_partitioning_enable:
-            return TopicLoad(count, route.available)
+            return TopicLoad(count, route.available, near=near)
         queues = {number: len(queue.waiting) for number, queue in enumerate(route.queues) if queue.was_used}
-        return TopicLoad(count, route.available, queues)
+        patience = self._config.partitioner_availability_timeout_ms / 1e3
+        slow = self._partitions_of(route, self._slow_nodes(patience)) if patience else ()
+        return TopicLoad(count, route.available, queues, slow, near)
+
+    def _near(self, route: TopicRoute) -> list[int]:
+        """The partitions whose leader is in this client's rack, where that counts (KIP-1123)."""
+        if not self._config.partitioner_rack_aware:
+            return []
+        brokers = self._metadata.cluster.brokers.values()
+        return self._partitions_of(route, {node.node_id for node in brokers if node.rack == self._config.client_rack})
+
+    @staticmethod
+    def _partitions_of(route: TopicRoute, nodes: Collection[int]) -> list[int]:
+        return [number for number in route.available if route.info.partitions[number].leader in nodes]
 
     # Idle topics
 

@@ -18,7 +18,7 @@ from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.batch import FlushMark, ProducerBatch
 from ...core.produce.failure import Cause, Failure, Harm
 from ...core.produce.partition_queue import PartitionQueue
-from ...core.produce.requests import Asked, produce_request, read_response
+from ...core.produce.requests import IDS_FROM, Asked, produce_request, read_response
 from ...core.produce.settling import settle, unanswered, written
 from ...core.produce.verdicts import Verdict
 from ...core.rate_limit import RateLimit, and_more
@@ -78,12 +78,26 @@ class Sender:
         self._random = random
         self._tell = tell
         self._memory_is_wanted = memory_is_wanted
-        self._tasks: TaskGroup | None = None
+        self._no_linger = False
         self._channels: dict[int, NodeChannel] = {}
         self._complaints = RateLimit(_COMPLAINT_SECONDS)
         self._search_pauses = retry_backoff(config, random)
         self._next_search = 0.0
         self._least_version = _ZSTD_FROM if accumulator.options.codec == Codec.ZSTD else 0
+
+    def hurry(self) -> None:
+        """A call finds no memory, and does not wait for it: send what is buffered without linger."""
+        self._no_linger = True
+        self.wake.notify()
+
+    def slow_nodes(self, seconds: float) -> set[int]:
+        """The brokers that have taken nothing for so long, though batches were ready for them (KIP-794)."""
+        now = asyncio.get_running_loop().time()
+        return {
+            node_id
+            for node_id, channel in self._channels.items()
+            if channel.refused_since is not None and now - channel.refused_since > seconds
+        }
 
     # What a transaction, a flush and stop() wait for
 
@@ -139,7 +153,6 @@ class Sender:
         """Send until cancelled."""
         loop = asyncio.get_running_loop()
         async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
             while True:
                 look_at, goes_on = self._look(tasks)
                 if goes_on:
@@ -159,7 +172,8 @@ class Sender:
                 accumulator.fail_waiting(accumulator.session.doom)
             if accumulator.finished:
                 self._told()
-            hurry = self.closing or self._memory_is_wanted()
+            hurry = self.closing or self._no_linger or self._memory_is_wanted()
+            self._no_linger = False
             ready = accumulator.ready(cluster, now, hurry=hurry)
             for batch in ready.to_compress:
                 batch.closing = True
@@ -202,13 +216,16 @@ class Sender:
     def _send(self, node_id: int, queues: list[PartitionQueue], tasks: TaskGroup) -> bool:
         """Write one request with what is ready for a broker, if it takes one now; return whether it did."""
         channel = self._channel(node_id)
-        if channel.preparing or len(channel.in_flight) >= self._config.max_in_flight_requests_per_connection:
-            return False  # that task, or an answer, wakes the sender
         connection = channel.usable
-        if connection is None:
-            channel.preparing = True
-            tasks.start_soon(self._prepare, channel)
-            return False
+        is_full = len(channel.in_flight) >= self._config.max_in_flight_requests_per_connection
+        if connection is None or channel.preparing or is_full:
+            if channel.refused_since is None:
+                channel.refused_since = asyncio.get_running_loop().time()
+            if connection is None and not channel.preparing:
+                channel.preparing = True
+                tasks.start_soon(self._prepare, channel)
+            return False  # that task, or an answer, wakes the sender
+        channel.refused_since = None
         session = self.accumulator.session
         try:
             version = self._version(connection, queues)
@@ -219,8 +236,8 @@ class Sender:
         batches = self.accumulator.drain(node_id, queues, self._metadata.cluster)
         if not batches:
             return False
-        ids = {batch.tp.topic: self._metadata.cluster.topic_id(batch.tp.topic) for batch in batches}
-        asked = Asked(batches, {name: known for name, known in ids.items() if known is not None}, version)
+        ids = {batch.tp.topic: batch.topic_id for batch in batches if batch.topic_id is not None}
+        asked = Asked(batches, ids, version)
         timeout_ms = self._config.request_timeout_ms
         request = produce_request(
             asked,
@@ -245,9 +262,8 @@ class Sender:
     def _version(self, connection: Connection, queues: list[PartitionQueue]) -> int:
         """Return the version for these partitions' batches. Raises UnsupportedVersion where the broker has none."""
         lowest, highest = self.accumulator.session.versions
-        cluster = self._metadata.cluster
-        if any(cluster.topic_id(queue.tp.topic) is None for queue in queues):
-            highest = min(highest, 12)
+        if any(queue.topic_id is None for queue in queues):
+            highest = min(highest, IDS_FROM - 1)
         version = connection.usable_version(ProduceRequest, highest)
         lowest = max(lowest, self._least_version)
         if version < lowest:

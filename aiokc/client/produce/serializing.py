@@ -23,6 +23,8 @@ class Serializing:
         """Raises ConfigError for what is no serializer."""
         self._key = _writer("key", key)
         self._value = _writer("value", value)
+        #: Whether there is none: keys and values are bytes.
+        self.is_nothing = key is None and value is None
         #: Which of them has to be awaited: only send() and send_and_wait() can do that.
         self.is_async = isinstance(key, AsyncSerializer) or isinstance(value, AsyncSerializer)
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Generic, Unpack, cast
 
 from ...config import ProducerConfig, ProducerOptions, configured
 from ...config.making import named_producer
-from ...errors import ConfigError, shown
 from ...serialization.serializer import AnySerializer
 from ...types import HeadersToSend, K, PartitionInfo, ProducerRecord, RecordMetadata, V
-from ..arguments import checked_count, checked_seconds, checked_wait, is_topic_name
+from ..arguments import checked_seconds, checked_wait
 from ..in_use import InUse
+from ..produce.batch_delivery import BatchDelivery
 from ..produce.delivery import Delivery, OnDelivered
+from .records import check_topic, checked_record
 from .runtime import ProducerRuntime
 from .transaction_calls import TransactionCalls
 
 _STOP_MS: Final = 30_000
-_MOST_32: Final = (1 << 31) - 1
-_MOST_64: Final = (1 << 63) - 1
 
 
 class Producer(TransactionCalls, Generic[K, V]):
@@ -112,8 +112,8 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``partitioner``. ``timestamp_ms`` None: now. A call that is cancelled has appended nothing. Raises
         MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and MessageTooLarge.
         """
-        record = self._checked(topic, value, key, partition, timestamp_ms, headers)
-        return await self._runtime.send(record, timeout=self._seconds(timeout_ms))
+        record = checked_record(topic, value, key, partition, timestamp_ms, headers)
+        return await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms))
 
     async def send_and_wait(
         self,
@@ -130,8 +130,8 @@ class Producer(TransactionCalls, Generic[K, V]):
 
         A call that is cancelled may have appended its record, which is sent then.
         """
-        record = self._checked(topic, value, key, partition, timestamp_ms, headers)
-        return await (await self._runtime.send(record, timeout=self._seconds(timeout_ms)))
+        record = checked_record(topic, value, key, partition, timestamp_ms, headers)
+        return await (await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms)))
 
     def send_soon(
         self,
@@ -149,8 +149,21 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``on_done(metadata, error)`` is called in the event loop once it is known what became of the record: in order of
         the sends to a partition, and never inside of this call. ``error`` None: it is stored.
         """
-        record = self._checked(topic, value, key, partition, timestamp_ms, headers)
-        return self._runtime.send_soon(record, on_done)
+        record = checked_record(topic, value, key, partition, timestamp_ms, headers)
+        return self._runtime.appending.send_soon(record, on_done)
+
+    async def send_many(
+        self, topic: str, records: Iterable[V | ProducerRecord[K, V] | None], *, timeout_ms: int | None = None
+    ) -> BatchDelivery:
+        """Append many records of one topic, for much less time per record than send() takes; return one BatchDelivery.
+
+        A record is a value, or a ProducerRecord with key, partition, timestamp and headers. The call waits as send()
+        does, ``timeout_ms`` at most for each record, and lets other tasks run meanwhile: their records may lie between
+        these. It raises what send() raises for a record; those before it are appended then (``error.appended``), and so
+        are those before the moment in which a call is cancelled.
+        """
+        check_topic(topic)
+        return await self._runtime.many.send(topic, records, timeout=self._seconds(timeout_ms))
 
     async def flush(self, *, timeout_ms: int | None = None) -> None:
         """Send at once what was appended before, and return when it is known what became of each record.
@@ -162,48 +175,12 @@ class Producer(TransactionCalls, Generic[K, V]):
 
     async def partitions_for(self, topic: str, *, timeout_ms: int | None = None) -> list[PartitionInfo]:
         """Return the partitions of a topic, in order. Raises MetadataMissing after ``timeout_ms`` (max_block_ms)."""
-        self._check_topic(topic)
+        check_topic(topic)
         self._runtime.check()
         route = self._runtime.routes.known(topic)
         if route is None:
             route = await self._runtime.routes.find(topic, None, self._seconds(timeout_ms))
         return [route.info.partitions[number] for number in range(len(route.queues))]
 
-    # Checks
-
-    def _checked(
-        self,
-        topic: str,
-        value: V | None,
-        key: K | None,
-        partition: int | None,
-        timestamp_ms: int | None,
-        headers: HeadersToSend,
-    ) -> ProducerRecord[K, V]:
-        self._check_topic(topic)
-        if partition is not None:
-            partition = checked_count("partition", partition, least=0, most=_MOST_32)
-        if timestamp_ms is not None:
-            timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=0, most=_MOST_64)
-        if headers:
-            headers = _checked_headers(headers)
-        return ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
-
-    def _check_topic(self, topic: Any) -> None:
-        if not is_topic_name(topic):
-            raise ConfigError(f"topic={shown(topic)}: give the topic's name, a str that is not empty")
-
     def _seconds(self, timeout_ms: int | None) -> float:
         return checked_seconds(self.config.max_block_ms if timeout_ms is None else timeout_ms)
-
-
-def _checked_headers(headers: Any) -> HeadersToSend:
-    """Return headers that a batch can hold. Raises ConfigError."""
-    try:
-        pairs = tuple((name, content) for name, content in headers)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"headers={shown(headers)}: give pairs of a name and bytes, or None") from error
-    for name, content in pairs:
-        if type(name) is not str or not (content is None or type(content) is bytes):
-            raise ConfigError(f"header ({shown(name)}, ...): a name is a str, and its content bytes or None")
-    return pairs

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
+from uuid import UUID
 
+from ...error_codes import ErrorCode
 from ...records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch
 from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
 from .batch import FlushMark, Outcome, ProducerBatch, Stored
 from .compression_ratio import CompressionRatios
-from .failure import Cause, Failure
+from .failure import Cause, Failure, Harm
 from .partition_queue import PartitionQueue
 from .session import ProducerSession
 
@@ -120,6 +122,21 @@ class RecordAccumulator:
             batch.sealed = self.news = True
         return batch
 
+    def take_in(self, queue: PartitionQueue) -> tuple[ProducerBatch, int, int] | None:
+        """Take in what was appended to ``queue.appender`` itself: return its batch, the first index, and how many.
+
+        None: there was nothing.
+        """
+        opened, self.grown = queue.appender, 0
+        if opened is None or opened.count == (batch := queue.waiting[-1]).count:
+            return None
+        start, batch.count = batch.count, opened.count
+        self.grown = opened.size - batch.memory
+        self._resize(batch, opened.size)
+        if opened.is_full:
+            batch.sealed = self.news = True
+        return batch, start, batch.count - start
+
     def _begin(self, queue: PartitionQueue, now: float) -> ProducerBatch:
         options = self.options
         capacity = options.batch_size
@@ -128,6 +145,7 @@ class RecordAccumulator:
         self._number += 1
         opened = OpenBatch(options.codec, options.level, capacity, self._transactional)
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
+        batch.topic_id = queue.topic_id
         self.used += BATCH_COST
         if not queue:
             self._active[queue] = None
@@ -159,9 +177,12 @@ class RecordAccumulator:
         look_at = inf
         hurry = hurry or session.hurries
         for queue in list(self._active):
+            topic = cluster.topics.get(queue.tp.topic)
+            if topic is not None and topic.topic_id is not queue.topic_id:
+                self._learn_topic_id(queue, topic.topic_id)
             if not queue.resolve(session) or not queue.waiting:
                 continue
-            leader = cluster.partition(queue.tp)
+            leader = None if topic is None else topic.partitions.get(queue.tp.partition)
             if leader is None or leader.leader is None or leader.leader not in cluster.brokers:
                 ready.without_leader.append(queue)
                 continue
@@ -178,6 +199,26 @@ class RecordAccumulator:
             else:
                 ready.nodes.setdefault(leader.leader, []).append(queue)
         return ready._replace(look_at=min(look_at, self._next_expiry()))
+
+    def _learn_topic_id(self, queue: PartitionQueue, topic_id: UUID | None) -> None:
+        """The metadata name the topic's id: where it is another one, what was appended for the old topic fails (A18).
+
+        Its records may not land in the successor, which has nothing of what was before them. Batches in flight fail
+        with their answers, unless the old topic has stored them.
+        """
+        if topic_id is None or topic_id == queue.topic_id:
+            return
+        before, queue.topic_id = queue.topic_id, topic_id
+        if before is None:
+            for batch in queue.unfinished():
+                batch.topic_id = topic_id
+            return
+        self.fail_waiting(recreated(queue), [queue])
+        if queue.in_flight:
+            queue.lost_sequence = True
+        else:  # no broker knows anything of this producer in the new topic
+            queue.sequences.begin(queue.sequences.identity)
+            queue.lost_sequence = queue.unresolved = False
 
     def _has_identity(self, queue: PartitionQueue) -> bool:
         session = self.session
@@ -319,3 +360,9 @@ class RecordAccumulator:
         self._free(batch)
         if not queue:
             self._active.pop(queue, None)
+
+
+def recreated(queue: PartitionQueue) -> Failure:
+    """Return why the batches fail that were appended for a topic which was deleted since, and created again."""
+    why = "the topic was deleted and created again after the record was appended"
+    return Failure(Cause.RECREATED, ErrorCode.UNKNOWN_TOPIC_ID, why, harm=Harm.TRANSACTION)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 from ...records.encoding.batch_builder import ClosedBatch, OpenBatch
 from ...types import TopicPartition
@@ -70,6 +71,7 @@ class ProducerBatch:
         "sealed",
         "sequence",
         "starts",
+        "topic_id",
         "tp",
         "unclear",
         "urgent",
@@ -84,6 +86,7 @@ class ProducerBatch:
         self.sealed = False
         self.urgent = False  # a flush waits for it: no linger
         self.count = 0
+        self.topic_id: UUID | None = None  # of the topic that it was appended for, where that is known
         self.identity: ProducerIdentity = NOBODY
         self.sequence = NO_SEQUENCE
         self.attempts = 0

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from math import inf
 from uuid import UUID
 
+from ...records.encoding.batch_builder import OpenBatch
 from ...types import TopicPartition
 from .batch import ProducerBatch
 from .identity import NO_SEQUENCE, NOBODY, ProducerIdentity, Sequences
@@ -40,8 +41,9 @@ class PartitionQueue:
         "was_used",
     )
 
-    def __init__(self, tp: TopicPartition, topic_id: UUID | None = None) -> None:
-        self.tp, self.topic_id = tp, topic_id
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.topic_id: UUID | None = None  # the newest one that metadata have named
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: dict[ProducerBatch, None] = {}
         self.sequences = Sequences()
@@ -60,6 +62,12 @@ class PartitionQueue:
         """The batches without an outcome, in order of their records as far as they wait."""
         yield from (batch for batch in self.in_flight if batch.outcome is None)
         yield from self.waiting
+
+    @property
+    def appender(self) -> OpenBatch | None:
+        """What the next record is appended to, if it has room; None: a batch has to begin."""
+        last = self.waiting[-1] if self.waiting else None
+        return None if last is None or last.sealed else last.open
 
     # Sending
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -20,7 +20,7 @@ from ..cluster.snapshot import NewLeader
 from .batch import ProducerBatch
 from .settling import PartitionAnswer
 
-#: The first version that names topics by their ids (KIP-516), and the first with zstd (KIP-110).
+#: The first version that names topics by their ids (KIP-516).
 IDS_FROM: Final = 13
 
 
@@ -96,9 +96,3 @@ def _answer(one: PartitionProduceResponse) -> PartitionAnswer:
         one.error_message or "",
         {error.batch_index: error.batch_index_error_message or "" for error in one.record_errors},
     )
-
-
-def topic_ids(batches: Iterable[ProducerBatch], of: Mapping[str, UUID | None]) -> dict[str, UUID]:
-    """Return the ids of the batches' topics as far as they are known: all of them, or the request names topics."""
-    known = {batch.tp.topic: of.get(batch.tp.topic) for batch in batches}
-    return {name: topic_id for name, topic_id in known.items() if topic_id is not None}

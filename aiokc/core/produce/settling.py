@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...error_codes import ErrorCode
 from ...records.encoding.batch_builder import BATCH_OVERHEAD
-from .accumulator import RecordAccumulator
+from .accumulator import RecordAccumulator, recreated
 from .batch import ProducerBatch, Stored
 from .failure import Cause, Failure
 from .identity import after
@@ -42,6 +42,8 @@ def settle(accumulator: RecordAccumulator, batch: ProducerBatch, answer: Partiti
     refused = Failure(Cause.REFUSED, answer.code, answer.text, harm=rule.harm, records=dict(answer.records))
     if batch.outcome is not None:  # it expired in flight
         _give_up(accumulator, queue, batch, refused)
+    elif batch.topic_id != queue.topic_id:
+        _give_up(accumulator, queue, batch, recreated(queue))
     elif rule.verdict in (Verdict.RETRY, Verdict.REFRESH):
         _again(accumulator, queue, batch, now)
     elif rule.verdict is Verdict.SPLIT and batch.count > 1 and not batch.unclear:
@@ -112,7 +114,7 @@ def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: Produce
     for index, opened in enumerate(closed.split(max(wanted, closed.largest + BATCH_OVERHEAD))):
         part = ProducerBatch(batch.tp, (*batch.number, index), batch.created, opened)
         part.count, part.sealed, part.urgent = opened.count, True, batch.urgent
-        part.identity = batch.identity
+        part.identity, part.topic_id = batch.identity, batch.topic_id
         if batch.is_numbered:
             part.sequence, sequence = sequence, after(sequence, part.count)
         parts.append(part)

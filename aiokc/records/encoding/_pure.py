@@ -74,13 +74,32 @@ def record_bound(key: bytes | None, value: bytes | None, headers: HeadersToSend)
     return size
 
 
+class BufferMemory:
+    """How much memory the records of a producer take: ``used`` bytes of ``limit``. Appenders add what they append."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used = limit, 0
+
+
 class RecordAppender:
     """The records of a batch that is being filled, behind room for the batch's header.
 
     ``size`` is what the frame will have, uncompressed; ``largest`` is the longest record's own part of it.
     """
 
-    __slots__ = ("_buffer", "_capacity", "base_timestamp", "count", "largest", "max_timestamp", "size")
+    __slots__ = (
+        "_buffer",
+        "_capacity",
+        "_is_sealed",
+        "_memory",
+        "base_timestamp",
+        "count",
+        "largest",
+        "max_timestamp",
+        "size",
+    )
 
     base_timestamp: int
     count: int
@@ -89,11 +108,13 @@ class RecordAppender:
     size: int
     _buffer: bytearray | None
     _capacity: int
+    _is_sealed: bool
+    _memory: BufferMemory | None
 
-    def __new__(cls, capacity: int) -> Self:
+    def __new__(cls, capacity: int, memory: BufferMemory | None = None) -> Self:
         """``capacity``: the frame is no longer than this, in bytes, unless it holds a single record."""
         self = super().__new__(cls)
-        self._capacity = min(capacity, _MOST_32)
+        self._capacity, self._memory, self._is_sealed = min(capacity, _MOST_32), memory, False
         self._buffer = bytearray(HEADER.size)
         self.size = HEADER.size
         self.count = self.largest = 0
@@ -118,8 +139,9 @@ class RecordAppender:
             raise OverflowError("a timestamp has 64 bits")
         count = self.count
         record = encoded_record(timestamp - self.base_timestamp if count else 0, count, key, value, headers)
-        if self._buffer is None or count == _MOST_32 or (count and self.size + len(record) > self._capacity):
+        if count == _MOST_32 or not self.fits(len(record)):
             return False
+        assert self._buffer is not None
         if self.size + len(record) > _MOST_32:
             raise OverflowError("a record batch has less than 2 GiB")
         if not count:
@@ -129,7 +151,19 @@ class RecordAppender:
         self.count = count + 1
         self.largest = max(self.largest, len(record))
         self.max_timestamp = max(self.max_timestamp, timestamp)
+        if self._memory is not None:
+            self._memory.used += len(record)
         return True
+
+    def fits(self, size: int, /) -> bool:
+        """Whether a record of this size, in bytes, has room."""
+        if self._buffer is None or self._is_sealed:
+            return False
+        return self.count == 0 or self.size + size <= self._capacity
+
+    def seal(self) -> None:
+        """From now on nothing has room."""
+        self._is_sealed = True
 
     def take(self) -> bytearray:
         """Return the records, behind room for the batch's header. Nothing can be appended any more."""

@@ -12,12 +12,17 @@ from ..batch import CRC_START, HEADER, MAGIC, PREFIX_SIZE, TRANSACTIONAL_FLAG, B
 from ..compression import Codec, compress, decompress
 from ..decode import new_reader
 from . import _pure
+from ._pure import KEYS_CHOOSE_BY_MURMUR2 as KEYS_CHOOSE_BY_MURMUR2
+from ._pure import KEYS_CHOOSE_NOTHING as KEYS_CHOOSE_NOTHING
+from ._pure import KEYS_STOP as KEYS_STOP
 from ._pure import record_bound as record_bound
 
 if TYPE_CHECKING:
     from ._pure import RecordAppender
+    from ._pure import append_records as append_records
 else:
     RecordAppender = native.extension.RecordAppender if native.NATIVE else _pure.RecordAppender
+    append_records = native.extension.append_records if native.NATIVE else _pure.append_records
 
 #: What a batch is longer than its records: the header.
 BATCH_OVERHEAD: Final = HEADER.size

@@ -254,6 +254,8 @@ class Transactions:
 
     def _of_batch(self, transactional_id: str, producer: tuple[int, int], *, begins: bool) -> Transaction:
         """Return the state of a batch's transactional id, as a broker asks the coordinator for it."""
+        if begins and self._version() == 0:
+            raise Refusal(ErrorCode.UNSUPPORTED_VERSION, "with transaction.version 0 no batch begins a transaction")
         known = self._known.get(transactional_id)
         if known is not None and begins:
             known.check_complete()

@@ -11,6 +11,8 @@ from uuid import UUID
 
 from aiokc.types import TopicPartition
 
+from ..producers.events import ProducerEvent
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -195,6 +197,7 @@ Event: TypeAlias = (
     | Fault
     | Note
     | Failure
+    | ProducerEvent
 )
 
 

@@ -18,6 +18,7 @@ from anyio._backends import _asyncio as anyio_backend
 
 import aiokc.client.client
 import aiokc.client.consumer.consumer
+import aiokc.client.producer.producer
 from aiokc.net.connection import Connection
 from aiokc.net.node import Attempt
 from aiokc.testing.brokers import broker
@@ -44,7 +45,7 @@ def determined(random: Random) -> Iterator[None]:
         stack.enter_context(replaced(anyio_backend, "CancelScope", scope_class))
         for owner in (Connection, Attempt, broker.Connection):
             stack.enter_context(_numbered(owner))
-        for module in (aiokc.client.consumer.consumer, aiokc.client.client):
+        for module in (aiokc.client.consumer.consumer, aiokc.client.producer.producer, aiokc.client.client):
             stack.enter_context(replaced(module, "Random", lambda: Random(random.getrandbits(64))))
         gc.collect()
         gc.disable()

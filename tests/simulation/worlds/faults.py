@@ -67,7 +67,9 @@ class Nemesis:
         *,
         group: bool,
         has_consumer_groups: bool = False,
+        more: Mapping[str, Apply] | None = None,
     ) -> None:
+        """``more``: how faults are done that are not in the table below."""
         self.cluster = cluster
         self.loop = loop
         self.topics = topics
@@ -77,6 +79,7 @@ class Nemesis:
         self.security: SecurityPlan | None = None
         self.apis = _READING + _OF_GROUPS if group else _READING
         self._has_consumer_groups = has_consumer_groups
+        self.apply = {**_APPLY, **(more or {})}
         self._history = history
 
     def target(self, api: type[Request[Any]]) -> type[Request[Any]]:
@@ -87,7 +90,7 @@ class Nemesis:
     async def inflict(self, plan: FaultPlan) -> None:
         """Wait until the fault is due, inject it, and undo it."""
         await asyncio.sleep(plan.at)
-        await _APPLY[plan.kind](self, Random(plan.seed), plan.seconds)
+        await self.apply[plan.kind](self, Random(plan.seed), plan.seconds)
 
     async def heal(self) -> None:
         """Undo all faults. Afterwards no fault is under way."""
@@ -198,7 +201,7 @@ async def _fetch_error(nemesis: Nemesis, random: Random, seconds: float) -> None
     may_be_unused(nemesis.cluster.intercept(FetchRequest, code, times=random.randint(1, 4)))
 
 
-def _intercepting(name: str, fault: Callable[[Random], faults.Fault], *apis: type[Request[Any]]) -> Apply:
+def intercepting(name: str, fault: Callable[[Random], faults.Fault], *apis: type[Request[Any]]) -> Apply:
     """Return a function that injects a fault into the next few requests of one API."""
 
     async def apply(nemesis: Nemesis, random: Random, seconds: float) -> None:
@@ -239,19 +242,19 @@ _APPLY: Final[dict[str, Apply]] = {
     "broker restart": _broker_restart,
     "leader move": _leader_move,
     "fetch error": _fetch_error,
-    "lose answer": _intercepting("lost answer to", lambda random: faults.lose_answer()),
-    "delay answer": _intercepting("delayed", lambda random: faults.delay(random.uniform(0.1, 5))),
-    "disconnect": _intercepting("disconnected at", lambda random: faults.disconnect()),
-    "half frame": _intercepting("half an answer to", lambda random: faults.half_frame()),
-    "stale metadata": _intercepting("stale", lambda random: faults.stale_leader(), MetadataRequest),
+    "lose answer": intercepting("lost answer to", lambda random: faults.lose_answer()),
+    "delay answer": intercepting("delayed", lambda random: faults.delay(random.uniform(0.1, 5))),
+    "disconnect": intercepting("disconnected at", lambda random: faults.disconnect()),
+    "half frame": intercepting("half an answer to", lambda random: faults.half_frame()),
+    "stale metadata": intercepting("stale", lambda random: faults.stale_leader(), MetadataRequest),
     "forget fetch sessions": _forget_fetch_sessions,
     "freeze": _freeze,
     "coordinator move": _coordinator_move,
-    "coordinator error": _intercepting(
+    "coordinator error": intercepting(
         "coordinator error at", lambda random: random.choice(_COORDINATOR_ERRORS), *_OF_GROUPS[1:]
     ),
-    "lose commit": _intercepting("lost answer to", lambda random: faults.lose_answer(), OffsetCommitRequest),
-    "delay commit": _intercepting("delayed", lambda random: faults.delay(random.uniform(0.1, 5)), OffsetCommitRequest),
+    "lose commit": intercepting("lost answer to", lambda random: faults.lose_answer(), OffsetCommitRequest),
+    "delay commit": intercepting("delayed", lambda random: faults.delay(random.uniform(0.1, 5)), OffsetCommitRequest),
     **SECURITY_APPLY,
-    "silence member": _intercepting("dropped", lambda random: faults.drop(), HeartbeatRequest, JoinGroupRequest),
+    "silence member": intercepting("dropped", lambda random: faults.drop(), HeartbeatRequest, JoinGroupRequest),
 }

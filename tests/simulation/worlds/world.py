@@ -48,7 +48,7 @@ def run(plan: Plan) -> Outcome:
     loop.network.segment_bytes = plan.segment_bytes
     history = History(loop.time)
     world = World(plan, loop, history)
-    with _quiet(), determined(Random(plan.seed)):
+    with quiet(), determined(Random(plan.seed)):
         try:
             with observed(history):
                 try:
@@ -198,7 +198,7 @@ class World:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Turn logging off: with faults the client logs much that does not help to understand an anomaly."""
     with ExitStack() as stack:
         before = logging.root.manager.disable

@@ -1,0 +1,112 @@
+"""BatchDelivery: what becomes of the records of one send_many(), as a few pieces of batches and not one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+from ...core.produce.batch import ProducerBatch
+from ...core.produce.failure import Failure
+from ...types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecords:
+    """``count`` records that lie one after the other, from ``offset`` on; None where the broker does not tell it."""
+
+    offset: int | None
+    count: int
+
+
+class BatchDelivery:
+    """The way to the log of all records of one send_many(): await it as often, and by as many tasks, as wanted.
+
+    It returns where the records are: for each partition its records in order of the call. It raises the first failure
+    there is, once it is known what became of all of them. ``count`` is the number of records.
+    """
+
+    __slots__ = ("_pieces", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._pieces: list[tuple[ProducerBatch, int, int]] = []
+
+    def add(self, batch: ProducerBatch, start: int, count: int) -> None:
+        """The batch has ``count`` records of the call from its index ``start`` on."""
+        self.count += count
+        if self._pieces:
+            last, began, before = self._pieces[-1]
+            if last is batch and began + before == start:
+                self._pieces[-1] = (batch, began, before + count)
+                return
+        self._pieces.append((batch, start, count))
+
+    def done(self) -> bool:
+        """Whether it is known what became of every record."""
+        return all(batch.outcome is not None for batch, _, _ in self._found())
+
+    def result(self) -> dict[TopicPartition, list[StoredRecords]]:
+        """Return what awaiting it returns, or raise what it raises. Raises InvalidStateError before that is known."""
+        stored: dict[TopicPartition, list[StoredRecords]] = {}
+        failed: list[tuple[ProducerBatch, int, Failure]] = []
+        for batch, start, count in self._found():
+            outcome = batch.outcome
+            if outcome is None:
+                raise asyncio.InvalidStateError(f"{batch.tp}: not all records are acknowledged yet")
+            if isinstance(outcome, Failure):
+                failed.append((batch, start, outcome))
+                for index in range(start, start + count):
+                    batch.observe(index)
+            else:
+                offset = None if outcome.base_offset is None else outcome.base_offset + start
+                _join(stored.setdefault(batch.tp, []), StoredRecords(offset, count))
+        if failed:
+            batch, start, failure = failed[0]
+            error = failure.error_of(batch.tp, start)
+            if len(failed) > 1:
+                error.add_note(f"aiokc: {len(failed)} batches of this send_many() have failed; this is the first")
+            raise error
+        return stored
+
+    def failures(self) -> dict[TopicPartition, Exception]:
+        """Return the first failure of each partition that has one, as far as it is known."""
+        found: dict[TopicPartition, Exception] = {}
+        for batch, start, count in self._found():
+            if isinstance(batch.outcome, Failure):
+                for index in range(start, start + count):
+                    batch.observe(index)
+                if batch.tp not in found:
+                    found[batch.tp] = batch.outcome.error_of(batch.tp, start)
+        return found
+
+    def __await__(self) -> Generator[object, None, dict[TopicPartition, list[StoredRecords]]]:
+        while (found := next((one for one in self._found() if one[0].outcome is None), None)) is not None:
+            open_batch, index, _ = found
+            told = asyncio.get_running_loop().create_future()
+            open_batch.waiting.append((index, told))
+            try:
+                yield from told
+            finally:
+                if told.cancelled():
+                    open_batch.waiting[:] = [one for one in open_batch.waiting if one[1] is not told]
+        return self.result()
+
+    def _found(self) -> Iterator[tuple[ProducerBatch, int, int]]:
+        """The pieces as they are now: a batch that was split has them in its parts."""
+        for batch, start, count in self._pieces:
+            while count:
+                part, index = batch.find(start)
+                here = min(count, part.count - index)
+                yield part, index, here
+                start += here
+                count -= here
+
+
+def _join(known: list[StoredRecords], more: StoredRecords) -> None:
+    """Append ``more``; where it lies right behind the last piece, make that one longer."""
+    last = known[-1] if known else None
+    if last is not None and last.offset is not None and more.offset == last.offset + last.count:
+        known[-1] = StoredRecords(last.offset, last.count + more.count)
+    else:
+        known.append(more)

@@ -1,0 +1,202 @@
+"""Appending: one record's way from the application's call into a batch, with or without waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import anyio
+
+from ...config import ProducerConfig
+from ...core.produce.accumulator import RecordAccumulator
+from ...errors import BufferFull, KafkaError, MessageTooLarge, MetadataMissing, RequestTimedOut, UsageError
+from ...records.encoding.batch_builder import record_bound
+from ...types import HeadersToSend, ProducerRecord, RecordMetadata
+from ..produce.callbacks import Callbacks
+from ..produce.delivery import Delivery, OnDelivered, Told
+from ..produce.intercepting import ProducerInterceptors
+from ..produce.memory import MemoryWaiters
+from ..produce.routes import Routes, TopicRoute
+from ..produce.sender import Sender
+from ..produce.serializing import Serializing
+
+
+class Appending:
+    """Appends records. ``send`` waits for what is missing, ``send_soon`` raises in its place.
+
+    Between the last look (memory, the partition) and the append there is no await: so a cancelled call has appended
+    nothing, and the records of one partition are in the order of these steps.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        accumulator: RecordAccumulator,
+        sender: Sender,
+        routes: Routes,
+        memory: MemoryWaiters,
+        callbacks: Callbacks,
+        serializing: Serializing,
+        *,
+        check: Callable[[], None],
+        now: Callable[[], float],
+        clock: Callable[[], float],
+        trouble: Callable[[], KafkaError | None],
+    ) -> None:
+        """``check`` raises what every append raises now. ``now`` is loop time, ``clock`` seconds since the epoch."""
+        self.accumulator = accumulator
+        self.routes = routes
+        self.memory = memory
+        self.callbacks = callbacks
+        self.serializing = serializing
+        self.interceptors = ProducerInterceptors(config.interceptors) if config.interceptors else None
+        self.check = check
+        self.now = now
+        self.clock = clock
+        self._config = config
+        self._sender = sender
+        self._trouble = trouble
+
+    @property
+    def takes_bytes(self) -> bool:
+        """Whether records are appended as they are given: there is no serializer and no interceptor."""
+        return self.serializing.is_nothing and self.interceptors is None
+
+    def look(self) -> None:
+        """Records were appended: wake the sender if there is something new for it."""
+        if self.accumulator.news:
+            self._sender.wake.notify()
+
+    async def send(self, record: ProducerRecord[Any, Any], *, timeout: float) -> Delivery:
+        """Append a record: wait for its topic's metadata, its serializers and memory, at most ``timeout`` seconds."""
+        self.check()
+        if self.interceptors is not None:
+            record = self.interceptors.on_send(record)
+        try:
+            return await self._send(record, timeout)
+        except Exception as error:
+            self.accumulator.session.refused(error)
+            self._failed_before_append(record, error)
+            raise
+
+    async def _send(self, record: ProducerRecord[Any, Any], timeout: float) -> Delivery:
+        deadline = self.now() + timeout
+        topic, headers, partition = record.topic, record.headers, record.partition
+        if self.serializing.is_async:
+            with anyio.move_on_after(timeout) as scope:
+                key, value = await self.serializing.serialize_async(topic, headers, record.key, record.value)
+            if scope.cancelled_caught:
+                raise RequestTimedOut(f"the serializers of a record for {topic!r} took longer than {timeout:.3g} s")
+            self.check()
+        else:
+            key, value = self.serializing.serialize(topic, headers, record.key, record.value)
+        route = self.routes.known(topic)
+        if route is None or (partition is not None and partition >= len(route.queues)):
+            route = await self.routes.find(topic, partition, deadline - self.now())
+        if partition is None:
+            partition = self.routes.choose(route, key, value)
+            if partition is not None and partition >= len(route.queues):
+                route = await self.routes.find(topic, partition, deadline - self.now())
+        size = self._checked_size(record, key, value)
+        if not self.memory.has_room(size):
+            if not await self.memory.wait(size, deadline - self.now()):
+                raise self._buffer_full(record)
+            self.check()
+        return self._append(route, partition, record, key, value, None)
+
+    def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
+        """Append a record now. Raises MetadataMissing and BufferFull in the place of waiting."""
+        self.check()
+        if self.interceptors is not None:
+            record = self.interceptors.on_send(record)
+        try:
+            return self._send_soon(record, on_done)
+        except Exception as error:
+            if not isinstance(error, BufferFull | MetadataMissing):  # these say no more than "not yet"
+                self.accumulator.session.refused(error)
+            self._failed_before_append(record, error)
+            raise
+
+    def _send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
+        if self.serializing.is_async:
+            raise UsageError("send_soon() can't wait for an AsyncSerializer: use send()")
+        topic, partition = record.topic, record.partition
+        route = self.routes.known(topic)
+        if route is None:
+            self.routes.follow(topic)
+            raise self.routes.missing(topic, partition)
+        key, value = self.serializing.serialize(topic, record.headers, record.key, record.value)
+        if partition is None:
+            partition = self.routes.choose(route, key, value)
+        if partition is not None and partition >= len(route.queues):
+            self.routes.look_again()
+            raise self.routes.missing(topic, partition)
+        if not self.memory.has_room(self._checked_size(record, key, value)):
+            self._sender.hurry()
+            raise self._buffer_full(record)
+        return self._append(route, partition, record, key, value, on_done)
+
+    def _append(
+        self,
+        route: TopicRoute,
+        partition: int | None,
+        record: ProducerRecord[Any, Any],
+        key: bytes | None,
+        value: bytes | None,
+        on_done: OnDelivered | None,
+    ) -> Delivery:
+        accumulator = self.accumulator
+        queue = self.routes.stick(route) if partition is None else route.queues[partition]
+        timestamp = int(self.clock() * 1000) if record.timestamp_ms is None else record.timestamp_ms
+        now = self.now()
+        batch = accumulator.append(queue, timestamp, key, value, record.headers, now)
+        route.used_at = now
+        if partition is None:
+            self.routes.stuck(route, queue)
+        if batch.count == 1:
+            accumulator.session.appended(queue.tp)
+        self.look()
+        delivery = Delivery(batch, batch.count - 1, timestamp)
+        if self.interceptors is not None:
+            acknowledged = partial(self._acknowledged, record.headers)
+            delivery.when_done(Told(acknowledged, timestamp, observes=False))
+        if on_done is not None:
+            delivery.when_done(Told(on_done, timestamp))
+        return delivery
+
+    def _checked_size(self, record: ProducerRecord[Any, Any], key: bytes | None, value: bytes | None) -> int:
+        size = record_bound(key, value, record.headers)
+        config = self._config
+        if size > config.max_request_size:
+            why = f"{size} bytes, and max_request_size is {config.max_request_size}: raise it, and max.message.bytes"
+        elif self.accumulator.cost(size) > config.buffer_memory:
+            why = f"{size} bytes, and buffer_memory is {config.buffer_memory}: raise it"
+        else:
+            return size
+        raise MessageTooLarge(why, topic=record.topic, partition=_partition(record))
+
+    def _buffer_full(self, record: ProducerRecord[Any, Any]) -> BufferFull:
+        trouble = self._trouble()
+        why = (
+            f"buffer_memory={self._config.buffer_memory} is used up by records that are not acknowledged yet"
+            f"{'' if trouble is None else f'; {trouble}'}"
+        )
+        error = BufferFull(why, topic=record.topic, partition=_partition(record))
+        error.__cause__ = trouble
+        return error
+
+    def _acknowledged(self, headers: HeadersToSend, metadata: RecordMetadata, error: Exception | None) -> None:
+        if self.interceptors is not None:
+            self.interceptors.on_acknowledgement(metadata, error, headers)
+
+    def _failed_before_append(self, record: ProducerRecord[Any, Any], error: Exception) -> None:
+        """Tell the interceptors: they have seen the record in on_send()."""
+        if self.interceptors is not None:
+            timestamp = -1 if record.timestamp_ms is None else record.timestamp_ms
+            metadata = RecordMetadata(record.topic, _partition(record), None, timestamp)
+            self.callbacks.add(partial(self._acknowledged, record.headers, metadata, error))
+
+
+def _partition(record: ProducerRecord[Any, Any]) -> int:
+    return -1 if record.partition is None else record.partition

@@ -1,0 +1,43 @@
+"""Checks of a record to send: what no batch can hold is refused by the call, before anything is appended."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import ConfigError, shown
+from ...types import HeadersToSend, ProducerRecord
+from ..arguments import checked_count, is_topic_name
+
+_MOST_32: Final = (1 << 31) - 1
+_MOST_64: Final = (1 << 63) - 1
+
+
+def checked_record(
+    topic: str, value: Any, key: Any, partition: int | None, timestamp_ms: int | None, headers: HeadersToSend
+) -> ProducerRecord[Any, Any]:
+    """Return a record whose parts can be sent, as far as that shows before the serializers. Raises ConfigError."""
+    check_topic(topic)
+    if partition is not None:
+        partition = checked_count("partition", partition, least=0, most=_MOST_32)
+    if timestamp_ms is not None:
+        timestamp_ms = checked_count("timestamp_ms", timestamp_ms, least=0, most=_MOST_64)
+    if headers:
+        headers = _checked_headers(headers)
+    return ProducerRecord(topic, value, key, partition, timestamp_ms, headers)
+
+
+def check_topic(topic: Any) -> None:
+    """Raise ConfigError for what can be no topic's name."""
+    if not is_topic_name(topic):
+        raise ConfigError(f"topic={shown(topic)}: give the topic's name, a str that is not empty")
+
+
+def _checked_headers(headers: Any) -> HeadersToSend:
+    try:
+        pairs = tuple((name, content) for name, content in headers)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"headers={shown(headers)}: give pairs of a name and bytes, or None") from error
+    for name, content in pairs:
+        if type(name) is not str or not (content is None or type(content) is bytes):
+            raise ConfigError(f"header ({shown(name)}, ...): a name is a str, and its content bytes or None")
+    return pairs

@@ -1,0 +1,147 @@
+"""Every error code of Produce, once and for ever: what comes of the record, and of the next one (scenarios 35, 36)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import Producer
+from aiokc.core.produce.verdicts import RULES, Verdict
+from aiokc.errors import DeliveryTimedOut, KafkaError, MessageTooLarge, ProduceError, RecordRefused
+from aiokc.testing import ApiKey, Cluster, ErrorCode
+from tests.client.virtually import virtually
+
+pytestmark = pytest.mark.timeout(30)
+
+AGAIN = {Verdict.RETRY, Verdict.REFRESH, Verdict.GAP, Verdict.NEW_EPOCH}
+CODES = [ErrorCode(code) for code in RULES if code != ErrorCode.NONE]
+#: What Produce may store and then answer with: the record is "maybe" in the log.
+UNCLEAR = {
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+ENDS_THE_PRODUCER = {
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.PRODUCER_FENCED,
+}
+
+
+def producing(cluster: Cluster, **options: Any) -> Producer[Any, Any]:
+    return Producer(bootstrap_servers=cluster.bootstrap, **options)
+
+
+def values(cluster: Cluster) -> list[bytes | None]:
+    return [record.value for record in cluster.records("t")]
+
+
+def test_the_table_is_the_one_of_the_design() -> None:
+    """Each code stands in the facts about Kafka's Sender; a code that changes its side changes this list, too."""
+    again = {code.value for code in CODES if RULES[code].verdict in AGAIN}
+    assert again == {2, 3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 45, 47, 51, 56, 59, 72, 74, 75, 88, 89, 100, 103}
+    assert {code for code in CODES if RULES[code].unclear} == UNCLEAR
+    refused = {code.value for code in CODES if RULES[code].verdict is Verdict.REFUSED}
+    assert refused == {-1, 17, 18, 21, 29, 31, 32, 35, 42, 43, 44, 48, 49, 53, 76, 87, 90, 120}
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda code: code.name)
+def test_a_code_once(code: ErrorCode) -> None:
+    """What is worth another attempt is stored by it; what is not fails alone, and at once."""
+
+    async def story(cluster: Cluster) -> None:
+        producer = producing(cluster)
+        await producer.start()
+        cluster.intercept(ApiKey.PRODUCE, code, times=1)
+        rule = RULES[code]
+        if rule.verdict in AGAIN:
+            assert (await producer.send_and_wait("t", b"first")).offset == 0
+        elif rule.verdict is Verdict.DUPLICATE:
+            assert (await producer.send_and_wait("t", b"first")).offset is None
+        else:
+            with pytest.raises(MessageTooLarge if code in (10, 18) else RecordRefused) as failed:
+                await producer.send_and_wait("t", b"first")
+            assert failed.value.persisted == ("maybe" if code in UNCLEAR else "no")
+        if code in ENDS_THE_PRODUCER:
+            with pytest.raises(KafkaError) as ended:
+                await producer.send("t", b"next")
+            assert getattr(ended.value, "code", None) == code
+        else:
+            await producer.send_and_wait("t", b"next")
+            stored = rule.verdict in AGAIN
+            assert values(cluster) == ([b"first", b"next"] if stored else [b"next"])
+        await producer.stop()
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+@pytest.mark.parametrize("code", [code for code in CODES if RULES[code].verdict in AGAIN], ids=lambda code: code.name)
+def test_a_code_for_ever(code: ErrorCode) -> None:
+    """delivery_timeout_ms ends it, and nothing else; then the next record is stored (A9)."""
+
+    async def story(cluster: Cluster) -> None:
+        producer = producing(cluster, delivery_timeout_ms=5000, request_timeout_ms=1000)
+        await producer.start()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        fault = cluster.intercept(ApiKey.PRODUCE, code)
+        with pytest.raises(DeliveryTimedOut, match=code.name) as late:
+            await producer.send_and_wait("t", b"first")
+        assert 5 <= loop.time() - began < 6.5
+        assert late.value.persisted == ("maybe" if code in UNCLEAR else "no")
+        assert 3 < fault.hits < 40
+        cluster.heal()
+        await producer.send_and_wait("t", b"next")
+        assert values(cluster) == [b"next"]
+        await producer.stop()
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_a_code_that_aiokc_does_not_know_is_refused() -> None:
+    async def story(cluster: Cluster) -> None:
+        producer = producing(cluster)
+        await producer.start()
+
+        async def unknown(exchange: Any) -> Any:
+            response = await exchange.handle()
+            response.responses[0].partition_responses[0].error_code = 9999
+            return response
+
+        cluster.intercept(ApiKey.PRODUCE, unknown, times=1)
+        with pytest.raises(RecordRefused, match="error code 9999"):
+            await producer.send_and_wait("t", b"first")
+        await producer.stop()
+
+    virtually(story, brokers=1, topics={"t": 1})
+
+
+def test_one_bad_record_of_a_batch_is_named_to_its_owner() -> None:
+    """Scenario 47 (KIP-467): the others learn that they were refused because of another one."""
+
+    async def story(cluster: Cluster) -> None:
+        cluster.create_topic("compacted", config={"cleanup.policy": "compact"})
+        producer = producing(cluster)
+        await producer.start()
+        sent = [await producer.send("compacted", b"", key) for key in (b"a", None, b"c")]
+        errors = [await outcome(one) for one in sent]
+        assert all(isinstance(error, RecordRefused) for error in errors)
+        assert "other records" in str(errors[0])
+        assert "other records" not in str(errors[1])
+        assert "other records" in str(errors[2])
+        assert (await producer.send_and_wait("compacted", b"", b"d")).offset == 0
+        await producer.stop()
+
+    virtually(story, brokers=1, topics={})
+
+
+async def outcome(delivery: Any) -> object:
+    try:
+        return await delivery
+    except ProduceError as error:
+        return error

@@ -1,0 +1,165 @@
+"""send_many(): what send() of each record would have done, and one BatchDelivery for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiokc import AsyncSerializer, Producer, ProducerInterceptor, ProducerRecord, StoredRecords, TopicPartition
+from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused
+from aiokc.testing import ApiKey, Cluster, ErrorCode
+
+from .test_producer import producing, values
+
+pytestmark = pytest.mark.timeout(30)
+
+
+async def all_values(cluster: Cluster, partitions: int) -> list[bytes | None]:
+    return [value for partition in range(partitions) for value in values(cluster, partition)]
+
+
+async def test_all_records_are_stored_and_the_delivery_says_where() -> None:
+    async with Cluster(brokers=3, topics={"t": 2}) as cluster, producing(cluster) as producer:
+        records = [ProducerRecord("t", b"%d" % number, partition=number % 2) for number in range(3000)]
+        delivery = await producer.send_many("t", records)
+        assert delivery.count == 3000
+        stored = [StoredRecords(0, 1500)]
+        assert await delivery == {TopicPartition("t", 0): stored, TopicPartition("t", 1): stored} == delivery.result()
+        assert values(cluster, 1) == [b"%d" % number for number in range(1, 3000, 2)]
+
+
+async def test_each_key_goes_where_send_would_take_it() -> None:
+    async with Cluster(topics={"t": 7}) as cluster, producing(cluster) as producer:
+        keys = [b"%d" % number for number in range(200)]
+        await (await producer.send_many("t", [ProducerRecord("t", b"many", key) for key in keys]))
+        for key in keys:
+            await producer.send("t", b"one", key)
+        await producer.flush()
+        for partition in range(7):
+            found = cluster.records("t", partition)
+            assert [r.key for r in found if r.value == b"many"] == [r.key for r in found if r.value == b"one"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"partitioner": lambda topic, key, value, partitions, available: 2},
+        {"partitioner": "consistent_random"},
+        {"partitioner_ignore_keys": True},
+        {"value_serializer": str.encode},
+        {"value_serializer": AsyncSerializer(lambda text: asyncio.sleep(0, text.encode()))},
+        {"interceptors": [ProducerInterceptor()]},
+        {"batch_size": 0},
+        {"compression_type": "gzip"},
+    ],
+    ids=lambda options: str(next(iter(options))),
+)
+async def test_with_every_option_nothing_is_lost(options: dict[str, Any]) -> None:
+    text = "value_serializer" in options
+    given = [f"{number}" if text else b"%d" % number for number in range(300)]
+    async with Cluster(topics={"t": 3}) as cluster, producing(cluster, **options) as producer:
+        delivery = await producer.send_many("t", iter(given))
+        found = await delivery
+        assert sum(piece.count for pieces in found.values() for piece in pieces) == 300
+        stored = await all_values(cluster, 3)
+        assert sorted(stored, key=str) == sorted((b"%d" % number for number in range(300)), key=str)
+
+
+async def test_records_out_of_the_ordinary_keep_their_place() -> None:
+    """Some end the fast way: a bytearray, headers in a list, a record with another type of key."""
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        records = [
+            b"0",
+            bytearray(b"1"),
+            None,
+            ProducerRecord("t", b"3", headers=[("a", b"b")]),
+            ProducerRecord("t", b"4", memoryview(b"key"), timestamp_ms=5),
+            b"5",
+        ]
+        await (await producer.send_many("t", records))
+        found = cluster.records("t")
+        assert [one.value for one in found] == [b"0", b"1", None, b"3", b"4", b"5"]
+        assert found[3].headers == (("a", b"b"),)
+        assert (found[4].key, found[4].timestamp) == (b"key", 5)
+
+
+async def test_an_error_says_how_many_records_were_appended_before() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, max_request_size=1000) as producer:
+        with pytest.raises(MessageTooLarge) as refused:
+            await producer.send_many("t", [b"0", b"1", bytes(2000), b"3"])
+        assert refused.value.appended == 2
+        assert "2 records" in refused.value.__notes__[0]
+        with pytest.raises(ConfigError, match="one topic"):
+            await producer.send_many("t", [ProducerRecord("u", b"")])
+        await producer.flush()
+        assert values(cluster) == [b"0", b"1"]
+
+
+async def test_it_waits_for_memory_and_gives_up_in_time() -> None:
+    hold = asyncio.Event()
+
+    async def stalled(exchange: Any) -> None:
+        await hold.wait()
+
+    async with Cluster(topics={"t": 1}) as cluster:
+        async with producing(cluster, buffer_memory=20_000, batch_size=1000) as producer:
+            await producer.send_and_wait("t", b"")
+            cluster.intercept(ApiKey.PRODUCE, stalled)
+            with pytest.raises(BufferFull) as full:
+                await producer.send_many("t", [bytes(100)] * 1000, timeout_ms=20)
+            assert 20 < full.value.appended < 200
+            assert producer._runtime.accumulator.used <= 20_000
+            sending = asyncio.ensure_future(producer.send_many("t", [b"%d" % number for number in range(1000)]))
+            await asyncio.sleep(0)
+            hold.set()
+            await (await sending)
+        assert [value for value in values(cluster) if value and len(value) < 100] == [b"%d" % n for n in range(1000)]
+
+
+async def test_failures_are_raised_once_all_is_known() -> None:
+    async with Cluster(topics={"t": 2}) as cluster, producing(cluster) as producer:
+        await producer.partitions_for("t")
+        cluster.intercept(
+            ApiKey.PRODUCE,
+            ErrorCode.INVALID_TIMESTAMP,
+            where=lambda exchange: any(
+                data.index == 1 for topic in exchange.request.topic_data for data in topic.partition_data
+            ),
+            times=1,
+        )
+        records = [ProducerRecord("t", b"", partition=number % 2) for number in range(10)]
+        delivery = await producer.send_many("t", records)
+        with pytest.raises(RecordRefused) as refused:
+            await delivery
+        assert refused.value.code == ErrorCode.INVALID_TIMESTAMP
+        assert list(delivery.failures()) == [TopicPartition("t", refused.value.partition)] or delivery.failures()
+        await producer.flush()  # it was seen
+
+
+async def test_what_nobody_awaits_is_raised_by_flush() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.partitions_for("t")
+        cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_TIMESTAMP, times=1)
+        await producer.send_many("t", [b"0", b"1"])
+        with pytest.raises(RecordRefused):
+            await producer.flush()
+
+
+async def test_it_lets_other_tasks_run() -> None:
+    """F6: no turn of the loop is much longer than 2 ms, however many records are given."""
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.partitions_for("t")
+        sending = asyncio.ensure_future(producer.send_many("t", [b"value"] * 300_000))
+        turns = 0
+        while not sending.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 10
+        assert (await sending).count == 300_000
+
+
+def test_a_producer_of_strings_is_typed() -> None:
+    producer: Producer[bytes | None, str] = Producer(value_serializer=str.encode)
+    assert producer.config.client_id is not None

@@ -1,0 +1,75 @@
+"""Produced: an accumulator, two brokers and some partitions for tests of the pure core, driven by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from aiokc.core.cluster.snapshot import Cluster
+from aiokc.core.produce.accumulator import AccumulatorOptions, RecordAccumulator
+from aiokc.core.produce.batch import ProducerBatch
+from aiokc.core.produce.identity import ProducerIdentity
+from aiokc.core.produce.session import PlainSession
+from aiokc.core.produce.settling import PartitionAnswer, settle
+from aiokc.core.produce.verdicts import Verdict
+from aiokc.types import Broker, PartitionInfo, TopicInfo, TopicPartition
+
+
+class Produced:
+    """The producer's side of some partitions of topic "t", at a time of its own."""
+
+    def __init__(self, *, idempotent: bool = True, partitions: int = 1, **options: Any) -> None:
+        self.session = PlainSession(idempotent=idempotent)
+        if idempotent:
+            self.session.initialized(ProducerIdentity(7, 0))
+        settings = AccumulatorOptions(**{"batch_size": 200, "linger": 0.0, **options})
+        self.accumulator = RecordAccumulator(settings, self.session, lambda attempts: 0.1)
+        self.now = 100.0
+        self.leaders = dict.fromkeys(range(partitions), 1)
+        self.epochs = dict.fromkeys(range(partitions), 0)
+        self.topic_id: UUID | None = None
+        self.count = 0
+
+    @property
+    def cluster(self) -> Cluster:
+        infos = {
+            number: PartitionInfo("t", number, leader, self.epochs[number]) for number, leader in self.leaders.items()
+        }
+        return Cluster(
+            brokers={n: Broker(n, "h", 1) for n in (1, 2)}, topics={"t": TopicInfo("t", infos, self.topic_id)}
+        )
+
+    def queue(self, partition: int = 0) -> Any:
+        return self.accumulator.queue(TopicPartition("t", partition))
+
+    def append(self, value: bytes | None = None, partition: int = 0) -> ProducerBatch:
+        self.count += 1
+        content = b"%d" % self.count if value is None else value
+        return self.accumulator.append(self.queue(partition), 0, None, content, (), self.now)
+
+    def fill(self, batches: int, partition: int = 0) -> list[ProducerBatch]:
+        """Append so many batches of one record each, which leaves no room."""
+        return [self.append(bytes(200), partition) for _ in range(batches)]
+
+    def ready(self, *, hurry: bool = False) -> dict[int, list[int]]:
+        found = self.accumulator.ready(self.cluster, self.now, hurry=hurry)
+        return {node: [queue.tp.partition for queue in queues] for node, queues in found.nodes.items()}
+
+    def look_at(self) -> float:
+        return self.accumulator.ready(self.cluster, self.now, hurry=False).look_at
+
+    def send(self, node: int = 1, *, hurry: bool = False) -> list[ProducerBatch]:
+        """Return the batches of the next request to a broker, in flight from now on."""
+        found = self.accumulator.ready(self.cluster, self.now, hurry=hurry)
+        return self.accumulator.drain(node, found.nodes.get(node, []), self.cluster)
+
+    def send_one(self, node: int = 1) -> ProducerBatch:
+        (batch,) = self.send(node)
+        return batch
+
+    def answer(self, batch: ProducerBatch, code: int = 0, offset: int = 0, **more: Any) -> Verdict:
+        return settle(self.accumulator, batch, PartitionAnswer(code, offset, **more), self.now)
+
+    def finished(self) -> list[ProducerBatch]:
+        found, self.accumulator.finished = self.accumulator.finished, []
+        return found

@@ -1,0 +1,301 @@
+"""RecordAccumulator: when a batch is ready, what goes into a request, how much memory is used, what expires."""
+
+from __future__ import annotations
+
+from math import inf
+from uuid import UUID
+
+import pytest
+
+from aiokc.core.produce.accumulator import BATCH_COST, IN_A_THREAD
+from aiokc.core.produce.failure import Cause, Failure
+from aiokc.error_codes import ErrorCode
+from aiokc.records import Codec
+from aiokc.records.encoding.batch_builder import BATCH_OVERHEAD
+
+from .one_partition import Produced
+
+
+def test_a_batch_waits_for_its_linger_from_its_first_record_on() -> None:
+    """Scenario 14: a record that comes later does not prolong it."""
+    world = Produced(linger=5.0)
+    world.append()
+    assert world.ready() == {}
+    assert world.look_at() == 105.0
+    world.now = 104.0
+    world.append()
+    assert world.ready() == {}
+    world.now = 105.0
+    assert world.ready() == {1: [0]}
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    world = Produced(linger=5.0)
+    world.append(bytes(100))
+    assert world.ready() == {}
+    world.append(bytes(100))  # it has no room for this one
+    assert world.ready() == {1: [0]}
+    assert len(world.send()) == 1
+    assert world.ready() == {}, "the second one waits for its own linger"
+
+
+def test_nothing_lingers_where_memory_is_wanted_or_a_flush_waits() -> None:
+    world = Produced(linger=5.0)
+    world.append()
+    assert world.ready(hurry=True) == {1: [0]}
+    mark = world.accumulator.flush()
+    assert mark.remaining == 1
+    assert world.ready() == {1: [0]}
+
+
+def test_what_is_appended_after_a_flush_does_not_prolong_it() -> None:
+    """P5: it goes into another batch, although there was room."""
+    world = Produced(linger=5.0)
+    first = world.append()
+    mark = world.accumulator.flush()
+    second = world.append()
+    assert second is not first
+    world.answer(world.send_one())
+    assert mark.remaining == 0
+    assert world.ready() == {}, "the second one lingers"
+
+
+def test_without_batching_each_record_is_a_batch() -> None:
+    """Scenario 15."""
+    world = Produced(batch_size=0, linger=5.0)
+    assert len({world.append() for _ in range(3)}) == 3
+    assert world.ready() == {1: [0]}
+
+
+def test_a_request_has_one_batch_of_each_partition_up_to_its_size() -> None:
+    world = Produced(partitions=3, max_request_size=700)
+    for partition in range(3):
+        world.fill(2, partition)
+    first = world.send()
+    assert [batch.tp.partition for batch in first] == [0, 1]
+    assert [batch.tp.partition for batch in world.send()] == [2, 0], "partitions take turns (scenario 29)"
+
+
+def test_a_batch_above_the_size_of_a_request_goes_alone() -> None:
+    world = Produced(partitions=2, max_request_size=100)
+    world.fill(1, 0)
+    world.fill(1, 1)
+    assert [batch.tp.partition for batch in world.send()] == [0]
+    assert [batch.tp.partition for batch in world.send()] == [1]
+
+
+def test_the_tenth_partition_does_not_starve() -> None:
+    world = Produced(partitions=10, max_request_size=300)
+    for partition in range(10):
+        world.fill(30, partition)
+    served = []
+    for _ in range(30):
+        for batch in world.send():
+            served.append(batch.tp.partition)
+            world.answer(batch)
+    assert [served.count(partition) for partition in range(10)] == [3] * 10
+
+
+def test_no_more_batches_of_a_partition_are_in_flight_than_brokers_remember() -> None:
+    world = Produced(window=5)
+    world.fill(7)
+    sent = [world.send() for _ in range(7)]
+    assert [len(one) for one in sent] == [1] * 5 + [0] * 2
+    world.answer(sent[0][0])
+    assert len(world.send()) == 1
+
+
+def test_a_partition_without_a_leader_waits() -> None:
+    world = Produced()
+    world.append()
+    world.leaders[0] = 9  # a broker that the metadata do not know
+    found = world.accumulator.ready(world.cluster, world.now, hurry=False)
+    assert found.nodes == {}
+    assert [queue.tp.partition for queue in found.without_leader] == [0]
+    world.leaders[0] = 2
+    assert world.ready() == {2: [0]}
+
+
+def test_memory_counts_what_has_no_outcome_and_is_free_afterwards() -> None:
+    world = Produced(buffer_memory=4000)
+    assert world.accumulator.has_room(1000)
+    batch = world.append(bytes(1000))
+    assert world.accumulator.used == batch.size + BATCH_COST >= 1000 + BATCH_OVERHEAD + BATCH_COST
+    assert not world.accumulator.has_room(1000)
+    world.send()
+    assert world.accumulator.used == batch.size + BATCH_COST, "a batch in flight may have to be sent again"
+    world.answer(batch)
+    assert world.accumulator.used == 0
+
+
+def test_a_compressed_batch_gives_back_what_it_does_not_need() -> None:
+    world = Produced(batch_size=100_000, codec=Codec.GZIP, window=1)
+    batch = world.append(bytes(50_000))
+    before = world.accumulator.used
+    assert before > 50_000
+    world.send()
+    assert world.accumulator.used == batch.size + BATCH_COST < 2000
+
+
+def test_compressed_batches_come_out_near_their_size() -> None:
+    """A7: each batch shows how well the topic compresses; the next takes more records, and one that does not, fewer."""
+    world = Produced(batch_size=1000, codec=Codec.GZIP)
+    ratios = world.accumulator.ratios
+    world.append(b"abcabc" * 100)
+    world.answer(world.send_one())
+    assert ratios["t"] == 1.0 - 0.005, "slowly, since one good batch says little"
+    for _ in range(40):
+        ratios.closed("t", 1000, 100)
+    learned = ratios["t"]
+    assert learned == pytest.approx(1.0 - 41 * 0.005)
+    ratios.closed("t", 1000, 801)
+    assert ratios["t"] == pytest.approx(learned + 0.05), "at once, since a batch that is too large costs a request"
+    ratios.closed("t", 1000, 950)
+    assert ratios["t"] == 0.95
+    ratios.was_too_large("t")
+    assert ratios["t"] == 1.0
+
+
+def test_a_topic_that_compresses_well_gets_larger_batches() -> None:
+    world = Produced(batch_size=1000, codec=Codec.GZIP)
+    for _ in range(150):
+        world.accumulator.ratios.closed("t", 1000, 100)
+    assert world.accumulator.ratios.capacity("t", 1000) > 3000
+    assert world.accumulator.ratios.capacity("other", 1000) == 1000
+
+
+def test_a_large_batch_is_left_to_a_thread() -> None:
+    world = Produced(batch_size=1 << 20, codec=Codec.GZIP, max_request_size=2 << 20)
+    batch = world.append(bytes(IN_A_THREAD + 1))
+    found = world.accumulator.ready(world.cluster, world.now, hurry=False)
+    assert found.nodes == {}
+    assert found.to_compress == [batch]
+    batch.closing = True
+    assert world.accumulator.ready(world.cluster, world.now, hurry=False).to_compress == []
+    batch.close()
+    batch.closing = False
+    world.accumulator.closed(batch)
+    assert world.send() == [batch]
+
+
+# What takes too long
+
+
+def test_a_batch_that_was_never_sent_expires_and_is_certainly_not_stored() -> None:
+    """Scenario 26."""
+    world = Produced(delivery_timeout=10.0)
+    batch = world.append()
+    world.leaders[0] = 9
+    assert world.look_at() == 110.0
+    world.now = 109.9
+    world.accumulator.expire(world.now)
+    assert world.finished() == []
+    world.now = 110.0
+    world.accumulator.expire(world.now)
+    assert world.finished() == [batch]
+    assert isinstance(batch.outcome, Failure)
+    assert (batch.outcome.cause, batch.outcome.persisted) == (Cause.EXPIRED, "no")
+    assert world.accumulator.used == 0
+    world.leaders[0] = 1
+    world.append()
+    (next_batch,) = world.send()
+    assert (next_batch.identity.epoch, next_batch.sequence) == (0, 0), "no sequence was lost with it"
+
+
+def test_a_batch_that_expires_in_flight_may_be_stored_and_the_partition_waits_for_its_answer() -> None:
+    """Scenario 27, A9: nothing new is sent before; its late acknowledgement shows that no sequence was lost."""
+    world = Produced(delivery_timeout=10.0)
+    batch = world.append()
+    world.send()
+    world.now = 110.0
+    world.accumulator.expire(world.now)
+    assert isinstance(batch.outcome, Failure)
+    assert batch.outcome.persisted == "maybe"
+    assert world.accumulator.used > 0, "its frame is still being written, perhaps"
+    world.append()
+    assert world.send() == []
+    world.answer(batch, offset=5)
+    assert isinstance(batch.outcome, Failure), "its outcome stays what it was"
+    (second,) = world.send()
+    assert (second.identity.epoch, second.sequence) == (0, 1)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NETWORK_EXCEPTION])
+def test_a_batch_that_expires_in_flight_and_is_not_acknowledged_ends_the_epoch(code: ErrorCode) -> None:
+    world = Produced(delivery_timeout=10.0)
+    batch = world.append()
+    world.send()
+    world.now = 110.0
+    world.accumulator.expire(world.now)
+    world.append()
+    world.answer(batch, code)
+    (second,) = world.send()
+    assert (second.identity.epoch, second.sequence) == (1, 0)
+    assert world.accumulator.used == second.size + BATCH_COST
+
+
+def test_a_batch_that_was_sent_and_waits_for_another_attempt_expires_with_what_is_known() -> None:
+    for code, persisted in ((ErrorCode.NOT_LEADER_OR_FOLLOWER, "no"), (ErrorCode.REQUEST_TIMED_OUT, "maybe")):
+        world = Produced(delivery_timeout=10.0)
+        batch = world.append()
+        world.send()
+        world.answer(batch, code)
+        world.now = 110.0
+        world.accumulator.expire(world.now)
+        assert isinstance(batch.outcome, Failure)
+        assert (batch.outcome.persisted, batch.outcome.code) == (persisted, code)
+        world.append()
+        (second,) = world.send()
+        assert (second.identity.epoch, second.sequence) == (1, 0), "the sequence of the first one is lost"
+
+
+def test_every_batch_ends_when_the_producer_does() -> None:
+    world = Produced()
+    sent, waits = world.fill(2)
+    world.send()
+    world.accumulator.fail_all(Failure(Cause.CLOSED))
+    assert world.finished() == [sent, waits]
+    assert isinstance(sent.outcome, Failure)
+    assert isinstance(waits.outcome, Failure)
+    assert (sent.outcome.persisted, waits.outcome.persisted) == ("maybe", "no")
+    assert world.accumulator.used == world.accumulator.unanswered == 0
+    world.answer(sent)  # comes late
+    assert isinstance(sent.outcome, Failure)
+
+
+# A topic that is created again
+
+
+def test_records_of_a_topic_do_not_land_in_its_successor() -> None:
+    """A18, scenario 44: what waits fails at once, what is in flight unless the old topic stored it."""
+    world = Produced(window=5)
+    world.topic_id = UUID(int=1)
+    stored, refused, waits = world.fill(3)
+    assert world.send() == [stored]
+    assert world.send() == [refused]
+    world.topic_id = UUID(int=2)
+    assert world.ready() == {}
+    assert isinstance(waits.outcome, Failure)
+    assert (waits.outcome.cause, waits.outcome.persisted) == (Cause.RECREATED, "no")
+    world.answer(stored)
+    world.answer(refused, ErrorCode.UNKNOWN_TOPIC_ID)
+    assert not isinstance(stored.outcome, Failure)
+    assert isinstance(refused.outcome, Failure)
+    assert refused.outcome.cause is Cause.RECREATED
+    world.append()
+    (next_batch,) = world.send()
+    assert next_batch.topic_id == UUID(int=2)
+    assert next_batch.sequence == 0
+
+
+def test_an_id_that_becomes_known_is_no_other_topic() -> None:
+    world = Produced()
+    batch = world.append()
+    world.topic_id = UUID(int=1)
+    assert world.send() == [batch]
+    assert batch.topic_id == UUID(int=1)
+    world.topic_id = None  # asked of an older broker
+    world.answer(batch)
+    world.append()
+    assert world.look_at() < inf
+    assert len(world.send()) == 1

@@ -1,0 +1,419 @@
+"""settle(): what each answer does to a batch, to the sequences of its partition, and to the batches behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiokc.core.produce.batch import ProducerBatch, Stored
+from aiokc.core.produce.failure import Failure, Harm
+from aiokc.core.produce.identity import LAST_EPOCH, SEQUENCES, ProducerIdentity
+from aiokc.core.produce.settling import unanswered, written
+from aiokc.core.produce.verdicts import Verdict
+from aiokc.error_codes import ErrorCode
+from aiokc.records import open_batch, split_batches
+
+from .one_partition import Produced
+
+
+def numbers(batch: ProducerBatch) -> tuple[int, int]:
+    return batch.identity.epoch, batch.sequence
+
+
+def contents(batch: ProducerBatch) -> list[bytes | None]:
+    ((header, view),) = split_batches(memoryview(bytes(batch.frame())))
+    reader = open_batch(header, view, topic="t", partition=0, max_decompressed_bytes=1 << 30)
+    return [record.value for record in reader.take(header.record_count)]
+
+
+def test_sequences_count_records() -> None:
+    world = Produced(batch_size=10_000)
+    for _ in range(3):
+        world.append()
+    assert numbers(world.send_one()) == (0, 0)
+    world.append()
+    assert numbers(world.send_one()) == (0, 3)
+
+
+def test_a_sequence_wraps_around() -> None:
+    """Scenario 41: after 2**31 - 1 comes 0."""
+    world = Produced()
+    first, second = world.fill(2)
+    world.send()
+    world.answer(first)
+    sequences = world.queue().sequences
+    sequences.next = sequences.expected = SEQUENCES - 1
+    assert numbers(world.send_one()) == (0, SEQUENCES - 1)
+    world.answer(second)
+    world.append()
+    third = world.send_one()
+    assert numbers(third) == (0, 0)
+    assert world.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.GAP
+    assert world.queue().lost_sequence, "it was the next one"
+
+
+def test_the_same_bytes_are_sent_again() -> None:
+    world = Produced()
+    batch = world.append()
+    world.send()
+    sent = bytes(batch.frame())
+    for code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE):
+        world.answer(batch, code)
+        world.append()  # there was room, but the batch is sealed
+        world.now += 1
+        assert world.send() == [batch]
+        assert bytes(batch.frame()) == sent
+    world.answer(batch)
+    assert isinstance(batch.outcome, Stored)
+
+
+def test_a_retry_waits_for_its_pause_unless_the_leader_has_moved() -> None:
+    """A4: a new leader need not be spared (KIP-951)."""
+    world = Produced()
+    batch = world.append()
+    world.send()
+    world.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert world.send() == []
+    assert world.look_at() == world.now + 0.1
+    world.leaders[0] = 2
+    assert world.send(2) == [batch]
+    world.answer(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert world.send(2) == []
+    world.epochs[0] = 1
+    assert world.send(2) == [batch], "the same broker leads in another epoch"
+
+
+def test_five_in_flight_and_the_first_fails() -> None:
+    """Scenario 38: those behind it come too early for the broker, and all are sent again one by one, in order."""
+    world = Produced()
+    batches = world.fill(5)
+    sent = [world.send_one() for _ in range(5)]
+    assert sent == batches
+    frames = [bytes(batch.frame()) for batch in batches]
+    world.answer(batches[0], ErrorCode.NOT_ENOUGH_REPLICAS)
+    for batch in batches[1:]:
+        assert world.answer(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.GAP
+    world.fill(1)
+    again = []
+    while len(again) < 5:
+        world.now += 1
+        again.append(world.send_one())
+        assert bytes(again[-1].frame()) == frames[len(again) - 1]
+        if len(again) < 5:
+            assert world.send() == [], "one at a time"
+        world.answer(again[-1])
+    assert again == batches
+    assert world.session.bumps == 0
+
+
+def test_a_retry_waits_until_those_behind_it_are_answered() -> None:
+    world = Produced()
+    first, second = world.fill(2)
+    world.send()
+    world.send()
+    world.answer(first, ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.now += 1
+    assert world.send() == [], "the answer of the second one may still be that it was stored"
+    world.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.now += 1
+    assert world.send() == [first]
+
+
+def test_a_new_leader_gets_one_batch_until_it_has_stored_one() -> None:
+    """S4: and none while the old one has any (franz-go #223)."""
+    world = Produced()
+    first, second, third = world.fill(3)
+    world.send()
+    world.leaders[0] = 2
+    assert world.send(2) == []
+    world.answer(first)
+    assert world.send(2) == [second]
+    assert world.send(2) == []
+    world.answer(second)
+    assert world.send(2) == [third]
+
+
+def test_a_gap_at_the_head_begins_another_epoch() -> None:
+    """S7, S8: the batch that has to be the next one is refused, so the broker counts otherwise (scenario 39)."""
+    world = Produced()
+    first, second, third = world.fill(3)
+    for _ in range(3):
+        world.send()
+    world.answer(first)
+    world.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert world.send() == [], "the third one is still in flight under the old epoch"
+    world.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.now += 1
+    assert world.send() == [second]
+    assert numbers(second) == (1, 0)
+    assert numbers(third) == (-1, -1)
+    world.answer(second)
+    assert world.send() == [third]
+    assert numbers(third) == (1, 1)
+    assert world.session.bumps == 1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID])
+def test_a_broker_that_does_not_know_the_producer_gets_another_epoch(code: ErrorCode) -> None:
+    world = Produced()
+    first, second = world.fill(2)
+    world.send()
+    world.send()
+    world.answer(first, code, log_start_offset=10)
+    world.answer(second, code, log_start_offset=10)
+    world.now += 1
+    assert world.send() == [first]
+    assert numbers(first) == (1, 0)
+
+
+def test_an_unknown_producer_id_without_a_log_start_is_tried_again() -> None:
+    world = Produced()
+    first = world.append()
+    world.send()
+    world.answer(first, ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=-1)
+    world.now += 1
+    assert world.send() == [first]
+    assert numbers(first) == (0, 0)
+
+
+def test_other_partitions_change_over_when_they_have_nothing_unfinished() -> None:
+    """S8: a bump under batches in flight would let a retry of them be stored twice (KAFKA-12152)."""
+    world = Produced(partitions=2)
+    (broken,) = world.fill(1, 0)
+    first, second, third = world.fill(3, 1)
+    assert world.send() == [broken, first]
+    world.answer(broken, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.now += 1
+    assert world.send() == [broken, second]
+    assert numbers(broken) == (1, 0)
+    assert numbers(second) == (0, 1)
+    world.answer(first)
+    world.answer(second)
+    assert world.send() == [third]
+    assert numbers(third) == (1, 0)
+
+
+def test_after_the_last_epoch_another_id_is_asked_for() -> None:
+    """Scenario 40."""
+    world = Produced()
+    world.session.initialized(ProducerIdentity(7, LAST_EPOCH))
+    batch = world.append()
+    world.send()
+    world.answer(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.now += 1
+    assert world.send() == []
+    assert world.session.wants_id
+    world.session.initialized(ProducerIdentity(8, 0))
+    assert world.send() == [batch]
+    assert batch.identity == ProducerIdentity(8, 0)
+
+
+def test_nothing_is_sent_before_there_is_an_id() -> None:
+    world = Produced()
+    world.session.identity = None
+    batch = world.append()
+    assert world.send() == []
+    world.session.initialized(ProducerIdentity(8, 0))
+    assert world.send() == [batch]
+
+
+def test_a_definite_failure_gives_its_sequence_up() -> None:
+    """S9: in the next epoch the partition goes on from 0; a retry under the same epoch would meet a gap for ever."""
+    world = Produced()
+    first, second, third = world.fill(3)
+    for _ in range(3):
+        world.send()
+    world.answer(first, ErrorCode.INVALID_RECORD)
+    assert isinstance(first.outcome, Failure)
+    assert first.outcome.persisted == "no"
+    world.answer(second, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.answer(third, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.now += 1
+    assert world.send() == [second]
+    assert numbers(second) == (1, 0)
+
+
+def test_a_refusal_after_an_attempt_that_ended_unclear_is_maybe() -> None:
+    """S5."""
+    world = Produced()
+    batch = world.append()
+    world.send()
+    unanswered(world.accumulator, batch, "gone", world.now)
+    world.now += 1
+    world.send()
+    world.answer(batch, ErrorCode.INVALID_RECORD)
+    assert isinstance(batch.outcome, Failure)
+    assert batch.outcome.persisted == "maybe"
+
+
+def test_a_batch_that_gets_another_sequence_though_it_may_be_stored_is_counted() -> None:
+    world = Produced()
+    batch = world.append()
+    world.send()
+    unanswered(world.accumulator, batch, "gone", world.now)
+    world.now += 1
+    world.send()
+    world.answer(batch, ErrorCode.UNKNOWN_PRODUCER_ID, log_start_offset=1)
+    world.now += 1
+    world.send()
+    assert world.queue().renumbered == 1
+
+
+def test_a_duplicate_is_stored_at_an_unknown_offset() -> None:
+    world = Produced()
+    batch = world.append()
+    world.send()
+    world.answer(batch, ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1)
+    assert batch.outcome == Stored(None)
+
+
+def test_the_brokers_timestamp_is_told() -> None:
+    world = Produced()
+    batch = world.append()
+    world.send()
+    world.answer(batch, 0, 5, append_time=1234)
+    assert batch.outcome == Stored(5, 1234)
+
+
+# Batches that are too large
+
+
+def test_a_batch_that_is_too_large_is_split_in_order_under_the_same_sequences() -> None:
+    """A8."""
+    world = Produced(batch_size=2000)
+    batch = world.append_all([b"%02d" % number + bytes(100) for number in range(10)])
+    world.accumulator.options = Produced(batch_size=300).accumulator.options
+    world.send()
+    later = world.append()
+    assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
+    assert batch.outcome is None
+    assert world.accumulator.ratios["t"] >= 1.0
+    found: list[bytes | None] = []
+    sequence = 0
+    while not found or len(found) < 10:
+        part = world.send_one()
+        assert part.created == batch.created
+        assert numbers(part) == (0, sequence)
+        assert len(part.frame()) <= 300
+        sequence += part.count
+        found += contents(part)
+        world.answer(part, 0, sequence)
+    assert [value[:2] for value in found if value] == [b"%02d" % number for number in range(10)]
+    assert numbers(world.send_one()) == (0, 10)
+    assert later.sequence == 10
+    assert batch.find(9)[0].outcome is not None
+
+
+def test_parts_are_split_again_down_to_single_records() -> None:
+    """Scenario 22: to half, never under the largest record; then it is the record that is too large."""
+    world = Produced(batch_size=10_000)
+    batch = world.append_all([bytes(400)] * 8)
+    world.send()
+    world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    splits = 0
+    failed = 0
+    for _ in range(40):
+        world.now += 1
+        for part in world.send():
+            if len(part.frame()) > 300 and part.count > 1:
+                splits += 1
+            failed += world.answer(part, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT and part.outcome is not None
+    assert splits > 2
+    assert failed == 8
+    assert world.accumulator.unanswered == world.accumulator.used == 0
+
+
+def test_a_flush_waits_for_the_parts_of_a_split() -> None:
+    """Scenario 21, P5."""
+    world = Produced(batch_size=10_000)
+    batch = world.append_all([bytes(400)] * 8)
+    mark = world.accumulator.flush()
+    world.send()
+    world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    parts = 0
+    while mark.remaining:
+        (part,) = world.send()
+        world.answer(part)
+        parts += 1
+    assert parts > 1
+    assert all(batch.find(index)[0].outcome is not None for index in range(8))
+
+
+def test_who_waits_for_a_record_of_a_split_batch_waits_for_its_part() -> None:
+    world = Produced(batch_size=10_000)
+    batch = world.append_all([bytes(400)] * 8)
+    for index in range(8):
+        batch.waiting.append((index, f"waits for {index}"))
+        batch.callbacks.append((index, f"called for {index}"))
+    world.send()
+    world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    seen: list[Any] = []
+    for index in range(8):
+        part, at = batch.find(index)
+        assert (at, f"waits for {index}") in part.waiting
+        assert (at, f"called for {index}") in part.callbacks
+        seen += [part]
+    assert batch.waiting == batch.callbacks == []
+
+
+def test_a_batch_that_may_be_stored_is_not_split() -> None:
+    """Its parts would be other contents under sequences that the broker may have taken."""
+    world = Produced(batch_size=10_000)
+    batch = world.append_all([bytes(400)] * 8)
+    world.send()
+    unanswered(world.accumulator, batch, "gone", world.now)
+    world.now += 1
+    world.send()
+    world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE)
+    assert isinstance(batch.outcome, Failure)
+    assert batch.outcome.persisted == "maybe"
+
+
+# Producers without idempotence
+
+
+def test_without_idempotence_there_are_no_sequences() -> None:
+    world = Produced(idempotent=False)
+    first, second = world.fill(2)
+    world.send()
+    world.send()
+    assert first.sequence == second.sequence == -1
+    world.answer(first, ErrorCode.INVALID_RECORD)
+    world.answer(second)
+    assert world.session.bumps == 0
+    assert not world.queue().lost_sequence
+    assert world.answer(world.append(), 0) is Verdict.STORED, "it was not sent, and nothing happens"
+
+
+def test_one_in_flight_keeps_the_order_without_idempotence() -> None:
+    world = Produced(idempotent=False, window=1)
+    first, second = world.fill(2)
+    assert world.send() == [first]
+    assert world.send() == []
+    world.answer(first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.now += 1
+    assert world.send() == [first]
+    world.answer(first)
+    assert world.send() == [second]
+
+
+def test_what_is_not_answered_is_stored_when_it_is_written() -> None:
+    world = Produced(idempotent=False)
+    batch = world.append()
+    world.send()
+    written(world.accumulator, batch)
+    assert batch.outcome == Stored(None)
+    assert world.accumulator.used == 0
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED])
+def test_some_refusals_end_the_producer(code: ErrorCode) -> None:
+    world = Produced()
+    batch = world.append()
+    world.send()
+    world.answer(batch, code)
+    assert world.session.doom is not None
+    assert world.session.doom.harm is Harm.PRODUCER
+    with pytest.raises(Exception, match=code.name):
+        world.session.check_append()
