@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TextIO, TypeAlias
 from aiokc.errors import KafkaError, RequestTimedOut
 
 from ..output.progress import Progress, progress
+from ..problems import Problem, cut
 from .encoding import Unencodable
 from .lines import Splitter, chunks
 from .sending import Sending
@@ -124,15 +125,16 @@ class Production:
     async def _read_files(self, names: list[str]) -> None:
         with self._bar(len(names), in_bytes=False) as bar:
             for done, name in enumerate(names):
+                where = cut(name)
                 try:
                     content = await self._content(name)
-                except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-                    self._sending.failed(name, error)
+                except OSError as error:
+                    self._sending.failed(where, Problem(error.strerror or str(error)))
                     return
                 if len(content) > self._most:
-                    self._sending.failed(name, Unencodable(f"is longer than {self._most} bytes"))
+                    self._sending.failed(where, Unencodable(f"is longer than {self._most} bytes"))
                     return
-                if not (await self._send(name, content) and self._sending.settle()):
+                if not (await self._send(where, content) and self._sending.settle()):
                     return
                 bar.reached(done + 1)
 
