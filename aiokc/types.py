@@ -132,6 +132,10 @@ class SubscriptionPattern:
 
     Its syntax is RE2J's, without look-around and back-references, and it must match a topic's whole name. Only the
     consumer protocol has it. A pattern that the client matches, in any protocol, is a compiled one (``re.compile``).
+
+    The coordinator matches a pattern that is new to the group in the background. Until it has, the pattern matches
+    nothing: the first answer of the coordinator assigns nothing, or, where the consumer had another pattern before,
+    takes away all that was assigned, topics that match both patterns among it. A later answer assigns what it found.
     """
 
     pattern: str

@@ -18,6 +18,7 @@ _ATTRIBUTES: Final = {
     "topic": messaging.DESTINATION,
     "partition": messaging.PARTITION,
     "node": "node",
+    "protocol": "protocol",
 }
 
 

@@ -7,7 +7,7 @@ had before, for dashboards made for other instrumentations of Kafka; ``messaging
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from opentelemetry import trace
@@ -16,7 +16,7 @@ from opentelemetry.propagate import extract
 from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import SpanContext
 
-from .. import Consumer, ConsumerRecord
+from .. import Consumer, ConsumerRecord, TopicPartition
 from ..types import Headers
 
 Attributes: TypeAlias = dict[str, str | int | bool]
@@ -73,6 +73,31 @@ def identity(consumer: Consumer[Any, Any]) -> Attributes:
     if consumer.config.group_id is not None:
         attributes[GROUP] = consumer.config.group_id
     return attributes
+
+
+class AttributesByTopic(dict[str | None, Attributes]):
+    """The attributes of one operation, by its topic; None: of several topics. They are made once, and not changed."""
+
+    def __init__(self, base: Attributes, *, both_names: bool = False) -> None:
+        super().__init__()
+        self._base = base
+        self._both_names = both_names
+
+    def __missing__(self, topic: str | None) -> Attributes:
+        attributes = self._base if topic is None else self._base | {DESTINATION: topic}
+        self[topic] = attributes = with_former_names(attributes) if self._both_names else attributes
+        return attributes
+
+
+def topic_of(about: Iterable[TopicPartition | ConsumerRecord[Any, Any]]) -> str | None:
+    """The topic of all of these; None where there are several, or none."""
+    topic: str | None = None
+    for one in about:
+        if one.topic != topic:
+            if topic is not None:
+                return None
+            topic = one.topic
+    return topic
 
 
 def of_record(record: ConsumerRecord[Any, Any]) -> Attributes:
@@ -135,7 +160,7 @@ def span_context_of(record: ConsumerRecord[Any, Any]) -> SpanContext | None:
     return found if found.is_valid else None
 
 
-def span_contexts_of(records: Sequence[ConsumerRecord[Any, Any]], most: int) -> list[SpanContext]:
+def span_contexts_of(records: Iterable[ConsumerRecord[Any, Any]], most: int) -> list[SpanContext]:
     """The valid span contexts of the first ``most`` records that carry one."""
     found: list[SpanContext] = []
     for record in records:

@@ -25,7 +25,7 @@ from ..errors import ConfigError
 from ..observer import Observer, RebalanceKind
 from . import messaging
 from .instruments import Instruments
-from .messaging import Attributes
+from .messaging import Attributes, AttributesByTopic
 from .spans import Parent, Records, Spans
 
 __all__ = ["Telemetry", "instrument"]
@@ -45,7 +45,7 @@ class Telemetry:
         self._consumer = ref(consumer)
         self._instruments = instruments
         self._spans = spans
-        self._identity = messaging.identity(consumer)
+        self._process = AttributesByTopic(messaging.identity(consumer) | {messaging.OPERATION_NAME: "process"})
         self._watching = _Watching(consumer, instruments, spans)
         consumer.observe(self._watching)
 
@@ -60,23 +60,23 @@ class Telemetry:
         which the records were produced (128 at most). An exception of the block is recorded, and raised on.
         """
         is_batch = not isinstance(records, ConsumerRecord)
-        flat: Sequence[ConsumerRecord[Any, Any]]
+        parts: Sequence[Sequence[ConsumerRecord[Any, Any]]]
+        topic: str | None
         if isinstance(records, ConsumerRecord):
-            flat = [records]
+            parts, topic = [[records]], records.topic
         elif isinstance(records, Mapping):
-            flat = [record for part in records.values() for record in part]
+            parts, topic = list(records.values()), messaging.topic_of(records)
         else:
-            flat = records
+            parts, topic = [records], messaging.topic_of(records)
         began, failed = time.perf_counter(), ""
         try:
-            with self._spans.process(self._consumer(), flat, is_batch=is_batch) as span:
+            with self._spans.process(self._consumer(), parts, topic, is_batch=is_batch) as span:
                 yield span
         except Exception as error:
             failed = type(error).__qualname__
             raise
         finally:
-            attributes = self._identity | {messaging.OPERATION_NAME: "process"}
-            _measure(self._instruments.processes, time.perf_counter() - began, attributes, flat, failed)
+            _measure(self._instruments.processes, time.perf_counter() - began, self._process[topic], failed)
 
     def close(self) -> None:
         """Observe the consumer no longer."""
@@ -124,20 +124,20 @@ class _Watching(Observer):
         self._instruments = instruments
         self._spans = spans
         identity = messaging.identity(consumer)
-        self._poll = identity | {messaging.OPERATION_NAME: "poll", messaging.OPERATION_TYPE: "receive"}
-        self._commit = identity | {messaging.OPERATION_NAME: "commit", messaging.OPERATION_TYPE: "settle"}
+        self._poll = _operation(identity, "poll", "receive")
+        self._commit = _operation(identity, "commit", "settle")
 
     def batch(self, partitions: Records, count: int, seconds: float, error: Exception | None) -> None:
         if seconds >= _FROM_MEMORY or error is not None:
             failed = "" if error is None else type(error).__qualname__
-            _measure(self._instruments.operations, seconds, self._poll, partitions, failed)
+            _measure(self._instruments.operations, seconds, self._poll[messaging.topic_of(partitions)], failed)
         self._spans.polled(self._consumer, partitions, count, seconds, error)
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], seconds: float, error: Exception | None
     ) -> None:
         failed = "" if error is None else type(error).__qualname__
-        _measure(self._instruments.operations, seconds, self._commit, offsets, failed)
+        _measure(self._instruments.operations, seconds, self._commit[messaging.topic_of(offsets)], failed)
         consumer = self._consumer()
         if consumer is not None:
             self._spans.committed(consumer, offsets, seconds, error)
@@ -146,16 +146,9 @@ class _Watching(Observer):
         """Rebalances are counted by the instruments, and have no span: no convention names one."""
 
 
-def _measure(
-    histogram: Histogram,
-    seconds: float,
-    attributes: Attributes,
-    about: Mapping[TopicPartition, Any] | Sequence[ConsumerRecord[Any, Any]],
-    failed: str,
-) -> None:
-    topics = {one.topic for one in about}
-    if len(topics) == 1:
-        attributes = attributes | {messaging.DESTINATION: topics.pop()}
-    if failed:
-        attributes = attributes | {messaging.ERROR_TYPE: failed}
-    histogram.record(seconds, attributes)
+def _operation(identity: Attributes, name: str, kind: str) -> AttributesByTopic:
+    return AttributesByTopic(identity | {messaging.OPERATION_NAME: name, messaging.OPERATION_TYPE: kind})
+
+
+def _measure(histogram: Histogram, seconds: float, attributes: Attributes, failed: str) -> None:
+    histogram.record(seconds, attributes | {messaging.ERROR_TYPE: failed} if failed else attributes)

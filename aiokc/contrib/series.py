@@ -38,6 +38,7 @@ class Scope(Enum):
     CONSUMER = ()
     PARTITION = ("topic", "partition")
     NODE = ("node",)
+    PROTOCOL = ("protocol",)
 
 
 class Sample(NamedTuple):
@@ -102,6 +103,12 @@ def _of_health(read: Callable[[Health], float | None]) -> Callable[[Sample], Ite
             yield (), value
 
     return points
+
+
+def _protocol(sample: Sample) -> Iterator[Point]:
+    """A 1 for the protocol that the member speaks: nothing without a group, and while "auto" has not decided yet."""
+    if sample.health.group_protocol is not None:
+        yield (sample.health.group_protocol,), 1.0
 
 
 def _by_partition(
@@ -209,6 +216,16 @@ SERIES: Final = (
         "1",
         "1 while the consumer runs and no error has ended its membership or background, else 0.",
         lambda now: float(now.running and now.error is None),
+    ),
+    Series(
+        "health().group_protocol",
+        "group_protocol",
+        _otel("group_protocol"),
+        "1",
+        Kind.GAUGE,
+        "1 for the group protocol that the member speaks, by its name.",
+        _protocol,
+        Scope.PROTOCOL,
     ),
     _gauge(
         "stalled",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
@@ -16,7 +16,6 @@ from opentelemetry.trace import (
     NoOpTracerProvider,
     ProxyTracerProvider,
     Span,
-    SpanContext,
     SpanKind,
     Status,
     StatusCode,
@@ -26,7 +25,7 @@ from opentelemetry.trace import (
 
 from .. import Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
 from . import messaging
-from .messaging import Attributes
+from .messaging import Attributes, AttributesByTopic
 
 #: What a `process` span of one record is a child of: the ambient span alone, or, where there is none, the producer's.
 Parent: TypeAlias = Literal["ambient", "record"]
@@ -40,10 +39,12 @@ class Spans:
     """Makes the spans of one consumer. ``tracer_provider`` None: the global one, also where that is set later."""
 
     def __init__(self, identity: Attributes, tracer_provider: TracerProvider | None, parent: Parent) -> None:
-        self._identity = identity
         self._provider = tracer_provider
         self._parent = parent
         self._both_names = messaging.wants_former_names()
+        self._poll = self._operation(identity, "poll", "receive")
+        self._commit = self._operation(identity, "commit", "settle")
+        self._process = self._operation(identity, "process", "process")
         self._asked: TracerProvider | None = None  # the provider that gave ``_tracer``
         self._tracer: Tracer | None = None
         self._cluster_id: str | None = None  # once it is known, it stays
@@ -68,18 +69,18 @@ class Spans:
         tracer = self.tracer()
         if tracer is None:
             return
-        attributes = self._attributes("poll", "receive", {tp.topic for tp in records})
-        attributes[messaging.MESSAGE_COUNT] = count
+        topic = messaging.topic_of(records)
         end = time.time_ns()
         span = tracer.start_span(
-            _name("poll", attributes), None, SpanKind.CLIENT, attributes, start_time=end - int(seconds * 1e9)
+            _name("poll", topic), None, SpanKind.CLIENT, self._poll[topic], start_time=end - int(seconds * 1e9)
         )
-        if span.is_recording():
-            self._tell_cluster(span, consumer())
-            for found in messaging.span_contexts_of(_chained(records), _MOST_LINKS):
-                span.add_link(found)
-            if error is not None:
-                _failed(span, error)
+        if not span.is_recording():  # its end tells nobody, and the rest of it would only cost
+            return
+        span.set_attribute(messaging.MESSAGE_COUNT, count)
+        self._tell_cluster(span, consumer())
+        _link(span, records.values())
+        if error is not None:
+            _failed(span, error)
         span.end(end)
 
     def committed(
@@ -93,15 +94,16 @@ class Spans:
         tracer = self.tracer()
         if tracer is None:
             return
-        attributes = self._attributes("commit", "settle", {tp.topic for tp in offsets})
+        topic = messaging.topic_of(offsets)
+        attributes = self._commit[topic]
         if len(offsets) == 1:
-            attributes[messaging.PARTITION] = str(next(iter(offsets)).partition)
+            attributes = self._named(attributes | {messaging.PARTITION: str(next(iter(offsets)).partition)})
         end = time.time_ns()
         span = tracer.start_span(
-            _name("commit", attributes),
+            _name("commit", topic),
             Context() if _is_over(trace.get_current_span()) else None,
             SpanKind.CLIENT,
-            self._named(attributes),
+            attributes,
             start_time=end - int(seconds * 1e9),
         )
         if span.is_recording():
@@ -116,24 +118,28 @@ class Spans:
 
     @contextmanager
     def process(
-        self, consumer: Consumer[Any, Any] | None, records: Sequence[ConsumerRecord[Any, Any]], *, is_batch: bool
+        self,
+        consumer: Consumer[Any, Any] | None,
+        parts: Sequence[Sequence[ConsumerRecord[Any, Any]]],
+        topic: str | None,
+        *,
+        is_batch: bool,
     ) -> Iterator[Span]:
-        """Make the code in the block the processing of ``records``: its span is the current one there."""
+        """Make the code in the block the processing of the records of ``parts``: its span is the current one there."""
         tracer = self.tracer()
         if tracer is None:
             yield INVALID_SPAN
             return
-        attributes = self._attributes("process", "process", {record.topic for record in records})
-        if is_batch:
-            attributes[messaging.MESSAGE_COUNT] = len(records)
-        else:
-            attributes |= messaging.of_record(records[0])
-        around, links = self._around(records, is_batch)
-        span = tracer.start_span(
-            _name("process", attributes), around, SpanKind.CONSUMER, self._named(attributes), [Link(to) for to in links]
-        )
+        attributes, around, links = self._process[topic], context.get_current(), None
+        if not is_batch:
+            attributes = self._named(attributes | messaging.of_record(parts[0][0]))
+            around, links = self._around(parts[0][0], around)
+        span = tracer.start_span(_name("process", topic), around, SpanKind.CONSUMER, attributes, links)
         if span.is_recording():
             self._tell_cluster(span, consumer)
+            if is_batch:
+                span.set_attribute(messaging.MESSAGE_COUNT, sum(map(len, parts)))
+                _link(span, parts)
         token = context.attach(trace.set_span_in_context(span, around))
         try:
             yield span
@@ -144,12 +150,9 @@ class Spans:
             context.detach(token)
             span.end()
 
-    def _around(self, records: Sequence[ConsumerRecord[Any, Any]], is_batch: bool) -> tuple[Context, list[SpanContext]]:
-        """The context around the span of processing, with the baggage of a single record, and the span's links."""
-        ambient = context.get_current()
-        if is_batch:
-            return ambient, messaging.span_contexts_of(records, _MOST_LINKS)
-        carried = messaging.carried_by(records[0])
+    def _around(self, record: ConsumerRecord[Any, Any], ambient: Context) -> tuple[Context, list[Link]]:
+        """The context around the span of processing a record, with the record's baggage, and the span's links."""
+        carried = messaging.carried_by(record)
         if carried is None:
             return ambient, []
         producer = trace.get_current_span(carried).get_span_context()
@@ -159,13 +162,11 @@ class Spans:
             around = trace.set_span_in_context(trace.get_current_span(carried), ambient)
         for name, value in baggage.get_all(carried).items():
             around = baggage.set_baggage(name, value, around)
-        return around, [producer] if producer.is_valid else []
+        return around, [Link(producer)] if producer.is_valid else []
 
-    def _attributes(self, operation: str, kind: str, topics: set[str]) -> Attributes:
-        attributes = self._identity | {messaging.OPERATION_NAME: operation, messaging.OPERATION_TYPE: kind}
-        if len(topics) == 1:
-            attributes[messaging.DESTINATION] = next(iter(topics))
-        return self._named(attributes)
+    def _operation(self, identity: Attributes, name: str, kind: str) -> AttributesByTopic:
+        attributes = identity | {messaging.OPERATION_NAME: name, messaging.OPERATION_TYPE: kind}
+        return AttributesByTopic(attributes, both_names=self._both_names)
 
     def _named(self, attributes: Attributes) -> Attributes:
         return messaging.with_former_names(attributes) if self._both_names else attributes
@@ -177,13 +178,13 @@ class Spans:
             span.set_attribute(messaging.CLUSTER_ID, self._cluster_id)
 
 
-def _chained(records: Records) -> list[ConsumerRecord[Any, Any]]:
-    return list(chain.from_iterable(records.values()))
+def _link(span: Span, parts: Iterable[Sequence[ConsumerRecord[Any, Any]]]) -> None:
+    for found in messaging.span_contexts_of(chain.from_iterable(parts), _MOST_LINKS):
+        span.add_link(found)
 
 
-def _name(operation: str, attributes: Attributes) -> str:
-    destination = attributes.get(messaging.DESTINATION)
-    return operation if destination is None else f"{operation} {destination}"
+def _name(operation: str, topic: str | None) -> str:
+    return operation if topic is None else f"{operation} {topic}"
 
 
 def _is_over(span: Span) -> bool:

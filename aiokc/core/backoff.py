@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from ..config import ClusterConfig
+
+_LONGEST_SEARCH_PAUSE: Final = 10.0
 
 
 class Chance(Protocol):
@@ -44,3 +46,11 @@ class Backoff:
 def retry_backoff(config: ClusterConfig, random: Chance) -> Backoff:
     """Return the pauses between the attempts of a request: retry_backoff_ms, growing up to retry_backoff_max_ms."""
     return Backoff(config.retry_backoff_ms / 1e3, config.retry_backoff_max_ms / 1e3, random)
+
+
+def search_pause(missing: float) -> float:
+    """How long to wait before looking again for what has been missing for so many seconds: a tenth, but 10 s at most.
+
+    What comes soon is found soon, and what never comes costs little.
+    """
+    return min(missing / 10, _LONGEST_SEARCH_PAUSE)

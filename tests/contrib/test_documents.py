@@ -89,7 +89,7 @@ def test_the_dashboard_shows_each_kind_of_series_and_its_panels_do_not_overlap()
     shown = {name for target in expressions().values() for name in re.findall(rf"{PROMETHEUS_PREFIX}\w+", target)}
     unshown = {series.source for series in SERIES if not shown & set(series.prometheus_names)}
     assert unshown == {
-        *("polls", "syncs", "failed_joins", "heartbeats", "buffered_records"),
+        *("polls", "syncs", "failed_joins", "heartbeats", "buffered_records", "health().group_protocol"),
         *("nodes[id].connected", "nodes[id].connects"),
     }
 

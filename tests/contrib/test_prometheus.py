@@ -109,6 +109,31 @@ def test_every_series_of_the_table_is_exported_under_its_names() -> None:
     virtually(story)
 
 
+@pytest.mark.parametrize(
+    ("options", "protocols"),
+    [
+        ({"group_id": "g", "group_protocol": "consumer"}, ["consumer", "consumer"]),
+        ({"group_id": "g", "group_protocol": "classic"}, ["classic", "classic"]),
+        ({"group_id": "g", "group_protocol": "auto"}, [None, "consumer"]),
+        ({}, [None, None]),
+    ],
+)
+def test_the_group_protocol_is_the_one_in_use(options: dict[str, Any], protocols: list[str | None]) -> None:
+    async def story(cluster: Cluster) -> None:
+        registry, seen = CollectorRegistry(), []
+        reader = consumer(cluster, "t", **options)
+        collector(reader, registry=registry)
+        for _ in range(2):
+            labels = [dict(of_it) for name, of_it in scraped(registry) if name == "aiokc_consumer_group_protocol"]
+            seen.append(labels[0]["protocol"] if labels else None)
+            await reader.start()
+            await reader.wait_assigned()
+        await reader.stop()
+        assert seen == protocols
+
+    virtually(story)
+
+
 def test_sums_by_topic_instead_of_a_series_for_each_partition() -> None:
     async def story(cluster: Cluster) -> None:
         registry = CollectorRegistry()

@@ -339,6 +339,23 @@ def test_what_is_not_sampled_is_not_exported_and_keeps_its_context() -> None:
     virtually(story)
 
 
+def test_of_a_batch_that_is_not_sampled_no_record_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = Traced(sampler=ALWAYS_OFF)
+
+    def look(records: Any, most: int) -> Any:
+        raise AssertionError("the headers of a batch are read for its links alone")
+
+    async def story(cluster: Cluster) -> None:
+        cluster.append("t", produced(parent()), produced(parent(1)))
+        async with consumer(cluster, "t", group_id="g") as reader:
+            telemetry = instrument(reader, tracer_provider=traced.provider)
+            with telemetry.process(await reader.getmany()) as span:
+                assert span.get_span_context().is_valid
+
+    monkeypatch.setattr(messaging, "span_contexts_of", look)
+    virtually(story)
+
+
 def test_without_a_provider_nothing_is_traced() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.append("t", produced(parent()))

@@ -8,11 +8,20 @@ from typing import Any
 from uuid import UUID
 
 from aiokc.client.offsets.group_offsets import GroupOffsets
-from aiokc.core.group.consumer.events import Contents, Interests, MemberAlive, TopicIdPartition
+from aiokc.core.group.consumer.events import (
+    LEAVE,
+    Contents,
+    Interests,
+    MemberAlive,
+    MemberHeartbeat,
+    TopicIdPartition,
+)
 from aiokc.core.group.consumer.holdings import Holdings
 from aiokc.core.group.consumer.membership import ConsumerMembership
+from aiokc.core.group.consumer.messages import ConsumerGroup
 from aiokc.core.group.consumer.told import Told
-from aiokc.core.group.events import CoordinatorLost, Effect, IdentityLost, NotNow
+from aiokc.core.group.consumer.transitions import State
+from aiokc.core.group.events import CoordinatorLost, Effect, IdentityLost, Left, NotNow, Unpolled
 from aiokc.core.subscription.state import Subscription
 from aiokc.errors import KafkaError
 from aiokc.testing.groups.consumer.heartbeating import Heartbeating
@@ -21,7 +30,7 @@ from aiokc.types import OffsetAndMetadata, TopicPartition
 
 _aim_at, _named, _on_alive, _on = Holdings.aim_at, Holdings.named, ConsumerMembership._on_alive, ConsumerMembership.on
 _contents, _replace = Told.contents, Subscription.replace
-_answer = Heartbeating._answer
+_answer, _heartbeat_request = Heartbeating._answer, ConsumerGroup.heartbeat_request
 _send_fetch, _try_later = GroupOffsets._send_fetch, ConsumerMembership._try_later
 
 
@@ -81,6 +90,33 @@ def take_any_epoch(self: ConsumerMembership, event: MemberAlive, now: float) -> 
         return _on_alive(self, event, now)
     effects = _on_alive(self, replace(event, epoch=max(self.member.generation_id, 1)), now)
     self._become(event.epoch)
+    return effects
+
+
+class AnsweredEpoch(int):
+    """An epoch that an answer gave, also where it is none of a member."""
+
+
+def take_the_answer_to_a_leave_for_one_to_the_join(self: ConsumerMembership, event: Any, now: float) -> list[Effect]:
+    """KAFKA-19335: the answer to a leave comes after the member has left, and its epoch -1 becomes the member's."""
+    if isinstance(event, Left) and self.state in State.UNSUBSCRIBED | State.FENCED | State.JOINING:
+        self.member = replace(self.member, generation_id=AnsweredEpoch(LEAVE))
+    return leave_now_and_then(self, event, now)
+
+
+def send_the_epoch_of_any_answer(self: ConsumerGroup, sent: MemberHeartbeat) -> Any:
+    request, epoch = _heartbeat_request(self, sent), sent.member.generation_id
+    if isinstance(epoch, AnsweredEpoch):
+        request.member_epoch = int(epoch)
+    return request
+
+
+def leave_now_and_then(self: ConsumerMembership, event: Any, now: float) -> list[Effect]:
+    """The application's part: it does not poll in time, so that its member leaves, and polls again."""
+    count = self.__dict__["heartbeats"] = self.__dict__.get("heartbeats", 0) + isinstance(event, MemberAlive)
+    effects = _on(self, event, now)
+    if isinstance(event, MemberAlive) and count in (4, 8, 12) and self.in_group and not self._intent._polls.waiting:
+        effects += _on(self, Unpolled(self.member), now)
     return effects
 
 

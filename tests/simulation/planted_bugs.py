@@ -31,6 +31,7 @@ from aiokc.core.group.classic.membership import Membership
 from aiokc.core.group.classic.owned_partitions import OwnedPartitions
 from aiokc.core.group.consumer.holdings import Holdings
 from aiokc.core.group.consumer.membership import ConsumerMembership
+from aiokc.core.group.consumer.messages import ConsumerGroup
 from aiokc.core.group.consumer.told import Told
 from aiokc.core.group.events import IdentityLost, Rebalancing, RevocationDone, SendHeartbeat, SentCommit
 from aiokc.core.subscription.position import PartitionPosition
@@ -300,6 +301,8 @@ _commit = GroupMembership.commit
 
 #: What the coordinator does for "store a negative epoch". By itself it costs nothing.
 NEGATIVE_EPOCHS: Final = (Heartbeating, "_answer", consumer_bugs.answer_with_a_negative_epoch_now_and_then)
+#: What the applications do for "take the answer to a leave for one to the join". By itself it costs nothing.
+LEAVES: Final = (ConsumerMembership, "on", consumer_bugs.leave_now_and_then)
 
 PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
     # reading
@@ -466,6 +469,14 @@ PLANTED_BUGS: Final[dict[str, PlantedBug]] = {
         (ConsumerMembership, "_on_alive", consumer_bugs.take_any_epoch),
         NEGATIVE_EPOCHS,
         group=True,
+        consumer=True,
+    ),
+    "take the answer to a leave for one to the join": _bug(
+        "error",
+        (ConsumerMembership, "on", consumer_bugs.take_the_answer_to_a_leave_for_one_to_the_join),
+        (ConsumerGroup, "heartbeat_request", consumer_bugs.send_the_epoch_of_any_answer),
+        group=True,
+        first=23,
         consumer=True,
     ),
     "ignore that the epoch is over": _bug(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from .checking.history import replaced
-from .planted_bugs import NEGATIVE_EPOCHS, PLANTED_BUGS
+from .planted_bugs import LEAVES, NEGATIVE_EPOCHS, PLANTED_BUGS
 from .runner import Twist, Verdict, first_catches, judge
 
 pytestmark = pytest.mark.timeout(300)
@@ -29,7 +31,8 @@ def test_the_consumer_protocol_has_bugs_of_its_own() -> None:
     assert sum(bug.consumer for bug in PLANTED_BUGS.values()) >= 10
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_a_coordinator_that_answers_with_negative_epochs_costs_nothing_by_itself(seed: int) -> None:
-    with replaced(*NEGATIVE_EPOCHS):
+@pytest.mark.parametrize("seed", [0, 3, 23])
+@pytest.mark.parametrize("part", [NEGATIVE_EPOCHS, LEAVES], ids=["negative epochs", "leaves"])
+def test_what_is_planted_beside_a_bug_costs_nothing_by_itself(part: tuple[Any, str, Any], seed: int) -> None:
+    with replaced(*part):
         assert judge(seed, twist=Twist(consumer=True)).kinds == ()

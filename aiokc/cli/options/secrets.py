@@ -13,6 +13,7 @@ from .files import MOST_BYTES, read_text
 
 _COMMAND_SECONDS = 60
 _PATIENCE_SECONDS = 0.5
+_LOOK_SECONDS = 0.05
 _PLACE = re.compile(r"\{\s*(env|file|command)\s*=\s*(.*?)\s*\}", re.DOTALL)
 
 
@@ -101,29 +102,35 @@ def _of_command(name: str, words: object) -> str:
 def _run(words: list[str]) -> tuple[bytes | None, int]:
     """Return what the command wrote, None if it took too long, and its exit code. One that writes too much is ended.
 
-    A thread reads: a child of the command may keep the pipe open, and this must not wait for ever for it.
+    A thread reads: a child of the command may keep the pipe open after the command has ended, such as an agent that it
+    starts. What the command itself wrote is in the pipe by then.
     """
+    import os
     import subprocess
     import threading
+    import time
 
     process = subprocess.Popen(words, stdout=subprocess.PIPE)
     pipe = process.stdout
     assert pipe is not None
-    said: list[bytes] = []
+    said = bytearray()
 
     def read() -> None:
         with pipe:
-            said.append(pipe.read(MOST_BYTES + 1))
+            while len(said) <= MOST_BYTES and (part := os.read(pipe.fileno(), MOST_BYTES)):
+                said.extend(part)
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
+    deadline = time.monotonic() + _COMMAND_SECONDS
     try:
-        reader.join(_COMMAND_SECONDS)
-        if not said:
-            return None, 0
-        if len(said[0]) > MOST_BYTES:
-            return said[0], 0
-        return said[0], process.wait(_COMMAND_SECONDS)
+        while reader.is_alive() and process.poll() is None and time.monotonic() < deadline:
+            reader.join(_LOOK_SECONDS)
+        if len(said) > MOST_BYTES:
+            return bytes(said), 0
+        code = process.wait(max(0.0, deadline - time.monotonic()))
+        reader.join(_PATIENCE_SECONDS)
+        return bytes(said), code
     except subprocess.TimeoutExpired:
         return None, 0
     except KeyboardInterrupt:  # Ctrl-C reaches the command, too: let it switch the terminal's echo on again

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final, TypeVar, cast
 
 from ...config import ClusterConfig
-from ...core.backoff import retry_backoff
+from ...core.backoff import retry_backoff, search_pause
 from ...core.cluster.snapshot import Cluster, NewLeader, merge, with_leaders
 from ...error_codes import ErrorCode, error_name
 from ...errors import AuthenticationFailed, KafkaError, RequestTimedOut
@@ -62,6 +62,7 @@ class Metadata:
         self._last_refresh = float("-inf")
         self._due = float("-inf")
         self._lacking: Mapping[str, int] = {}
+        self._lacking_since = 0.0
         self._search_pauses = retry_backoff(config, random)
 
     def interest(self, *, may_create: bool = False) -> TopicInterest:
@@ -157,16 +158,21 @@ class Metadata:
 
         A broker creates a topic within the time of some requests, and consumers wait for its partitions. So the first
         refreshes follow one another quickly; as long as nothing changes, the pauses grow to ``retry_backoff_max_ms``.
+        A topic id that a coordinator has assigned exists already: brokers that deny it are asked less and less often.
         """
         before, self._lacking = self._lacking, self._cluster_errors()
         if self._lacking != before:
             self._search_pauses.reset()
+            self._lacking_since = self._last_refresh
         longest = self._config.metadata_max_age_ms / 1e3
         if not self._lacking:
             return longest
         if _COMING.isdisjoint(self._lacking.values()):
             return min(self._config.retry_backoff_max_ms / 1e3, longest)
-        return min(self._search_pauses.next(), longest)
+        pause = self._search_pauses.next()
+        if self._lacking.keys() <= set(map(str, self._interests.topic_ids)):
+            pause = max(pause, search_pause(self._last_refresh - self._lacking_since))
+        return min(pause, longest)
 
     def _cluster_errors(self) -> dict[str, int]:
         """The topics that are followed and have an error, by name or by id, and their error codes."""

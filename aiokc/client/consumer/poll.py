@@ -40,7 +40,7 @@ class Poll(Generic[K, V]):
         self.stream.close()  # sets `ahead`: how many to decode
         began = asyncio.get_running_loop().time() if self._runtime.observers.all else None
         try:
-            batch: ConsumerRecords[K | None, V | None] = await self._hand_out((), None, self.stream.ahead, 1, None)
+            batch = await self._hand_out((), None, self.stream.ahead, 1, False)
         except Exception as error:
             self._failed(began, error)
             raise
@@ -63,32 +63,13 @@ class Poll(Generic[K, V]):
         self, partitions: tuple[TopicPartition, ...], timeout: float | None, decode: int, most: int
     ) -> Coroutine[Any, Any, ConsumerRecords[K | None, V | None]]:
         """Decode up to ``decode`` records and hand out up to ``most``. ``timeout`` is in seconds; None: no limit."""
-        handing_out = self._hand_out(partitions, timeout, decode, most, None)
-        return self._observed(handing_out) if self._runtime.observers.all else handing_out
+        return self._hand_out(partitions, timeout, decode, most, bool(self._runtime.observers.all))
 
     def columns(
         self, partitions: tuple[TopicPartition, ...], timeout: float | None, wanted: ColumnPoll
     ) -> Coroutine[Any, Any, RecordColumns]:
         """Hand out records as columns, as ``wanted`` says. ``timeout`` is in seconds; None: no limit."""
-        handing_out = self._hand_out(partitions, timeout, 0, 0, wanted)
-        return self._observed(handing_out) if self._runtime.observers.all else handing_out
-
-    async def _observed(self, handing_out: Coroutine[Any, Any, Any]) -> Any:
-        """Return what a call hands out, and tell the observers of it."""
-        time = asyncio.get_running_loop().time
-        began = time()
-        try:
-            batch = await handing_out
-        except Exception as error:
-            self._failed(began, error)
-            raise
-        if batch:
-            seconds, observers = time() - began, self._runtime.observers
-            if isinstance(batch, RecordColumns):
-                observers.batch(dict.fromkeys(batch.next_offsets, ()), len(batch), seconds)
-            else:
-                observers.batch(batch, sum(map(len, batch.values())), seconds)
-        return batch
+        return self._hand_out_columns(partitions, timeout, wanted, bool(self._runtime.observers.all))
 
     def _failed(self, began: float | None, error: Exception) -> None:
         """Tell the observers that a call has raised ``error``; the end of a consumer that is stopped is no error."""
@@ -102,64 +83,113 @@ class Poll(Generic[K, V]):
             self._has_returned = False
             self._runtime.raise_held_back(only)
 
+    def _enter(self, partitions: tuple[TopicPartition, ...], began: float | None) -> frozenset[TopicPartition] | None:
+        """Begin a call for records; return the partitions to which it is limited, None for all.
+
+        ``polling_ends`` of the runtime and ``leaves`` of the user must follow, unless this raises.
+        """
+        try:
+            self._runtime.listener.refuse_inside("asking for records")
+            self.stream.close()
+            only = frozenset(map(checked_partition, partitions)) or None
+            self._user.refuse_others()
+            self._runtime.polling_begins(only)
+        except Exception as error:
+            self._failed(began, error)
+            raise
+        self._user.enters()
+        return only
+
+    async def _may_have_more(self, only: frozenset[TopicPartition] | None, deadline: float | None) -> bool:
+        """Nothing is buffered: wait until something happens; return False where the call's time is over."""
+        runtime = self._runtime
+        runtime.raise_errors()
+        runtime.collector.user_waits(only)
+        left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+        if left is not None and left <= 0:
+            await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the other tasks
+            return False
+        await runtime.changed.wait(left)
+        self._user.time_slice.begins()
+        return True
+
     async def _hand_out(
         self,
         partitions: tuple[TopicPartition, ...],
         timeout: float | None,
         decode: int,
         most: int,
-        columns: ColumnPoll | None,
-    ) -> Any:
+        is_observed: bool,
+    ) -> ConsumerRecords[K | None, V | None]:
         runtime, user, collector = self._runtime, self._user, self._runtime.collector
-        runtime.listener.refuse_inside("asking for records")
-        self.stream.close()
-        only = frozenset(map(checked_partition, partitions)) or None
         time = asyncio.get_running_loop().time
+        began = time() if is_observed else None
         deadline = None if timeout is None else time() + timeout
         passed: ConsumerRecords[K | None, V | None] | None = None  # the batches that interceptors left nothing of
-        user.refuse_others()
-        runtime.polling_begins(only)
-        user.enters()
+        only = self._enter(partitions, began)
         try:
             while True:
                 if time() > user.time_slice.ends:
                     await user.time_slice.give_way()
                 self._raise_first(only)
                 served: list[Serving] | None = []
-                if columns is not None:
-                    table = await columns.read(only, partial(runtime.after_waiting, only), user.time_slice)
-                    if table:
-                        self._has_returned = True
-                        return table
-                else:
-                    waits_at = collector.decode_at_once(decode, most, only, user.time_slice.ends, served)
-                    if waits_at is not None:
-                        await collector.give_way(waits_at, user.time_slice)
-                        await collector.decode(decode, user.time_slice, only, enough=most)
-                        runtime.after_waiting(only)
-                        served = None
-                    if runtime.deserializing is not None:
-                        await runtime.deserialize(most, only, deadline, user.time_slice)
-                        served = None
-                    batch = collector.take(most, only, served)
-                    if batch:
-                        self._has_returned = True
-                        if runtime.interceptors is None:
-                            return batch
-                        passed = batch = runtime.intercept(batch, passed)
-                        if batch or (deadline is not None and time() >= deadline):
-                            return batch
-                        continue
-                if collector.has_undecoded(only):
-                    continue  # No await from here to the wait: what arrives in between would not wake this task.
-                runtime.raise_errors()
-                collector.user_waits(only)
-                left = None if deadline is None else deadline - time()
-                if left is not None and left <= 0:
-                    await asyncio.sleep(0)  # a loop that polls with timeout 0 must not starve the other tasks
-                    return table if columns is not None else passed if passed is not None else ConsumerRecords()
-                await runtime.changed.wait(left)
-                user.time_slice.begins()
+                waits_at = collector.decode_at_once(decode, most, only, user.time_slice.ends, served)
+                if waits_at is not None:
+                    await collector.give_way(waits_at, user.time_slice)
+                    await collector.decode(decode, user.time_slice, only, enough=most)
+                    runtime.after_waiting(only)
+                    served = None
+                if runtime.deserializing is not None:
+                    await runtime.deserialize(most, only, deadline, user.time_slice)
+                    served = None
+                batch = collector.take(most, only, served)
+                if batch:
+                    self._has_returned = True
+                    if runtime.interceptors is None:
+                        break
+                    passed = batch = runtime.intercept(batch, passed)
+                    if batch or (deadline is not None and time() >= deadline):
+                        break
+                # No await between this look and the wait: what arrives in between would not wake this task.
+                elif not collector.has_undecoded(only) and not await self._may_have_more(only, deadline):
+                    batch = ConsumerRecords() if passed is None else passed
+                    break
+        except Exception as error:
+            self._failed(began, error)
+            raise
         finally:
             runtime.polling_ends()
             user.leaves()
+        if began is not None and batch:
+            runtime.observers.batch(batch, sum(map(len, batch.values())), time() - began)
+        return batch
+
+    async def _hand_out_columns(
+        self, partitions: tuple[TopicPartition, ...], timeout: float | None, wanted: ColumnPoll, is_observed: bool
+    ) -> RecordColumns:
+        runtime, user = self._runtime, self._user
+        time = asyncio.get_running_loop().time
+        began = time() if is_observed else None
+        deadline = None if timeout is None else time() + timeout
+        only = self._enter(partitions, began)
+        try:
+            while True:
+                if time() > user.time_slice.ends:
+                    await user.time_slice.give_way()
+                self._raise_first(only)
+                columns = await wanted.read(only, partial(runtime.after_waiting, only), user.time_slice)
+                if columns:
+                    self._has_returned = True
+                    break
+                # No await between this look and the wait, as above.
+                if not runtime.collector.has_undecoded(only) and not await self._may_have_more(only, deadline):
+                    break
+        except Exception as error:
+            self._failed(began, error)
+            raise
+        finally:
+            runtime.polling_ends()
+            user.leaves()
+        if began is not None and columns:
+            runtime.observers.batch(dict.fromkeys(columns.next_offsets, ()), len(columns), time() - began)
+        return columns

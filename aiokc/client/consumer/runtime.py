@@ -313,13 +313,18 @@ class ConsumerRuntime:
     def _check_has_coordinator_patterns(self, pattern: SubscriptionPattern) -> None:
         """Raise where no coordinator would match the pattern: without a group, and with the classic protocol."""
         in_use = None if self.membership is None else self.membership.protocol
-        if in_use is None or in_use.name == "classic":
-            why = "this consumer has no group_id" if in_use is None else f"the protocol is classic: {in_use.reason}"
-            raise UsageError(
-                f"{pattern!r} needs a group's coordinator that speaks the consumer protocol (KIP-848), and {why}; give "
-                "the consumer a group_id and group_protocol='consumer' (brokers of Kafka 4.0 or newer), or subscribe "
-                f"to re.compile({pattern.pattern!r}), which this client matches by itself"
-            )
+        if in_use is None:
+            why = "this consumer has no group_id"
+            remedy = "give it one, and group_protocol='consumer' (brokers of Kafka 4.0 or newer)"
+        elif in_use.name == "classic":
+            why, remedy = f"the protocol is classic: {in_use.reason}", in_use.remedy
+        else:
+            return
+        raise UsageError(
+            f"{pattern!r} needs a group's coordinator that speaks the consumer protocol (KIP-848), and {why}; "
+            f"{remedy + ', or ' if remedy else ''}subscribe to re.compile({pattern.pattern!r}), which this client "
+            "matches by itself"
+        )
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         if self.subscription.assign(partitions):

@@ -40,6 +40,8 @@ class AutoProtocol:
     def in_use(self) -> ProtocolInUse:
         if self.machine.declined is not None:
             return ProtocolInUse("classic", f"group_protocol='auto', and {self.machine.declined}")
+        if (refused := self.machine.refused) is not None:
+            return ProtocolInUse(None, f"group_protocol='auto', and the newest join failed: {refused}")
         if self.machine.is_settled:
             return ProtocolInUse("consumer", "group_protocol='auto', and the coordinator takes the member by it")
         return ProtocolInUse(None, "group_protocol='auto', and no coordinator has answered a join yet")

@@ -18,10 +18,14 @@ from ..cluster.pattern_topics import PatternTopics
 
 @dataclass(frozen=True, slots=True)
 class ProtocolInUse:
-    """``name`` is "classic" or "consumer"; None while "auto" has not decided yet. ``reason`` says why, for people."""
+    """``name`` is "classic" or "consumer"; None while "auto" has not decided yet. ``reason`` says why, for people.
+
+    ``remedy``: what to do for a consumer that speaks the other protocol; "" where only its cluster can help.
+    """
 
     name: str | None
     reason: str
+    remedy: str = ""
 
 
 class GroupProtocol(Protocol):

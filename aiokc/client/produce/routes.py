@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from random import Random
+from typing import Final
 
 from ...config import ProducerConfig
 from ...core.cluster.snapshot import Cluster, known_error
@@ -12,11 +13,16 @@ from ...core.partitioning.key_partitions import key_partition
 from ...core.partitioning.sticky_choice import StickyChoice, TopicLoad
 from ...core.produce.accumulator import RecordAccumulator
 from ...core.produce.partition_queue import PartitionQueue
+from ...error_codes import ErrorCode
 from ...errors import MetadataMissing, PartitioningFailed, RequestTimedOut, fresh, shown
 from ...net.user_errors import USER_ERRORS
 from ...records.encoding.batch_builder import KEYS_CHOOSE_BY_MURMUR2, KEYS_CHOOSE_NOTHING, KEYS_STOP
 from ...types import TopicInfo, TopicPartition
 from ..cluster.metadata import Metadata
+
+_NO_SUCH_TOPIC: Final = (
+    ": no broker knows that topic (UNKNOWN_TOPIC_OR_PARTITION), or creates it (auto.create.topics.enable): create it"
+)
 
 
 class TopicRoute:
@@ -110,7 +116,8 @@ class Routes:
         try:
             return await self._metadata.wait_for(look, timeout, what)
         except RequestTimedOut as error:
-            raise self.missing(topic, partition, str(error)) from error
+            is_unknown = self._metadata.cluster.errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise self.missing(topic, partition, f"{error}{_NO_SUCH_TOPIC if is_unknown else ''}") from error
 
     def look_again(self) -> None:
         """Something is not in the metadata that may have appeared since."""

@@ -24,6 +24,7 @@ from ...core.produce.verdicts import Verdict
 from ...core.rate_limit import RateLimit, and_more
 from ...core.stopwatch import RequestCounter
 from ...core.versions import api_name
+from ...error_codes import error_name
 from ...errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -35,6 +36,7 @@ from ...errors import (
 from ...net.connection import Connection
 from ...net.pool import Pool, Purpose
 from ...records import Codec
+from ...wire.messages.discovery import MetadataRequest
 from ...wire.messages.produce import ProduceRequest, ProduceResponse
 from ..aio.signal import Signal
 from ..aio.time_slice import SLICE_SECONDS, let_others_run
@@ -135,6 +137,26 @@ class Sender:
                 return False
         return True
 
+    async def arrived(self, timeout: float) -> None:
+        """With acks=0, wait until the brokers have read what was written, as far as they can be reached in time.
+
+        Closing a connection drops what its socket has not sent yet. A broker answers the requests of a connection in
+        order: so the answer to a small one shows that all before it were read.
+        """
+        if self._config.required_acks != 0:
+            return
+        async with anyio.create_task_group() as tasks:
+            for channel in self._channels.values():
+                if channel.usable is not None:
+                    tasks.start_soon(self._arrived, channel.usable, timeout)
+
+    @staticmethod
+    async def _arrived(connection: Connection, timeout: float) -> None:
+        try:
+            await connection.request(MetadataRequest(topics=[]), timeout=timeout)
+        except KafkaError as error:
+            logger.info("%s: what was written last may not have arrived: %s", connection.name, error)
+
     def end(self, failure: Failure) -> None:
         """Every batch gets ``failure`` as its outcome, those in flight too; nothing is sent any more."""
         self.accumulator.fail_all(failure)
@@ -193,6 +215,10 @@ class Sender:
             self._search_pauses.reset()
             self._next_search = 0.0
             return inf
+        cluster = self._metadata.cluster
+        for queue in queues:
+            code = cluster.errors.get(queue.tp.topic)
+            queue.trouble = "the partition has no leader" if code is None else error_name(code)
         if now >= self._next_search:
             self._metadata.request_missing()
             self._next_search = now + self._search_pauses.next()
@@ -221,6 +247,9 @@ class Sender:
         if connection is None or channel.preparing or is_full:
             if channel.refused_since is None:
                 channel.refused_since = asyncio.get_running_loop().time()
+            if channel.error is not None:
+                for queue in queues:
+                    queue.trouble = str(channel.error)
             if connection is None and not channel.preparing:
                 channel.preparing = True
                 tasks.start_soon(self._prepare, channel)

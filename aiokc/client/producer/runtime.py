@@ -150,6 +150,7 @@ class ProducerRuntime:
                     if self.transactions is not None:
                         await self.transactions.close(ends)
                     await self.sender.flushed(self.sender.flush(), ends - self.cluster_client.now())
+                    await self.sender.arrived(ends - self.cluster_client.now())
         finally:
             self.sender.end(Failure(Cause.CLOSED))
             with anyio.CancelScope(shield=True):

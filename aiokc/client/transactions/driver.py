@@ -43,7 +43,7 @@ from ...core.transactions.events import (
 )
 from ...core.transactions.machine import TransactionMachine
 from ...core.transactions.transitions import OPEN, State
-from ...errors import BrokerError, KafkaError, RequestTimedOut, TransactionAborted, UsageError, fresh
+from ...errors import KafkaError, RequestTimedOut, TransactionAborted, UsageError, fresh
 from ...net.pool import Pool
 from ...types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from ..aio.signal import Signal
@@ -108,7 +108,7 @@ class TransactionDriver:
     ) -> None:
         """``batches`` returns the sender, which is made later. ``check`` raises why the producer does not run.
 
-        ``ended`` is called when a transaction is over, and its outcome tells what became of its records.
+        ``ended`` is called when the outcome of a transaction tells what became of its records.
         """
         self.machine = TransactionMachine(transactional_id, retry_backoff(config, random))
         self.requests = ControlRequests(config, pool, transactional_id, random)
@@ -116,7 +116,7 @@ class TransactionDriver:
         self.moved = Signal()
         self.begun = 0  # transactions, so far
         self.last_error: KafkaError | None = None  # why a control request went unanswered last
-        self._transactional_id = transactional_id
+        self._name = transactional_id
         self._batches = batches
         self._check = check
         self._ended = ended
@@ -152,7 +152,7 @@ class TransactionDriver:
         before = self.machine.state
         effects = self.machine.on(event, asyncio.get_running_loop().time())
         if self.machine.state is not before:
-            logger.debug("transactional id %r: %s, by %s", self._transactional_id, self.machine.state, event)
+            logger.debug("transactional id %r: %s, by %s", self._name, self.machine.state, event)
         if isinstance(event, Begin):
             self.doom = None
         for effect in effects:
@@ -189,6 +189,7 @@ class TransactionDriver:
         else:
             batches.fail_unsent(self.doom)
             await batches.answered()
+            self._ended()
         self.feed(Settled(effect.step))
 
     # The application's calls
@@ -252,7 +253,7 @@ class TransactionDriver:
         except (RequestTimedOut, asyncio.CancelledError) as error:
             if self._offsets.pop(number, None) is not None:
                 abandoned = RequestTimedOut(
-                    f"transactional id {self._transactional_id!r}: send_offsets() ended before the group's coordinator "
+                    f"transactional id {self._name!r}: send_offsets() ended before the group's coordinator "
                     "answered, so nobody knows whether the offsets are part of the transaction: abort it"
                 )
                 abandoned.__cause__ = error if isinstance(error, KafkaError) else None
@@ -262,12 +263,18 @@ class TransactionDriver:
             self._offsets.pop(number, None)
 
     async def close(self, deadline: float) -> None:
-        """Abort the open transaction; wait for an end that has begun. Raises what that raises."""
-        state = self.machine.state
-        if state in State.IN_TRANSACTION | State.ABORTABLE_ERROR:
-            await self.abort(deadline)
-        elif state in OPEN and self._end is not None:
-            await self._wait(self._end.outcome, deadline, "the end of the transaction", self._end)
+        """Abort the open transaction, or wait until it has ended, until ``deadline`` at most. Raises nothing.
+
+        What is not aborted by then, the coordinator aborts after transaction_timeout_ms.
+        """
+        try:
+            if self.machine.state in State.IN_TRANSACTION | State.ABORTABLE_ERROR:
+                logger.warning("transactional id %r: stopped with an open transaction: aborting it", self._name)
+                await self.abort(deadline)
+            elif self.machine.state in OPEN and self._end is not None:
+                await self._wait(self._end.outcome, deadline, "the end of the transaction")
+        except Exception as error:
+            logger.warning("%s; stopping all the same", error)
 
     def is_open(self, number: int) -> bool:
         """Whether the transaction of this number is open, or its commit is not told yet."""
@@ -314,9 +321,7 @@ class TransactionDriver:
     def _timed_out(self, what: str, seconds: float) -> RequestTimedOut:
         last: Final = self.last_error or self.requests.error
         why = f"; the last attempt: {last}" if last is not None else ""
-        error = RequestTimedOut(
-            f"transactional id {self._transactional_id!r}: {what}: not done after {seconds:.3g} s{why}"
-        )
+        error = RequestTimedOut(f"transactional id {self._name!r}: {what}: not done after {seconds:.3g} s{why}")
         error.__cause__ = last
         return error
 
@@ -325,5 +330,4 @@ def _doom(error: Exception) -> Failure:
     """Return what the batches fail by that will not be sent any more."""
     if isinstance(error, TransactionAborted):
         return Failure(Cause.ABORTED, text=str(error))
-    code = int(error.code) if isinstance(error, BrokerError) else 0
-    return Failure(Cause.REFUSED if code else Cause.BROKEN, code, str(error), harm=Harm.PRODUCER, error=error)
+    return Failure(Cause.BROKEN, harm=Harm.PRODUCER, error=error)

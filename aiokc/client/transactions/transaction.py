@@ -51,23 +51,24 @@ class Transaction:
         if not driver.is_open(self._number):
             return  # the block has ended it by hand
         if error is not None:
-            await self._abort_because_of(error)
+            if (failure := await self._abort()) is not None and failure is not error:
+                error.add_note(f"aiokc: the transaction was not aborted: {failure}")
             return
         try:
             await driver.commit(self._deadline())
-        except Exception as failure:
-            if driver.is_abortable:
-                await self._abort_because_of(failure)
+        except Exception as refusal:
+            if driver.is_abortable and (failure := await self._abort()) is not None:
+                raise failure from refusal  # why the commit was refused, ProducerFenced for instance
             raise
 
-    async def _abort_because_of(self, error: BaseException) -> None:
-        """Abort, and note on ``error`` what the abort raises. A cancelled scope does not end it; time does."""
+    async def _abort(self) -> KafkaError | None:
+        """Abort; return what that raises. A cancelled scope does not end it; time does."""
         try:
             with anyio.CancelScope(shield=True):
                 await self._driver.abort(self._deadline())
         except KafkaError as failure:
-            if failure is not error and str(failure) != str(error):
-                error.add_note(f"the transaction was not aborted: {failure}")
+            return failure
+        return None
 
     async def send_offsets(
         self, offsets: Offsets, group_metadata: GroupMetadata, *, timeout_ms: int | None = None

@@ -26,6 +26,7 @@ class AutoMachine:
     join is an error. If the application then subscribes to names, the next join may still decide.
 
     ``declined``: why this member is a classic one; None while it is none. It stays one for as long as it lives.
+    ``refused``: why the newest join failed of a member that can't become a classic one; None after any other answer.
     """
 
     def __init__(self, consumer: ConsumerMembership, classic: GroupMachine, tell: Callable[[KafkaError], None]) -> None:
@@ -33,18 +34,24 @@ class AutoMachine:
         self.declined: KafkaError | None = None
         self._consumer = consumer
         self._classic = classic
+        self._refused: KafkaError | None = None
         self._tell = tell
         self.current: GroupMachine = consumer
 
     def on(self, event: Event, now: float) -> list[Effect]:
         if self.current is self._consumer and isinstance(event, JoinDeclined) and self._consumer.awaits(event):
             if self._consumer.wanted.pattern:
-                return self._consumer.on(replace(event, error=_without_patterns(event.error)), now)
+                self._refused = _without_patterns(event.error)
+                return self._consumer.on(replace(event, error=self._refused), now)
             self.declined = event.error
             self.current = self._classic
             self._tell(event.error)
             return self.current.on(self._consumer.wanted, now)
         return self.current.on(event, now)
+
+    @property
+    def refused(self) -> KafkaError | None:
+        return None if self._consumer.in_group or self.declined is not None else self._refused
 
     @property
     def is_settled(self) -> bool:

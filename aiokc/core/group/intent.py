@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...errors import AssignmentFailed
 from ...types import TopicPartition
 from .events import PollClock
 
@@ -48,15 +47,9 @@ class SubscriptionIntent:
         """Whether the subscription differs from the one that the group knows."""
         return self.topics != self.told
 
-    def unwanted(self, partitions: Iterable[TopicPartition]) -> AssignmentFailed | None:
-        """Return the error for an assignment with topics that the application does not subscribe to, else None."""
-        foreign = {tp.topic for tp in partitions} - self.topics
-        if not foreign:
-            return None
-        return AssignmentFailed(
-            f"the leader of the group gave this member partitions of {', '.join(sorted(foreign))}, to which it does "
-            "not subscribe; it has taken nothing, and joins again until the leader's assignor heeds subscriptions"
-        )
+    def not_subscribed(self, partitions: Iterable[TopicPartition]) -> list[str]:
+        """The topics of these partitions to which the application does not subscribe by name, sorted."""
+        return sorted({tp.topic for tp in partitions} - self.topics)
 
     # Polling
 

@@ -291,7 +291,7 @@ class RecordAccumulator:
         for queue in list(self._active):
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.expired += 1
-                failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text)
+                failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text or queue.trouble)
                 if batch in queue.in_flight:
                     queue.unresolved = queue.unresolved or batch.is_numbered
                     self.fail(queue, batch, failure.maybe())

@@ -64,7 +64,11 @@ class Failure:
     def error_of(self, tp: TopicPartition, index: int) -> Exception:
         """Return the error for one record: a new one for everybody who asks, since raising one changes it."""
         topic, partition, persisted = tp.topic, tp.partition, self.persisted
-        last = f"{error_name(self.code)}{self.text and f' ({self.text})'}" if self.code else "it was never sent"
+        if self.code:
+            last = f"{error_name(self.code)}{self.text and f' ({self.text})'}"
+        else:
+            last = "it was never sent" if persisted == "no" else "it was sent, and there is no answer"
+            last += self.text and f" ({self.text})"
         match self.cause:
             case Cause.BROKEN if self.error is not None:
                 return fresh(self.error)

@@ -36,6 +36,7 @@ class PartitionQueue:
         "sequences",
         "topic_id",
         "tp",
+        "trouble",
         "unresolved",
         "waiting",
         "was_used",
@@ -49,9 +50,12 @@ class PartitionQueue:
         self.sequences = Sequences()
         self.lost_sequence = False
         self.unresolved = False
-        self.probing = False  # one batch at a time, until one is stored: after a failure, and with a new leader
+        # One batch at a time, until one is stored: after a failure, with a new leader, and with a new producer id. Of a
+        # producer that it does not know a broker takes any sequence, so a later batch could be stored without the first.
+        self.probing = False
         self.leader: int | None = None
         self.leader_epoch = -1
+        self.trouble = ""  # why nothing can be sent at the moment, where that is known
         self.was_used = False  # whether anything was ever appended
         self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
 
@@ -97,6 +101,7 @@ class PartitionQueue:
         if sequences.identity != current and not any(one.is_numbered for one in self.unfinished()):
             if current is None:
                 return False
+            self.probing = self.probing or sequences.identity.producer_id != current.producer_id
             sequences.begin(current)
         elif sequences.identity is NOBODY:
             return False
@@ -109,6 +114,7 @@ class PartitionQueue:
         if node_id != self.leader:
             self.probing = self.probing or self.leader is not None
         self.leader, self.leader_epoch = node_id, epoch
+        self.trouble = ""
         self.waiting.popleft()
         batch.attempts += 1
         self.in_flight[batch] = None
@@ -175,4 +181,5 @@ class PartitionQueue:
                 self.renumbered += batch.unclear
                 batch.sequence, batch.identity = NO_SEQUENCE, NOBODY
         self.sequences.begin(identity)
+        self.probing = True
         self.lost_sequence = self.unresolved = False

@@ -81,7 +81,8 @@ RULES: Final[dict[int, Rule]] = {
     ErrorCode.UNKNOWN_PRODUCER_ID: Rule(Verdict.NEW_EPOCH, harm=Harm.TRANSACTION),
     ErrorCode.INVALID_PRODUCER_EPOCH: Rule(Verdict.NEW_EPOCH, harm=Harm.TRANSACTION),
     ErrorCode.INVALID_TXN_STATE: Rule(Verdict.REFUSED, harm=Harm.TRANSACTION),
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Rule(Verdict.REFUSED, harm=Harm.PRODUCER),
+    # The transactional id was idle for so long that its coordinator has forgotten it: an abort finds that out.
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: Rule(Verdict.REFUSED, harm=Harm.TRANSACTION),
     ErrorCode.PRODUCER_FENCED: Rule(Verdict.REFUSED, harm=Harm.PRODUCER),
     ErrorCode.TRANSACTION_ABORTABLE: Rule(Verdict.REFUSED, harm=Harm.TRANSACTION),
 }

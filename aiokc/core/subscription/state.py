@@ -84,7 +84,8 @@ class Subscription:
     def subscribe_server_pattern(self, pattern: SubscriptionPattern) -> bool:
         """Subscribe to what the coordinator finds by ``pattern``; return whether that is a change.
 
-        The assignment stays until the coordinator has matched the pattern.
+        The assignment stays until the coordinator has answered. It takes away whatever a pattern that is new to the
+        group might match, too, and assigns that by a later answer: it matches in the background.
         """
         self._enter(Mode.SERVER_PATTERN)
         changed = pattern != self.server_pattern

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -229,11 +231,26 @@ def test_secrets_from_files_and_commands(tmp_path: Path) -> None:
     assert found["sasl_plain_password"] == Secret("from a command")
 
 
-def test_a_command_that_does_not_end_or_leaves_its_output_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_COMMAND_SECONDS", 0.2)
-    for words in ('["sleep", "60"]', '["sh", "-c", "sleep 2 &"]'):
+    for words in ('["sleep", "60"]', '["sh", "-c", "exec >&-; exec sleep 60"]'):
         with pytest.raises(UsageProblem, match=r"took more than 0\.2 s"):
             settings_of("-X", f"sasl.password={{command={words}}}")
+
+
+def test_a_child_of_a_command_that_keeps_the_pipe_open_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an agent does that the command starts: what the command itself wrote counts, however long that is."""
+    go_on = tmp_path / "go on"
+    os.mkfifo(go_on)
+    monkeypatch.setattr(secrets, "_COMMAND_SECONDS", 5)
+    words = ["sh", "-c", 'printf "%070000d" 7; cat "$0" & :', str(go_on)]
+    try:
+        found = settings_of("-X", f"sasl.password={{command={json.dumps(words)}}}")
+    finally:
+        go_on.open("w").close()  # once the child has opened it, too; then the child ends
+    assert found["sasl_plain_password"] == Secret("7".zfill(70_000))
 
 
 def test_a_password_that_others_can_read_is_warned_of(tmp_path: Path) -> None:

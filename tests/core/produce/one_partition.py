@@ -29,6 +29,9 @@ class Produced:
         self.epochs = dict.fromkeys(range(partitions), 0)
         self.topic_id: UUID | None = None
         self.count = 0
+        if idempotent:  # as if a batch had been stored in each before: the first one of a producer id goes alone
+            for partition in range(partitions):
+                self.queue(partition).sequences.begin(ProducerIdentity(7, 0))
 
     @property
     def cluster(self) -> Cluster:
@@ -46,6 +49,11 @@ class Produced:
         self.count += 1
         content = b"%d" % self.count if value is None else value
         return self.accumulator.append(self.queue(partition), 0, None, content, (), self.now)
+
+    def append_all(self, values: list[bytes]) -> ProducerBatch:
+        """Append these to one batch, which has room for them."""
+        (batch,) = {self.append(value) for value in values}
+        return batch
 
     def fill(self, batches: int, partition: int = 0) -> list[ProducerBatch]:
         """Append so many batches of one record each, which leaves no room."""

@@ -40,7 +40,8 @@ class Log:
         if (header.base_sequence, header.record_count) in known[-5:]:
             return PartitionAnswer(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
         expected = (known[-1][0] + known[-1][1]) % (1 << 31) if known else 0
-        if header.base_sequence != expected:
+        is_known = header.producer_id in self.epoch  # of one that is not, any sequence is taken
+        if is_known and header.base_sequence != expected:
             return PartitionAnswer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         self.epoch[header.producer_id] = header.producer_epoch
         self.batches.setdefault(key, []).append((header.base_sequence, header.record_count))

@@ -95,7 +95,7 @@ def test_five_in_flight_and_the_first_fails() -> None:
     for batch in batches[1:]:
         assert world.answer(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.GAP
     world.fill(1)
-    again = []
+    again: list[ProducerBatch] = []
     while len(again) < 5:
         world.now += 1
         again.append(world.send_one())

@@ -18,7 +18,8 @@ stuck, leak, error   reported by the world itself
 
 A recreated topic is a new incarnation: each record belongs to the incarnation whose log has it, a new incarnation is
 read from its beginning, and offsets of an older one do not count for it. Members need not read deleted records. Who was
-assigned a partition by its topic id (KIP-848) does not own it in a new incarnation.
+assigned a partition by its topic id (KIP-848) does not own it in a new incarnation. A coordinator that assigns by id
+does not wait for those who hold the partition of the old one by name: both may read the new one for a while.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class _Claim:
     next: set[int]
     fresh: bool = True  # no record has been delivered yet
     by_id: bool = False  # it holds in one incarnation only
+    is_of_former: bool = False  # it was made by name, and for an incarnation that was deleted since
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +133,7 @@ class Checker:
         # Each member's newest generation, behind the number of groups that were replaced before.
         self._generation: dict[str, tuple[int, int]] = defaultdict(lambda: (0, -1))
         self._replaced = 0
+        self._has_ids = False
         self._joining: set[str] = set()
         self._disowned: dict[str, int] = defaultdict(int)
         self._uncertain: set[str] = set()  # members whose automatic commits may be older than a manual one
@@ -170,6 +173,7 @@ class Checker:
             case Joining():
                 self._joining.add(event.member)
             case Assigned():
+                self._has_ids = self._has_ids or event.by_id
                 self._assigned[event.member, event.generation] = event
                 self._generation[event.member] = self._replaced, event.generation
                 self._joining.discard(event.member)
@@ -207,7 +211,7 @@ class Checker:
             old, incarnations = self._partitions[tp], self._incarnations[tp]
             new = self._partitions[tp] = incarnations[incarnations.index(old) + 1]
             stay = [claim for claim in old.claims.values() if not claim.by_id]
-            new.claims = {claim.member: _Claim(claim.member, claim.since, {0}) for claim in stay}
+            new.claims = {claim.member: _Claim(claim.member, claim.since, {0}, is_of_former=True) for claim in stay}
         for key, assigned in self._assigned.items():
             if assigned.by_id:
                 rest = frozenset(tp for tp in assigned.partitions if tp.topic != event.topic)
@@ -257,7 +261,8 @@ class Checker:
         for other in newer:
             where = f"{event.member} got {event.partition} at {event.records[0][0]}, and {other.member} owns it"
             is_joining = event.member in self._joining and not self._cooperative
-            if self._generation[event.member] >= self._generation[other.member] or is_joining:
+            may_overlap = self._has_ids and claim.is_of_former
+            if (self._generation[event.member] >= self._generation[other.member] or is_joining) and not may_overlap:
                 self._found("double owner", where)
             elif self._at - other.since > ZOMBIE_SECONDS:
                 self._found("zombie", f"{where} for {self._at - other.since:.1f} s")
@@ -301,7 +306,9 @@ class Checker:
             member == event.member and generation < event.generation and event.partition in assigned.partitions
             for (member, generation), assigned in self._assigned.items()
         )
-        return self._cooperative and had_it and partition.claims.keys() <= {event.member}
+        claim = partition.claims.get(event.member)
+        may_overlap = self._has_ids and claim is not None and claim.is_of_former
+        return had_it and (may_overlap or (self._cooperative and partition.claims.keys() <= {event.member}))
 
     # At the end
 

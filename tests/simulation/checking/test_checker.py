@@ -222,6 +222,29 @@ def test_what_was_handled_of_a_deleted_topic_is_nothing_to_commit_for_the_new_on
     assert kinds(*begun, CommitStored("m", 1, T, 0)) == []
 
 
+@pytest.mark.parametrize("by_id", [True, False])
+def test_who_holds_a_topic_by_name_may_read_a_new_one_beside_its_owner_where_others_are_assigned_by_id(
+    by_id: bool,
+) -> None:
+    beside: list[Event] = [
+        *owned("old", 1),
+        Assigned("by id", 1, NOTHING, by_id=by_id),
+        Recreated("t", UUID(int=2)),
+        Joining("old"),
+        Assigned("new", 2, MINE),
+        Assigned("old", 2, NOTHING),
+        Claimed("new", T),
+        got_anew("old", 0),
+        Handled("old", T, 1),
+        CommitStored("old", 2, T, 1),
+    ]
+    found = kinds(*beside, cooperative=True)
+    assert found == ([] if by_id else ["double owner", "zombie commit"])
+    late = [*beside, got_anew("old", 1)]
+    times = [float(index) for index in range(len(beside))] + [ZOMBIE_SECONDS + 10]
+    assert ("zombie" in kinds(*late, cooperative=True, at=times.__getitem__)) is by_id
+
+
 def test_who_was_assigned_a_topic_by_its_id_does_not_own_one_that_gets_its_name() -> None:
     first, second = UUID(int=1), UUID(int=2)
     claim: list[Event] = [Assigned("m", 1, MINE, by_id=True), Claimed("m", T, first)]

@@ -86,7 +86,9 @@ class World:
         """Run the whole world, from the start of the brokers to their end."""
         plan, loop = self._plan, self._loop
         async with self._cluster:
-            nemesis = Nemesis(self._cluster, loop, self._history, plan.topics, self._hosts, group=False, more=PRODUCE_APPLY)
+            nemesis = Nemesis(
+                self._cluster, loop, self._history, plan.topics, self._hosts, group=False, more=PRODUCE_APPLY
+            )
             nemesis.frozen = self._frozen
             nemesis.apis = TRANSACTION_APIS if plan.apps[0].is_transactional else APIS
             lives = [loop.create_task(self._life(app)) for app in plan.apps]
@@ -166,9 +168,7 @@ class World:
 
     def _seen(self, tp: TopicPartition) -> LogSeen:
         log = self._log(tp)
-        values = {
-            record.offset: bytes(record.value or b"") for record in self._cluster.records(tp.topic, tp.partition)
-        }
+        values = {record.offset: bytes(record.value or b"") for record in self._cluster.records(tp.topic, tp.partition)}
         aborted = {
             offset
             for batch in log._batches
@@ -179,5 +179,3 @@ class World:
         }
         stable = log.last_stable_offset
         return LogSeen(values, {offset for offset in values if offset < stable and offset not in aborted})
-
-

@@ -65,8 +65,10 @@ class ClassicProtocol:
         self._leader = GroupLeader(group, parts.metadata)
         self._subscription = parts.subscription
         self._reason = f"group_protocol={config.group_protocol!r}"
+        self._remedy = "set group_protocol='consumer' (brokers of Kafka 4.0 or newer)"
         if config.group_protocol == "auto" and config.classic_only is not None:
             self._reason += f", and only the classic protocol has the option {config.classic_only}"
+            self._remedy = f"leave {config.classic_only} out (brokers of Kafka 4.0 or newer)"
         self._pattern = parts.pattern
         self._pattern_max_age = config.retry_backoff_ms / 1e3
 
@@ -75,7 +77,7 @@ class ClassicProtocol:
 
     @property
     def in_use(self) -> ProtocolInUse:
-        return ProtocolInUse("classic", self._reason)
+        return ProtocolInUse("classic", self._reason, self._remedy)
 
     def close(self) -> None:
         self._leader.close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+from ....core.backoff import search_pause
 from ....core.group.consumer.membership import ConsumerMembership
 from ....core.subscription.state import Subscription
+from ....types import TopicPartition
 from ...cluster.metadata import Metadata
 
 logger = logging.getLogger("aiokc.group")
@@ -29,6 +32,9 @@ class AssignedTopics:
         self._subscription = subscription
         self._exclude_internal = exclude_internal
         self._interest = metadata.interest()
+        self._absent: frozenset[TopicPartition] = frozenset()
+        self._unnamed: frozenset[UUID] = frozenset()
+        self._unnamed_since = self._asked_at = 0.0
 
     def names(self, topic_ids: Iterable[UUID]) -> Mapping[UUID, str]:
         """The names of those of ``topic_ids`` that the newest metadata know."""
@@ -49,6 +55,21 @@ class AssignedTopics:
         topics = machine.assigned_topics if self._subscription.server_pattern else self._subscription.topics
         return frozenset(one for topic in topics if topic in former for one in former[topic].ids)
 
+    def absent(self) -> frozenset[TopicPartition]:
+        """The assigned partitions that the newest metadata do not have, and that they had not at the last call, either.
+
+        A partition that was just added is assigned before all brokers know of it.
+        """
+        topics, before = self._metadata.cluster.topics, self._absent
+        self._absent = frozenset(
+            tp
+            for tp, position in self._subscription.assigned.items()
+            if (topic := topics.get(tp.topic)) is not None
+            and tp.partition not in topic.partitions
+            and not position.is_assigned_by_another_id_than(topic.topic_id)
+        )
+        return self._absent & before
+
     def _leave_out(self, internal: Iterable[str]) -> None:
         """Do not read these topics. The member holds them all the same: the coordinator has given them to it."""
         if new := self._subscription.leave_out(internal):
@@ -68,7 +89,11 @@ class AssignedTopics:
             self._interest.set(machine.assigned_topics, unnamed)
             return
         self._interest.set(())
-        if unnamed:
+        now = asyncio.get_running_loop().time()
+        if unnamed != self._unnamed:
+            self._unnamed, self._unnamed_since = unnamed, now
+        if unnamed and now - self._asked_at >= search_pause(self._asked_at - self._unnamed_since):
+            self._asked_at = now
             self._metadata.request_update()
 
     def close(self) -> None:

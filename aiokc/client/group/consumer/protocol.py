@@ -35,6 +35,7 @@ class ConsumerProtocol:
             max_poll_interval_ms=config.max_poll_interval_ms,
             server_assignor=config.group_remote_assignor,
             rack_id=config.client_rack.strip() or None,  # brokers refuse a blank one
+            or_classic=config.group_protocol == "auto",
         )
         self.machine = ConsumerMembership(
             member_id=_new_member_id(parts.random),
@@ -65,9 +66,10 @@ class ConsumerProtocol:
         match request:
             case MemberHeartbeat():
                 answer = await self._requests.heartbeat(request)
-                if isinstance(answer, MemberAlive) and answer.assignment:
-                    return replace(answer, names=self._topics.names(tp.topic_id for tp in answer.assignment))
-                return answer
+                if not isinstance(answer, MemberAlive):
+                    return answer
+                names = self._topics.names(tp.topic_id for tp in answer.assignment or ())
+                return replace(answer, names=names, absent=self._topics.absent())
             case SendLeave():
                 return await self._requests.leave(request)
         raise AssertionError(f"no request of the consumer protocol: {request}")

@@ -18,7 +18,7 @@ nothing about the membership: the member looks up the coordinator and keeps its 
 
 from __future__ import annotations
 
-from ....errors import BrokerError, MemberFenced
+from ....errors import AssignmentFailed, BrokerError, MemberFenced
 from ..events import (
     Alive,
     Assign,
@@ -327,8 +327,12 @@ class Membership(MemberState):
     def _on_synced(self, event: Synced, now: float) -> list[Effect]:
         if self._intent.is_news or self._leading.out_of_date:
             return self._give_up(now)  # this assignment is out of date already
-        if (error := self._intent.unwanted(event.partitions)) is not None:
+        if topics := self._intent.not_subscribed(event.partitions):
             self._join_reason = "the assignment holds topics that this member does not subscribe to"
+            error = AssignmentFailed(
+                f"the group assigned this member partitions of {', '.join(topics)}, to which it does not subscribe "
+                "(the assignor of its leader, or of its coordinator, ignored that): it takes nothing, and joins again"
+            )
             return [Complain(error), *self._join_later(now)]
         self._join_pace.rebalance_is_over()
         self._backoff.reset()

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ....errors import KafkaError
+from ....types import TopicPartition
 from ..events import Alive, ProtocolEvent, SendHeartbeat, SendLeave
 
 #: The member epochs with a meaning of their own: join; leave; a static member leaves, and will be back.
@@ -72,6 +73,7 @@ class MemberAlive(Alive):
     assignment  all partitions that this member may read from here on; None: nothing has changed
     names       of the assignment's topics, those that the metadata name
     nonsense    what no coordinator should say, in words, and was passed over; "": nothing
+    absent      assigned partitions that their topics do not have, by the metadata of some time now
     """
 
     sent: MemberHeartbeat
@@ -80,6 +82,7 @@ class MemberAlive(Alive):
     assignment: frozenset[TopicIdPartition] | None
     names: Mapping[UUID, str] = field(default_factory=dict)
     nonsense: str = ""
+    absent: frozenset[TopicPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

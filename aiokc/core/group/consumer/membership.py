@@ -245,7 +245,7 @@ class ConsumerMembership(MemberState):
         return bool(self._intent.pattern) and not self._told.knows(self._interests)
 
     def _complaints(self, event: MemberAlive, unnamed: Set[UUID]) -> list[Effect]:
-        """Report what makes no sense in an answer, and the topics that have had no name since the answer before."""
+        """Report what makes no sense in an answer, and what no broker has known since the answer before."""
         effects: list[Effect] = []
         if event.nonsense:
             said = f"{self.member}: the coordinator assigned {event.nonsense}; the member goes on without that"
@@ -256,6 +256,13 @@ class ConsumerMembership(MemberState):
                 f"the coordinator gave {self.member} partitions of topics whose names it does not know (ids: {shown}): "
                 "it does not subscribe to them, lacks the permission DESCRIBE, or no broker knows them; it goes on "
                 "asking the brokers, and reads all others"
+            )
+            effects.append(Complain(error, event.sent, is_answered=True))
+        if event.absent:
+            shown = ", ".join(str(tp) for tp in sorted(event.absent)[:_MOST_SHOWN])
+            error = AssignmentFailed(
+                f"the coordinator gave {self.member} partitions that their topics do not have, as the brokers say "
+                f"({shown}): it holds them, reads all others, and goes on asking the brokers"
             )
             effects.append(Complain(error, event.sent, is_answered=True))
         return effects
@@ -314,16 +321,16 @@ class ConsumerMembership(MemberState):
         added = self._holdings.take()
         topic_ids = self._holdings.topic_ids
         assign = Assign(self.member, tuple(topic_ids), added, topic_ids=topic_ids)
-        return [assign, *self._complain_of_foreign(added)]
+        return [assign, *self._complain_of_not_subscribed(added)]
 
-    def _complain_of_foreign(self, added: Partitions) -> list[Effect]:
+    def _complain_of_not_subscribed(self, added: Partitions) -> list[Effect]:
         """Report topics to which the member does not subscribe, if the coordinator knows to which it does."""
-        foreign = {tp.topic for tp in added} - self._intent.topics
-        if self._intent.pattern or not foreign or not self._told.knows(self._interests):
+        topics = self._intent.not_subscribed(added)
+        if self._intent.pattern or not topics or not self._told.knows(self._interests):
             return []
         error = AssignmentFailed(
-            f"the coordinator gave this member partitions of {', '.join(sorted(foreign))}, to which it does not "
-            "subscribe: it holds them, so that the group can go on, and does not read them"
+            f"the coordinator gave this member partitions of {', '.join(topics)}, to which it does not subscribe: it "
+            "holds them, so that the group can go on, and does not read them"
         )
         return [Complain(error)]
 

@@ -39,12 +39,16 @@ _MOST_MS: Final = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroup:
-    """Builds the heartbeats of a member of one group, and reads the answers."""
+    """Builds the heartbeats of a member of one group, and reads the answers.
+
+    ``or_classic``: a member whose join is declined becomes a classic one by itself, so that no error advises it.
+    """
 
     group_id: str
     max_poll_interval_ms: int
     server_assignor: str | None = None
     rack_id: str | None = None
+    or_classic: bool = False
 
     # Requests
 
@@ -161,10 +165,10 @@ class ConsumerGroup:
         return broker_error(code, said)
 
     def _unsupported(self, why: str) -> UnsupportedVersion:
+        advice = "" if self.or_classic else "set group_protocol='classic', or "
         return UnsupportedVersion(
-            f"group {self.group_id!r}: the cluster has the consumer protocol (KIP-848) not switched on; set "
-            f"group_protocol='classic', or finalize group.version=1 on brokers of Kafka 4.0 or newer"
-            + (f" ({why})" if why else "")
+            f"group {self.group_id!r}: the cluster has the consumer protocol (KIP-848) not switched on; {advice}"
+            "finalize group.version=1 on brokers of Kafka 4.0 or newer" + (f" ({why})" if why else "")
         )
 
 

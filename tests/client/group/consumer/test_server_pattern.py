@@ -175,6 +175,25 @@ def test_another_pattern_replaces_the_one_before() -> None:
     virtually(story, **TOPICS)
 
 
+def test_another_pattern_takes_away_what_both_match_until_it_is_matched() -> None:
+    """The former assignment stays until the coordinator answers; its first answer knows of nothing that matches."""
+
+    async def story(cluster: Cluster) -> None:
+        told, hold = Told(), Hold()
+        async with consumer_of(cluster, told, EVENTS) as consumer:
+            await holds(consumer, ONE)
+            cluster.intercept(ConsumerGroupHeartbeatRequest, hold, times=1)
+            consumer.subscribe(SubscriptionPattern("events-1|other"), listener=told)
+            cluster.append("events-1", b"one")
+            assert await read(consumer, 1) == [b"one"]
+            hold.release()
+            await holds(consumer, ONE, OTHER)
+        changes = [(what, partitions) for what, partitions in told.events if partitions and what != "gave up"]
+        assert changes[:3] == [(what, frozenset({ONE})) for what in ("assigned", "revoked", "assigned")]
+
+    virtually(story, **TOPICS)
+
+
 def test_the_answer_about_a_former_pattern_gives_nothing_any_more() -> None:
     """The answer that assigns is on its way while the application subscribes to something else."""
 
@@ -237,18 +256,22 @@ def test_a_pattern_that_the_broker_refuses_is_raised_with_its_words_and_may_be_r
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("options", "why", "remedy"),
     [
-        ({"group_protocol": "classic"}, "group_protocol='classic'"),
-        ({"group_protocol": "auto", "session_timeout_ms": 10_000}, "session_timeout_ms"),
-        ({"group_id": None, "group_protocol": "classic"}, "no group_id"),
+        ({"group_protocol": "classic"}, "group_protocol='classic'", "; set group_protocol='consumer' (brokers of"),
+        (
+            {"group_protocol": "auto", "session_timeout_ms": 10_000},
+            "session_timeout_ms",
+            "leave session_timeout_ms out",
+        ),
+        ({"group_id": None, "group_protocol": "classic"}, "no group_id", "give it one, and group_protocol='consumer'"),
     ],
 )
-def test_no_other_protocol_has_such_a_pattern(options: dict[str, Any], why: str) -> None:
+def test_no_other_protocol_has_such_a_pattern(options: dict[str, Any], why: str, remedy: str) -> None:
     settings: dict[str, Any] = {"bootstrap_servers": "localhost:1", "group_id": "g", **options}
     with pytest.raises(UsageError, match=re.escape(why)) as refused:
         Consumer(EVENTS, **settings)
-    assert "group_protocol='consumer'" in str(refused.value)
+    assert remedy in str(refused.value)
     assert "re.compile('events-.*')" in str(refused.value)
 
 
@@ -270,15 +293,52 @@ def test_auto_has_no_classic_member_for_a_pattern() -> None:
     async def story(cluster: Cluster) -> None:
         cluster.finalize_feature("group.version", 0)
         async with consumer_of(cluster, topics=EVENTS, group_protocol="auto") as consumer:
-            with pytest.raises(UnsupportedVersion, match="subscribe to topic names, or to a compiled pattern"):
+            with pytest.raises(
+                UnsupportedVersion, match="subscribe to topic names, or to a compiled pattern"
+            ) as declined:
                 await consumer.getmany()
+            assert "group_protocol='classic'" not in str(declined.value), "a classic member has no such pattern"
+            health = consumer.health()
+            assert health.group_protocol is None
+            assert (
+                health.group_protocol_reason == f"group_protocol='auto', and the newest join failed: {declined.value}"
+            )
             consumer.unsubscribe()
             consumer.subscribe(["events-1"])
             await holds(consumer, ONE)
             assert consumer.health().group_protocol == "classic"
+            assert "the newest join failed" not in consumer.health().group_protocol_reason
             consumer.unsubscribe()
-            with pytest.raises(UsageError, match="the protocol is classic: group_protocol='auto', and group 'g'"):
+            with pytest.raises(
+                UsageError, match="the protocol is classic: group_protocol='auto', and group 'g'"
+            ) as refused:
                 consumer.subscribe(EVENTS)
+            assert "set group_protocol" not in str(refused.value), (
+                "no option helps where the cluster lacks the protocol"
+            )
+            assert "; subscribe to re.compile('events-.*')" in str(refused.value)
+
+    virtually(story, **TOPICS)
+
+
+def test_auto_that_was_refused_a_pattern_takes_part_where_the_cluster_has_changed() -> None:
+    async def story(cluster: Cluster) -> None:
+        cluster.finalize_feature("group.version", 0)
+        async with consumer_of(cluster, topics=EVENTS, group_protocol="auto") as consumer:
+            with pytest.raises(UnsupportedVersion):
+                await consumer.getmany()
+            cluster.finalize_feature("group.version", 1)
+            consumer.unsubscribe()
+            consumer.subscribe(EVENTS)
+            await holds(consumer, ONE)
+            health = consumer.health()
+            assert health.group_protocol == "consumer"
+            assert "takes the member by it" in health.group_protocol_reason
+            cluster.finalize_feature("group.version", 0)
+            with pytest.raises(UnsupportedVersion):
+                await polls(consumer, 60.0)
+            assert consumer.health().group_protocol is None
+            assert "the newest join failed" in consumer.health().group_protocol_reason
 
     virtually(story, **TOPICS)
 

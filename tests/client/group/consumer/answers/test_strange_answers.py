@@ -10,11 +10,12 @@ from uuid import UUID
 
 import pytest
 
-from aiokc import TopicPartition
-from aiokc.errors import AssignmentFailed, MalformedResponse
+from aiokc import SubscriptionPattern, TopicPartition
+from aiokc.errors import AssignmentFailed, KafkaError, MalformedResponse
 from aiokc.testing import Cluster
 from aiokc.testing.faults import garble
 from aiokc.wire.messages.discovery import MetadataRequest
+from aiokc.wire.messages.fetch import FetchRequest
 from aiokc.wire.messages.group import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -39,81 +40,95 @@ Change: TypeAlias = Callable[[Any], None]
 NOWHERE = UUID(int=77)
 
 
-def _topics(answer: Any) -> list[Any]:
-    if answer.assignment is None:
-        answer.assignment = Assignment(topic_partitions=[])
-    topics: list[Any] = answer.assignment.topic_partitions
-    return topics
+def _assigned(answer: Any) -> list[Any]:
+    """The topics that the answer assigns; none where it says nothing of the assignment."""
+    return answer.assignment.topic_partitions if answer.assignment is not None else []
 
 
 def _doubled_partitions(answer: Any) -> None:
-    for topic in _topics(answer) if answer.assignment is not None else []:
+    for topic in _assigned(answer):
         topic.partitions = [*topic.partitions, *topic.partitions]
 
 
 def _doubled_topics(answer: Any) -> None:
-    if answer.assignment is not None:
-        answer.assignment.topic_partitions *= 2
+    _assigned(answer).extend(_assigned(answer)[:])
 
 
 def _negative_partitions(answer: Any) -> None:
-    for topic in _topics(answer) if answer.assignment is not None else []:
+    for topic in _assigned(answer):
         topic.partitions = [-1, *topic.partitions, -2147483648]
 
 
 def _unknown_id(answer: Any) -> None:
     if answer.assignment is not None:
-        _topics(answer).append(ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=NOWHERE, partitions=[0, 5]))
+        _assigned(answer).append(ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=NOWHERE, partitions=[0, 5]))
 
 
-def _no_interval(answer: Any) -> None:
-    answer.heartbeat_interval_ms = 0
+def _interval(milliseconds: int) -> Change:
+    def change(answer: Any) -> None:
+        answer.heartbeat_interval_ms = milliseconds
+
+    return change
 
 
-def _negative_interval(answer: Any) -> None:
-    answer.heartbeat_interval_ms = -5
+def _epoch(number: int) -> Change:
+    def change(answer: Any) -> None:
+        answer.member_epoch = number
 
-
-def _negative_epoch(answer: Any) -> None:
-    answer.member_epoch = -1
-
-
-def _static_leave_epoch(answer: Any) -> None:
-    answer.member_epoch = -2
-
-
-def _no_epoch(answer: Any) -> None:
-    answer.member_epoch = 0
+    return change
 
 
 def _older_epoch(answer: Any) -> None:
     answer.member_epoch -= 1
 
 
+def _another_member(answer: Any) -> None:
+    answer.member_id = "who"
+
+
 def _no_assignment(answer: Any) -> None:
     answer.assignment = None
 
 
-#: What an answer says besides what is right. The rest of it holds.
-BESIDES = [
-    _doubled_partitions,
-    _doubled_topics,
-    _negative_partitions,
-    _unknown_id,
-    _no_interval,
-    _negative_interval,
-]
-#: Epochs that make the whole answer worthless.
-EPOCHS = [_negative_epoch, _static_leave_epoch, _no_epoch, _older_epoch]
+#: What an answer says besides what is right, the error that health() has of it, and its words. The rest of it holds.
+BESIDES: dict[str, tuple[Change, type[KafkaError], str]] = {
+    "partitions twice": (_doubled_partitions, MalformedResponse, "assigned partitions twice"),
+    "topics twice": (_doubled_topics, MalformedResponse, "assigned partitions twice"),
+    "negative partitions": (_negative_partitions, MalformedResponse, "assigned partition -1 of topic"),
+    "topic of nobody": (_unknown_id, AssignmentFailed, str(NOWHERE)),
+    "no interval": (_interval(0), MalformedResponse, "a heartbeat interval of 0 ms"),
+    "negative interval": (_interval(-5), MalformedResponse, "a heartbeat interval of -5 ms"),
+}
+#: What makes the whole answer worthless: it is ignored, as if none had come.
+WORTHLESS: dict[str, tuple[Change, type[KafkaError], str]] = {
+    "epoch of a leave": (_epoch(-1), MalformedResponse, "the epoch -1"),
+    "epoch of a static member's leave": (_epoch(-2), MalformedResponse, "the epoch -2"),
+    "epoch of a join": (_epoch(0), MalformedResponse, "the epoch 0"),
+    "epoch that goes back": (_older_epoch, MalformedResponse, "the epoch 1"),
+    "another member": (_another_member, MalformedResponse, "as if it were member 'who'"),
+}
+STRANGE = BESIDES | WORTHLESS
 
 
-@pytest.mark.parametrize("change", BESIDES)
-def test_what_an_answer_says_too_much_or_too_little_changes_nothing(change: Change) -> None:
+def _reassigning(cluster: Cluster, change: Change) -> Change:
+    """Assign both partitions in each answer, and change that."""
+
+    def both(answer: Any) -> None:
+        topic_id = cluster._state.topics.id_of("t")
+        topics = [ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=[0, 1])]
+        answer.assignment = Assignment(topic_partitions=topics)
+        change(answer)
+
+    return both
+
+
+@pytest.mark.parametrize("what", BESIDES)
+def test_what_an_answer_says_too_much_or_too_little_changes_nothing(what: str) -> None:
     """From the join on, over a rebalance: each record comes once, and heartbeats keep their pace."""
 
     async def story(cluster: Cluster) -> None:
         asked, told = asked_of(cluster), Told()
-        cluster.intercept(ConsumerGroupHeartbeatRequest, answering(change), where=of_client("a"))
+        cluster.intercept(ConsumerGroupHeartbeatRequest, answering(BESIDES[what][0]), where=of_client("a"))
         for partition in (0, 1):
             cluster.append("t", b"%d" % partition, partition=partition)
         async with consumer_of(cluster, told, client_id="a") as one:
@@ -135,39 +150,64 @@ def test_what_an_answer_says_too_much_or_too_little_changes_nothing(change: Chan
     virtually(story)
 
 
-@pytest.mark.parametrize("change", EPOCHS)
-@pytest.mark.parametrize("since_join", [True, False])
-def test_an_epoch_that_is_none_or_goes_back_is_told_and_asked_for_again(change: Change, since_join: bool) -> None:
-    """As its own, -1 would make the member's next heartbeat a farewell (KAFKA-19335)."""
-    if since_join and change is _older_epoch:
-        change = _no_epoch
+@pytest.mark.parametrize("what", STRANGE)
+def test_what_makes_no_sense_is_told_until_it_ends_and_costs_no_record(
+    what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the member's own, the epoch -1 would make its next heartbeat a farewell (KAFKA-19335)."""
+    change, kind, said = STRANGE[what]
 
     async def story(cluster: Cluster) -> None:
         asked, told = asked_of(cluster), Told()
         cluster.append("t", b"one")
-        bad = answering(change)
-        if since_join:
-            strange = cluster.intercept(ConsumerGroupHeartbeatRequest, bad)
-        async with consumer_of(cluster, told) as one:
-            if not since_join:
-                assert await read(one, 1) == [b"one"]
-                strange = cluster.intercept(ConsumerGroupHeartbeatRequest, bad)
-                cluster.append("t", b"two")
-                assert await read(one, 1) == [b"two"]
-            await polls(one, 30.0)
+        async with consumer_of(cluster, told) as consumer:
+            assert await read(consumer, 1) == [b"one"]
+            assert consumer.health().last_error is None
+            strange = cluster.intercept(ConsumerGroupHeartbeatRequest, answering(_reassigning(cluster, change)))
+            await polls(consumer, 30.0)
             assert strange.hits > 3
-            assert isinstance(one.health().last_error, MalformedResponse)
-            assert one.health().running
-            assert one.health().error is None
+            error = consumer.health().last_error
+            assert type(error) is kind
+            assert said in str(error)
+            assert consumer.health().running
+            assert consumer.health().error is None
+            cluster.append("t", b"two")
+            assert await read(consumer, 1) == [b"two"]
             strange.cancel()
-            if since_join:
-                assert await read(one, 1) == [b"one"]
-            await polls(one, 10.0)
-            assert one.health().last_error is None
+            cluster.intercept(ConsumerGroupHeartbeatRequest, answering(_reassigning(cluster, lambda answer: None)))
+            await polls(consumer, 10.0)
+            assert consumer.health().last_error is None
             assert told.events == [("assigned", BOTH)]
             assert [sent for _, sent in heartbeats(asked) if sent.member_epoch < 0] == []
-            seconds = asyncio.get_running_loop().time()
-            assert len(heartbeats(asked)) < 3 * seconds
+            assert len(heartbeats(asked)) < 3 * 40
+
+    virtually(story)
+    (warning, *_) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said in warning
+    assert ("failed, trying again" in warning) is (what in WORTHLESS)
+
+
+@pytest.mark.parametrize("what", [what for what in WORTHLESS if what != "epoch that goes back"])
+def test_a_join_whose_answers_are_worthless_goes_on_until_one_is_not(what: str) -> None:
+    change, kind, _ = WORTHLESS[what]
+
+    async def story(cluster: Cluster) -> None:
+        asked, told = asked_of(cluster), Told()
+        cluster.append("t", b"one")
+        strange = cluster.intercept(ConsumerGroupHeartbeatRequest, answering(change))
+        async with consumer_of(cluster, told) as consumer:
+            await polls(consumer, 30.0)
+            assert strange.hits > 3
+            assert type(consumer.health().last_error) is kind
+            assert consumer.health().running
+            assert consumer.health().error is None
+            strange.cancel()
+            assert await read(consumer, 1) == [b"one"]
+            await polls(consumer, 10.0)
+            assert consumer.health().last_error is None
+            assert told.events == [("assigned", BOTH)]
+            assert [sent for _, sent in heartbeats(asked) if sent.member_epoch < 0] == []
+            assert len(heartbeats(asked)) < 3 * 40
 
     virtually(story)
 
@@ -211,7 +251,7 @@ def test_topics_that_cannot_be_read_are_told_and_the_others_read_on(foreign: boo
         topic_id = cluster._state.topics.named("u").topic_id if foreign else NOWHERE
         more = ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=[0])
         strange = cluster.intercept(
-            ConsumerGroupHeartbeatRequest, answering(lambda answer: _topics(answer).append(more))
+            ConsumerGroupHeartbeatRequest, answering(lambda answer: _assigned(answer).append(more))
         )
         strange.times = 1
         cluster.append("t", b"one")
@@ -235,6 +275,75 @@ def test_topics_that_cannot_be_read_are_told_and_the_others_read_on(foreign: boo
     virtually(story, topics={"t": 2, "u": 1})
 
 
+@pytest.mark.parametrize("topics", [("t",), SubscriptionPattern("t")], ids=["names", "pattern"])
+def test_a_topic_id_that_no_broker_knows_is_asked_for_less_and_less_often(topics: Any) -> None:
+    """At first the brokers may not have heard of the topic yet. What lasts for minutes is asked for every 10 s."""
+
+    async def story(cluster: Cluster) -> None:
+        asked, loop = asked_of(cluster), asyncio.get_running_loop()
+        cluster.intercept(ConsumerGroupHeartbeatRequest, answering(_unknown_id))
+        async with consumer_of(cluster, topics=topics) as consumer:
+            await consumer.wait_assigned()
+            begun = loop.time()
+            await polls(consumer, 300.0)
+            times = [when - begun for when, _ in asked.of(MetadataRequest)]
+            assert len([when for when in times if -1.0 <= when < 0.5]) >= 3, "at first they are asked at once"
+            assert len([when for when in times if when > 150.0]) <= 2 * 150 / 9, "by name and by id"
+
+    virtually(story)
+
+
+@pytest.mark.parametrize("topics", [("t",), SubscriptionPattern("t")], ids=["names", "pattern"])
+def test_partitions_that_their_topic_does_not_have_are_told_and_not_read(
+    topics: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def change(answer: Any) -> None:
+        for topic in _assigned(answer):
+            topic.partitions.append(7)
+
+    absent = TopicPartition("t", 7)
+
+    async def story(cluster: Cluster) -> None:
+        asked = asked_of(cluster)
+        cluster.append("t", b"one")
+        strange = cluster.intercept(ConsumerGroupHeartbeatRequest, answering(change))
+        async with consumer_of(cluster, topics=topics) as consumer:
+            assert await read(consumer, 1) == [b"one"]
+            await polls(consumer, 20.0)
+            error = consumer.health().last_error
+            assert isinstance(error, AssignmentFailed)
+            assert "partitions that their topics do not have, as the brokers say (t-7)" in str(error)
+            assert consumer.assignment() == BOTH | {absent}, "the coordinator counts on the member for it"
+            cluster.append("t", b"two")
+            assert await read(consumer, 1) == [b"two"]
+            fetched = {
+                number.partition for _, sent in asked.of(FetchRequest) for t in sent.topics for number in t.partitions
+            }
+            assert fetched == {0, 1}
+            strange.cancel()
+            cluster.add_partitions("t", 8)  # the brokers were behind
+            cluster.append("t", b"seven", partition=7)
+            assert await read(consumer, 1) == [b"seven"]
+            await polls(consumer, 10.0)
+            assert consumer.health().last_error is None
+
+    virtually(story)
+    assert any("(t-7)" in record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+
+
+def test_partitions_that_were_just_added_are_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(cluster: Cluster) -> None:
+        async with consumer_of(cluster) as consumer:
+            await shared(consumer)
+            cluster.add_partitions("t", 4)
+            await polls(consumer, 30.0)
+            assert len(consumer.assignment()) == 4
+            assert consumer.health().last_error is None
+
+    virtually(story)
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 60), marks=pytest.mark.long)])
 def test_answers_that_are_strange_at_random_cost_no_record_and_repeat_none(seeds: range) -> None:
     """Members come and go while half of all answers are strange. Records come twice only after a loss."""
@@ -243,7 +352,7 @@ def test_answers_that_are_strange_at_random_cost_no_record_and_repeat_none(seeds
 
         def change(answer: Any, random: Random = random) -> None:
             if random.random() < 0.5:
-                random.choice(BESIDES + EPOCHS)(answer)
+                random.choice(list(STRANGE.values()))[0](answer)
 
         async def story(cluster: Cluster, change: Change = change, random: Random = random) -> None:
             strange = cluster.intercept(ConsumerGroupHeartbeatRequest, answering(change))

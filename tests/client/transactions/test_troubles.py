@@ -1,0 +1,303 @@
+"""Twins, timeouts, lost answers, coordinators that move, an upgrade: a transaction is committed whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiokc import GroupMetadata
+from aiokc.errors import ProducerFenced, RecordRefused, TransactionAbortable
+from aiokc.testing import ApiKey
+from aiokc.testing.brokers.exchange import Exchange
+from aiokc.testing.faults import deliver_late, disconnect, drop, lose_answer
+
+from .on_stage import IN0, Stage, scenario
+
+GROUP = GroupMetadata("g")
+CONTROLS = [ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN]
+
+
+# Fencing (scenario 51)
+
+
+@scenario()
+async def test_a_twin_fences_the_elder_at_its_next_call(stage: Stage) -> None:
+    async with stage.producer() as elder:
+        async with elder.transaction():
+            await elder.send("out", b"1", partition=0)
+        async with stage.producer() as twin:
+            with pytest.raises(ProducerFenced, match="another producer has taken over"):
+                async with elder.transaction():
+                    await elder.send("out", b"2", partition=0)
+            with pytest.raises(ProducerFenced):
+                await elder.begin_transaction()
+            with pytest.raises(ProducerFenced):
+                await elder.send("out", b"3")
+            async with twin.transaction():
+                await twin.send("out", b"4", partition=0)
+            async with twin.transaction():
+                await twin.send("out", b"5", partition=0)
+    assert await stage.read() == [b"1", b"4", b"5"]
+
+
+@scenario()
+async def test_a_twin_ends_the_elder_s_open_transaction_and_is_not_hurt_by_what_the_elder_does(stage: Stage) -> None:
+    async with stage.producer() as elder:
+        await elder.begin_transaction()
+        await elder.send_and_wait("out", b"1", partition=0)
+        async with stage.producer() as twin:
+            await twin.begin_transaction()
+            await twin.send_and_wait("out", b"2", partition=0)
+            with pytest.raises((ProducerFenced, RecordRefused)):
+                await elder.send_and_wait("out", b"3", partition=0)
+            with pytest.raises(ProducerFenced):
+                await elder.abort_transaction()
+            await twin.send("out", b"4", partition=0)
+            await twin.commit_transaction()
+    assert await stage.read() == [b"2", b"4"]
+    assert await stage.read(isolation_level="read_uncommitted") == [b"1", b"2", b"4"]
+
+
+# The coordinator ends what takes too long (scenario 52)
+
+
+@scenario(2)
+async def test_v2_goes_on_after_a_transaction_that_took_too_long(stage: Stage) -> None:
+    async with stage.producer(transaction_timeout_ms=10_000) as producer:
+        with pytest.raises(RecordRefused, match="INVALID_PRODUCER_EPOCH"):
+            async with producer.transaction():
+                await producer.send_and_wait("out", b"1", partition=0)
+                await asyncio.sleep(30)
+                await producer.send_and_wait("out", b"2", partition=0)
+        await producer.begin_transaction()
+        await producer.send_and_wait("out", b"3", partition=0)
+        await asyncio.sleep(30)
+        with pytest.raises(TransactionAbortable, match="INVALID_TXN_STATE"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await producer.begin_transaction()
+        await producer.send_and_wait("out", b"4", partition=0)
+        await asyncio.sleep(30)
+        with pytest.raises(TransactionAbortable, match="TxnOffsetCommit"):
+            await producer.send_offsets_to_transaction({IN0: 3}, GROUP)
+        await producer.abort_transaction()
+        async with producer.transaction() as transaction:
+            await producer.send("out", b"5", partition=0)
+            await transaction.send_offsets({IN0: 4}, GROUP)
+    assert await stage.read() == [b"5"]
+    assert await stage.committed() == {IN0: 4}
+
+
+@scenario(0)
+async def test_brokers_of_level_0_end_the_producer_for_it(stage: Stage) -> None:
+    async with stage.producer(transaction_timeout_ms=10_000) as producer:
+        await producer.begin_transaction()
+        await producer.send_and_wait("out", b"1", partition=0)
+        await asyncio.sleep(30)
+        with pytest.raises(ProducerFenced, match="transaction_timeout_ms"):
+            await producer.commit_transaction()
+        with pytest.raises(ProducerFenced):
+            await producer.begin_transaction()
+    async with stage.producer() as producer, producer.transaction():
+        await producer.send("out", b"2", partition=0)
+    assert await stage.read() == [b"2"]
+
+
+# Lost and late requests (scenario 54)
+
+
+@pytest.mark.parametrize("fault", [lose_answer, disconnect, drop])
+@pytest.mark.parametrize("api", CONTROLS, ids=lambda api: api.name)
+def test_a_request_without_an_answer(api: ApiKey, fault: object) -> None:
+    @scenario()
+    async def story(stage: Stage) -> None:
+        if api in CONTROLS[:2] and stage.is_v2:
+            return
+        assert callable(fault)
+        async with stage.producer(request_timeout_ms=5_000) as producer:
+            for number in range(3):
+                caught = stage.cluster.intercept(api, fault(), times=2)
+                async with producer.transaction() as transaction:
+                    await producer.send("out", b"%d" % number, partition=0)
+                    await transaction.send_offsets({IN0: number}, GROUP)
+                assert caught.hits == 2
+        assert await stage.read() == [b"0", b"1", b"2"]
+        assert await stage.committed() == {IN0: 2}
+
+    for level in (0, 2):
+        story(level)
+
+
+async def _ends(stage: Stage, *, late: bool) -> None:
+    """The first end of each transaction comes late: in the middle of the next one."""
+    async with stage.producer() as producer:
+        for number in range(8):
+            stage.cluster.intercept(ApiKey.END_TXN, deliver_late(1.5), times=1)
+            await producer.begin_transaction()
+            await producer.send_and_wait("out", b"%d" % number, partition=0)
+            await asyncio.sleep(2.0)
+            await producer.send_and_wait("out", b"%d!" % number, partition=1)
+            if number % 2 is late:
+                await producer.abort_transaction()
+            else:
+                await producer.commit_transaction()
+    committed = [number for number in range(8) if number % 2 is not late]
+    assert await stage.read() == [b"%d" % number for number in committed] + [b"%d!" % number for number in committed]
+
+
+@scenario()
+async def test_a_late_abort_does_not_end_the_next_transaction(stage: Stage) -> None:
+    await _ends(stage, late=False)
+
+
+@scenario()
+async def test_a_late_commit_does_not_end_the_next_transaction(stage: Stage) -> None:
+    await _ends(stage, late=True)
+
+
+@scenario()
+async def test_late_partitions_and_offsets_do_not_join_the_next_transaction(stage: Stage) -> None:
+    """The first transaction gives up its offsets, which arrive while the second one is open, and commits."""
+    late = ApiKey.TXN_OFFSET_COMMIT
+    async with stage.producer() as producer:
+        stage.cluster.intercept(late, deliver_late(1.5), times=1)
+        stage.cluster.intercept(late, drop(), times=1)
+        await producer.begin_transaction()
+        await producer.send_and_wait("out", b"1", partition=0)
+        with pytest.raises(TimeoutError):
+            await producer.send_offsets_to_transaction({IN0: 5}, GROUP, timeout_ms=1_000)
+        stage.cluster.heal()
+        await producer.abort_transaction()
+        async with producer.transaction() as transaction:
+            await producer.send_and_wait("out", b"2", partition=0)
+            await transaction.send_offsets({IN0: 1}, GROUP)
+            await asyncio.sleep(20.0)
+            await producer.send_and_wait("out", b"3", partition=0)
+    assert await stage.read() == [b"2", b"3"]
+    assert await stage.committed() == {IN0: 1}
+
+
+@scenario()
+async def test_a_produce_request_without_an_answer_is_stored_once(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        for number in range(4):
+            stage.cluster.intercept(ApiKey.PRODUCE, lose_answer(), times=2)
+            async with producer.transaction():
+                await producer.send("out", b"%d" % number, partition=0)
+    assert await stage.read() == [b"0", b"1", b"2", b"3"]
+
+
+@scenario()
+async def test_an_abort_while_nothing_answers_does_not_wait_for_retries(stage: Stage) -> None:
+    """A batch comes back without an answer while the transaction is being aborted: it is not sent again."""
+    async with stage.producer(request_timeout_ms=3_000) as producer:
+        stage.cluster.intercept(ApiKey.PRODUCE, drop(), times=1)
+        await producer.begin_transaction()
+        await producer.send("out", b"1", partition=0)
+        await asyncio.sleep(1.0)
+        await producer.abort_transaction()
+        async with producer.transaction():
+            await producer.send("out", b"2", partition=0)
+    assert await stage.read() == [b"2"]
+
+
+# Coordinators and leaders that move (scenario 59)
+
+
+@pytest.mark.parametrize("api", [ApiKey.INIT_PRODUCER_ID, *CONTROLS], ids=lambda api: api.name)
+def test_the_coordinator_moves_in_each_phase(api: ApiKey) -> None:
+    @scenario()
+    async def story(stage: Stage) -> None:
+        if api in CONTROLS[:2] and stage.is_v2:
+            return
+
+        def move(exchange: Exchange) -> None:
+            stage.cluster.move_coordinator("id", loading=0.5)
+            stage.cluster.move_coordinator("g", loading=0.5)
+
+        stage.cluster.intercept(api, move, times=1)
+        async with stage.producer() as producer:
+            for number in range(3):
+                async with producer.transaction() as transaction:
+                    await producer.send("out", b"%d" % number, partition=0)
+                    await transaction.send_offsets({IN0: number}, GROUP)
+        assert await stage.read() == [b"0", b"1", b"2"]
+        assert await stage.committed() == {IN0: 2}
+
+    for level in (0, 2):
+        story(level)
+
+
+@scenario()
+async def test_the_markers_of_the_transaction_before_are_slow(stage: Stage) -> None:
+    stage.cluster.slow_markers(0.3)
+    async with stage.producer() as producer:
+        for number in range(5):
+            async with producer.transaction() as transaction:
+                await producer.send("out", b"%d" % number, partition=number % 2)
+                await transaction.send_offsets({IN0: number}, GROUP)
+        with pytest.raises(KeyError):
+            async with producer.transaction():
+                await producer.send_and_wait("out", b"x", partition=0)
+                raise KeyError
+        async with producer.transaction():
+            await producer.send("out", b"5", partition=1)
+        await asyncio.sleep(1.0)
+    assert await stage.read() == [b"0", b"2", b"4", b"1", b"3", b"5"]
+    assert await stage.committed() == {IN0: 4}
+
+
+@scenario()
+async def test_a_broker_is_away_for_a_while(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        for number in range(6):
+            node = 1 + number % 3
+            await producer.begin_transaction()
+            await producer.send("out", b"%d" % number, partition=0)
+            stage.cluster.take_down(node)
+            await producer.send("out", b"%d!" % number, partition=1)
+            commit = asyncio.create_task(producer.commit_transaction())
+            await asyncio.sleep(2.0)
+            stage.cluster.bring_up(node)
+            await commit
+    numbers = range(6)
+    assert await stage.read() == [b"%d" % number for number in numbers] + [b"%d!" % number for number in numbers]
+
+
+# An upgrade (scenario 53), and an id that was idle for too long (scenario 60)
+
+
+@scenario(0)
+async def test_the_cluster_is_upgraded_while_the_producer_runs(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        async with producer.transaction() as transaction:
+            await producer.send("out", b"1", partition=0)
+            await transaction.send_offsets({IN0: 1}, GROUP)
+            stage.cluster.finalize_feature("transaction.version", 2)
+            for node_id in (1, 2, 3):
+                stage.cluster.disconnect(node_id)
+        before = len(stage.asked.log)
+        for number in range(2, 5):
+            async with producer.transaction() as transaction:
+                await producer.send("out", b"%d" % number, partition=0)
+                await producer.flush()
+                await transaction.send_offsets({IN0: number}, GROUP)
+        assert stage.control(before) == ["InitProducerId", *["TxnOffsetCommit", "EndTxn"] * 3]
+    assert await stage.read() == [b"%d" % number for number in range(1, 5)]
+    assert await stage.committed() == {IN0: 4}
+
+
+@scenario(0, 1, 2)
+async def test_an_id_that_the_coordinator_has_forgotten(stage: Stage) -> None:
+    """After transactional.id.expiration.ms without a transaction, a week by default."""
+    async with stage.producer() as producer:
+        async with producer.transaction():
+            await producer.send("out", b"1", partition=0)
+        stage.cluster._state.transactions._known.clear()
+        with pytest.raises((TransactionAbortable, RecordRefused), match="INVALID_PRODUCER_ID_MAPPING"):
+            async with producer.transaction():
+                await producer.send("out", b"2", partition=0)
+        async with producer.transaction():
+            await producer.send("out", b"3", partition=0)
+    assert await stage.read() == [b"1", b"3"]
