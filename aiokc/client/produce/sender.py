@@ -265,6 +265,9 @@ class Sender:
         batches = self.accumulator.drain(node_id, queues, self._metadata.cluster)
         if not batches:
             return False
+        now = asyncio.get_running_loop().time()
+        for batch in batches:
+            self.accumulator.counters.sent(batch, now)
         ids = {batch.tp.topic: batch.topic_id for batch in batches if batch.topic_id is not None}
         asked = Asked(batches, ids, version)
         timeout_ms = self._config.request_timeout_ms
@@ -280,7 +283,7 @@ class Sender:
                 written(self.accumulator, batch)
             self._told()
             return True
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1e3
+        deadline = now + timeout_ms / 1e3
         sent = connection.write(request, version, deadline)
         channel.in_flight.append(InFlight(asked, connection, sent))
         if not channel.reading:

@@ -27,6 +27,7 @@ class PartitionQueue:
     """
 
     __slots__ = (
+        "begun_anew",
         "in_flight",
         "leader",
         "leader_epoch",
@@ -51,12 +52,13 @@ class PartitionQueue:
         self.lost_sequence = False
         self.unresolved = False
         # One batch at a time, until one is stored: after a failure, with a new leader, and with a new producer id. Of a
-        # producer that it does not know a broker takes any sequence, so a later batch could be stored without the first.
+        # producer that it does not know a broker takes any sequence: a later batch could be stored without the first.
         self.probing = False
         self.leader: int | None = None
         self.leader_epoch = -1
         self.trouble = ""  # why nothing can be sent at the moment, where that is known
         self.was_used = False  # whether anything was ever appended
+        self.begun_anew = 0  # how often its sequences were lost
         self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
 
     def __len__(self) -> int:
@@ -66,6 +68,18 @@ class PartitionQueue:
         """The batches without an outcome, in order of their records as far as they wait."""
         yield from (batch for batch in self.in_flight if batch.outcome is None)
         yield from self.waiting
+
+    def snapshot(self) -> list[ProducerBatch]:
+        """The batches without an outcome. Any thread may ask: each of both is copied in one step."""
+        return [batch for batch in [*list(self.in_flight), *list(self.waiting)] if batch.outcome is None]
+
+    @property
+    def oldest(self) -> float:
+        """When the first of its batches was begun; inf: it has none. What comes back is sent before later ones."""
+        oldest = self.waiting[0].created if self.waiting else inf
+        for batch in self.in_flight:
+            return min(oldest, batch.created)
+        return oldest
 
     @property
     def appender(self) -> OpenBatch | None:
@@ -132,7 +146,7 @@ class PartitionQueue:
         self.in_flight.pop(batch, None)
         self.probing = True
         batch.retry_at = retry_at
-        batch.sealed = True
+        batch.seal()
         self.insert(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
@@ -182,4 +196,5 @@ class PartitionQueue:
                 batch.sequence, batch.identity = NO_SEQUENCE, NOBODY
         self.sequences.begin(identity)
         self.probing = True
+        self.begun_anew += 1
         self.lost_sequence = self.unresolved = False

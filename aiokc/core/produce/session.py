@@ -101,7 +101,6 @@ class PlainSession:
         self.numbered = idempotent
         self.identity: ProducerIdentity | None = None if idempotent else NOBODY
         self.doom: Failure | None = None
-        self.bumps = 0
 
     @property
     def wants_id(self) -> bool:
@@ -135,6 +134,5 @@ class PlainSession:
         """Begin the next epoch, without a request (KIP-360), unless another partition has had it begin before."""
         if self.identity != lost:
             return self.identity
-        self.bumps += 1
         self.identity = None if lost.epoch == LAST_EPOCH else lost._replace(epoch=lost.epoch + 1)
         return self.identity

@@ -69,7 +69,7 @@ def written(accumulator: RecordAccumulator, batch: ProducerBatch) -> None:
 
 def _again(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
     queue.put_back(batch, now + accumulator.pause(batch.attempts))
-    accumulator.retries += 1
+    accumulator.counters.retries += 1
 
 
 def _give_up(accumulator: RecordAccumulator, queue: PartitionQueue, batch: ProducerBatch, failure: Failure) -> None:
@@ -113,7 +113,8 @@ def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: Produce
     sequence = batch.sequence
     for index, opened in enumerate(closed.split(max(wanted, closed.largest + BATCH_OVERHEAD))):
         part = ProducerBatch(batch.tp, (*batch.number, index), batch.created, opened)
-        part.count, part.sealed, part.urgent = opened.count, True, batch.urgent
+        part.seal()
+        part.urgent = batch.urgent
         part.identity, part.topic_id = batch.identity, batch.topic_id
         if batch.is_numbered:
             part.sequence, sequence = sequence, after(sequence, part.count)
