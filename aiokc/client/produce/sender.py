@@ -197,6 +197,8 @@ class Sender:
             hurry = self.closing or self._no_linger or self._memory_is_wanted()
             self._no_linger = False
             ready = accumulator.ready(cluster, now, hurry=hurry)
+            if accumulator.finished:  # what was appended for a topic that was recreated since
+                self._told()
             for batch in ready.to_compress:
                 batch.closing = True
                 tasks.start_soon(self._compress, batch)
