@@ -84,6 +84,8 @@ class Routes:
             if info is None or not info.partitions:
                 self._raise_refusal(cluster, topic)
                 return None
+            if topic not in self._topics:  # forgotten as idle: the snapshot still has it, and nothing refreshes that
+                self.follow(topic)
             route = self._routes[topic] = self._made(topic, info, route)
         return route
 
