@@ -47,7 +47,7 @@ class ProducerBatch:
     ``number`` orders the batches of a partition, ``created`` is when its first record was appended (loop time).
     ``sequence`` and ``identity`` are set when it is first drained, and are frozen while it may be in the log under
     them. ``unclear``: an attempt has ended so that the batch may be in the log. ``waiting`` and ``callbacks`` belong to
-    the driver: pairs of an index and what is to be told of that record's outcome. They move to the parts in a split.
+    the driver: what is to be told of a record's outcome, and the record's index. They move to the parts in a split.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class ProducerBatch:
         self.outcome: Outcome | None = None
         self.parts: list[ProducerBatch] = []
         self.starts: list[int] = []  # the index of each part's first record
-        self.waiting: list[tuple[int, Any]] = []
+        self.waiting: dict[Any, int] = {}
         self.callbacks: list[tuple[int, Any]] = []
         self.observed: set[int] | None = None
         self.marks: list[FlushMark] = []
@@ -174,9 +174,9 @@ class ProducerBatch:
             self.starts.append(start)
             start += part.count
         self.parts = parts
-        for index, waiter in self.waiting:
+        for waiter, index in self.waiting.items():
             part, at = self.find(index)
-            part.waiting.append((at, waiter))
+            part.waiting[waiter] = at
         for index, callback in self.callbacks:
             part, at = self.find(index)
             part.callbacks.append((at, callback))
@@ -184,7 +184,7 @@ class ProducerBatch:
             mark.remaining += len(parts) - 1
             for part in parts:
                 part.marks.append(mark)
-        self.waiting, self.callbacks, self.marks = [], [], []
+        self.waiting, self.callbacks, self.marks = {}, [], []
         self.forget()
 
     # Who has seen that its records failed
