@@ -282,6 +282,27 @@ def test_interceptors_see_each_record_and_its_fate_before_the_application(caplog
 # Callbacks
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"topic": None}, {"partition": -1}, {"timestamp_ms": 1 << 70}, {"headers": (("a", "text"),)}],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_record_of_an_interceptor_that_cannot_be_sent_is_not(change: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It would end the producer, or stand in the way of all later records of its partition."""
+
+    class Changing(ProducerInterceptor):
+        def on_send(self, record: Any) -> Any:
+            return record._replace(**change)
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, interceptors=[Changing()]) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            assert (await producer.send_and_wait("t", b"1", partition=0)).offset == 1
+
+    virtually(story)
+    assert "Changing.on_send() failed, and the record that it was given goes on" in caplog.text
+
+
 def test_callbacks_come_in_the_order_of_the_sends_never_within_one() -> None:
     """Scenario 3, A11."""
     order: list[int] = []
