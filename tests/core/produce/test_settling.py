@@ -392,7 +392,7 @@ def test_parts_are_smaller_also_where_compression_makes_records_longer() -> None
     world.send()
     assert batch.size > 1_000
     assert world.answer(batch, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
-    assert [part.count for part in batch.parts] == [5, 5]
+    assert [part.count for part in batch.parts] == [4, 4, 2]
 
 
 def test_a_flush_waits_for_the_parts_of_a_split() -> None:
