@@ -69,14 +69,18 @@ class PartitionQueue:
         yield from (batch for batch in self.in_flight if batch.outcome is None)
         yield from self.waiting
 
-    @property
-    def oldest(self) -> float:
-        """When the first record was appended of those without an outcome; inf: there is none."""
-        return next((batch.created for batch in self.unfinished()), inf)
-
     def snapshot(self) -> list[ProducerBatch]:
         """The batches without an outcome. Any thread may ask: each of both is copied in one step."""
         return [batch for batch in [*list(self.in_flight), *list(self.waiting)] if batch.outcome is None]
+
+    @property
+    def oldest(self) -> float:
+        """When the first of its batches was begun that has no outcome; inf: there is none."""
+        oldest = self.waiting[0].created if self.waiting else inf  # what comes back is older than what is in flight
+        for batch in self.in_flight:
+            if batch.outcome is None:
+                return min(oldest, batch.created)
+        return oldest
 
     @property
     def appender(self) -> OpenBatch | None:

@@ -260,6 +260,7 @@ def test_a_batch_that_expires_in_flight_may_be_stored_and_the_partition_waits_fo
     assert batch.outcome.persisted == "maybe"
     assert world.accumulator.used > 0, "its frame is still being written, perhaps"
     assert world.accumulator.unanswered == 0
+    assert world.look_at() == inf, "nothing is to be done before the answer"
     world.append()
     assert world.send() == []
     world.answer(batch, offset=5)
