@@ -196,6 +196,8 @@ class Sender:
             hurry = self._no_linger or self._memory_is_wanted()
             self._no_linger = False
             ready = accumulator.ready(cluster, now, hurry=hurry)
+            for tp in ready.renumbered:
+                logger.warning("%s: records are sent again in another epoch, and may be stored twice (KIP-360)", tp)
             for batch in ready.to_compress:
                 batch.closing = True
                 tasks.start_soon(self._compress, batch)

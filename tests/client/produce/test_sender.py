@@ -12,7 +12,7 @@ from aiokc.client.produce.sender import Sender
 from aiokc.errors import AuthorizationFailed, BufferFull, KafkaError, RecordRefused, UnsupportedVersion
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 from aiokc.testing.brokers.exchange import Exchange
-from aiokc.testing.faults import drop
+from aiokc.testing.faults import drop, lose_answer
 from aiokc.wire.messages.produce import ProduceRequest
 from tests.client.virtually import Asked, virtually
 
@@ -270,3 +270,44 @@ def test_a_broker_that_offers_no_version_for_the_producer_id_ends_it_at_once() -
                 await producer.send("t", b"")
 
     virtually(story, brokers=1)
+
+
+def test_what_may_be_stored_twice_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """S8: an attempt ended without an answer, and then the broker has forgotten the producer."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster) as producer:
+            await producer.send_and_wait("t", b"0", partition=0)
+            cluster.intercept(ApiKey.PRODUCE, lose_answer(), times=1)
+            sent = await producer.send("t", b"1", partition=0)
+            await asyncio.sleep(0.01)
+            cluster.intercept(ApiKey.PRODUCE, ErrorCode.INVALID_PRODUCER_EPOCH, times=1)
+            assert (await sent).offset == 2
+            assert values(cluster) == [b"0", b"1", b"1"]
+            assert producer.metrics().renumbered == producer.metrics().epoch_bumps == 1
+
+    virtually(story, brokers=1)
+    assert "t-0: records are sent again in another epoch" in caplog.text
+
+
+def test_records_go_on_while_sasl_sessions_are_renewed() -> None:
+    """KIP-368: the connection authenticates again between two requests; none is lost, and none is stored twice."""
+
+    async def story(cluster: Cluster) -> None:
+        options = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "allow_plaintext_credentials": True,
+        }
+        login = {"sasl_plain_username": "alice", "sasl_plain_password": "secret"}
+        async with producing(cluster, **options, **login, linger_ms=0) as producer:
+            sent = []
+            for number in range(300):
+                sent.append(await producer.send("t", b"%d" % number, partition=0))
+                await asyncio.sleep(0.05)
+            await producer.flush()
+            assert [(await one).offset for one in sent] == list(range(300))
+            assert producer.metrics().failed_requests <= producer.metrics().nodes[1].connects
+        assert values(cluster) == [b"%d" % number for number in range(300)]
+
+    virtually(story, brokers=1, sasl={"alice": "secret"}, session_ms=2000)
