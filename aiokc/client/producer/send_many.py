@@ -67,8 +67,9 @@ class ManyRecords:
         """
         appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice()
         appending.check()
-        if not appending.routes.known(topic):
+        if appending.routes.known(topic) is None:
             await appending.routes.find(topic, None, timeout)
+            appending.check()
         time_slice.begins()
         if hasattr(type(records), "__arrow_c_array__"):
             await self._append_all(_Columns(topic, self._rows(records)), delivery, time_slice, timeout)
