@@ -9,7 +9,7 @@ import pytest
 
 from aiokc import AsyncSerializer, Producer, ProducerInterceptor, ProducerRecord, StoredRecords, TopicPartition
 from aiokc.client.producer.appending import Appending
-from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused
+from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, RecordRefused, SerializationFailed
 from aiokc.native import NATIVE
 from aiokc.testing import ApiKey, Cluster, ErrorCode
 
@@ -199,10 +199,10 @@ async def test_python_looks_at_one_record_for_each_batch(partitions: int, monkey
     looked_at = 0
     send = Appending.send
 
-    async def counted(self: Appending, record: Any, *, timeout: float) -> Any:
+    async def counted(self: Appending, record: Any, **how: Any) -> Any:
         nonlocal looked_at
         looked_at += 1
-        return await send(self, record, timeout=timeout)
+        return await send(self, record, **how)
 
     monkeypatch.setattr(Appending, "send", counted)
     async with Cluster(topics={"t": partitions}) as cluster, producing(cluster, batch_size=4_000) as producer:
@@ -211,3 +211,28 @@ async def test_python_looks_at_one_record_for_each_batch(partitions: int, monkey
         await delivery
         full_batches = 10_000 * 120 // 4_000
         assert looked_at < full_batches + 2 * partitions + 50
+
+
+async def test_serializers_are_asked_once_for_each_record_and_in_order() -> None:
+    asked: list[object] = []
+
+    def serialize(number: int) -> bytes:
+        asked.append(number)
+        if number == 1_234:
+            raise ValueError("not this one")
+        return b"%d" % number
+
+    async with Cluster(topics={"t": 2}) as cluster:
+        async with producing(cluster, value_serializer=serialize, batch_size=500, buffer_memory=5_000) as producer:
+            records = [
+                ProducerRecord("t", number, partition=1, headers=(("h", None),)) if number % 10 == 0 else number
+                for number in range(2_000)
+            ]
+            with pytest.raises(SerializationFailed) as caught:
+                await producer.send_many("t", records)
+            assert caught.value.appended == 1_234
+            assert asked == list(range(1_235))
+            await producer.flush()
+        assert sorted(int(value or b"") for value in await all_values(cluster, 2)) == list(range(1_234))
+        stored = [one for one in cluster.records("t", 1) if one.headers]
+        assert [one.value for one in stored] == [b"%d" % number for number in range(0, 1_234, 10)]
