@@ -90,10 +90,6 @@ class Application:
             if producer is not None:
                 await self.work(producer)
                 await self._stop(producer)
-        except Interrupted:
-            self.history.about(self.plan.name, "left while it was starting")
-            if self.producer is not None:
-                await self._stop(self.producer)
         except Exception as error:
             self.history.add(Failure("error", f"{self.plan.name}: {error!r}"))
         self.ended = True
@@ -110,8 +106,8 @@ class Application:
                 self.history.about(self.plan.name, f"start failed: {error!r}")
                 await asyncio.sleep(0.3)
             except Interrupted:
+                self.history.add(CutShort(self.plan.name, "start"))
                 await producer.stop()
-                raise
             else:
                 self.producer = producer
                 return producer
