@@ -21,11 +21,22 @@ if TYPE_CHECKING:
     from .client.produce.batch_delivery import BatchDelivery, StoredRecords
     from .client.produce.delivery import Delivery
     from .client.producer.producer import Producer
+    from .client.transactional_loop.transactional_loop import TransactionalLoop
+    from .client.transactions.transaction import Transaction
     from .config import ClientConfig, ConsumerConfig, ProducerConfig
     from .error_codes import ErrorCode
     from .errors import KafkaError
     from .interceptor import ConsumerInterceptor, ProducerInterceptor
-    from .observation import Health, Latency, Metrics, NodeMetrics, ReadMetrics
+    from .observation import (
+        Health,
+        Latency,
+        Metrics,
+        NodeMetrics,
+        PartitionTrouble,
+        ProducerHealth,
+        ProducerMetrics,
+        ReadMetrics,
+    )
     from .observer import Observer
     from .partitioner import Partitioner
     from .secret import Secret
@@ -95,10 +106,13 @@ __all__ = [
     "OffsetAndTimestamp",
     "PartitionInfo",
     "PartitionRecords",
+    "PartitionTrouble",
     "Partitioner",
     "Producer",
     "ProducerConfig",
+    "ProducerHealth",
     "ProducerInterceptor",
+    "ProducerMetrics",
     "ProducerRecord",
     "RawRecord",
     "RawRecords",
@@ -114,6 +128,8 @@ __all__ = [
     "TokenProvider",
     "TopicInfo",
     "TopicPartition",
+    "Transaction",
+    "TransactionalLoop",
 ]
 
 #: The module of each name, as the imports for type checkers say, too.
@@ -131,6 +147,8 @@ _MODULES: Final = {
     "StoredRecords": ".client.produce.batch_delivery",
     "Delivery": ".client.produce.delivery",
     "Producer": ".client.producer.producer",
+    "TransactionalLoop": ".client.transactional_loop.transactional_loop",
+    "Transaction": ".client.transactions.transaction",
     "ClientConfig": ".config",
     "ConsumerConfig": ".config",
     "ProducerConfig": ".config",
@@ -142,6 +160,9 @@ _MODULES: Final = {
     "Latency": ".observation",
     "Metrics": ".observation",
     "NodeMetrics": ".observation",
+    "PartitionTrouble": ".observation",
+    "ProducerHealth": ".observation",
+    "ProducerMetrics": ".observation",
     "ReadMetrics": ".observation",
     "Observer": ".observer",
     "Partitioner": ".partitioner",

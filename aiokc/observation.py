@@ -172,3 +172,101 @@ class ReadMetrics:
     bytes: int
     fetches: Latency
     failed_fetches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTrouble:
+    """What keeps the records of one partition from being stored at the moment. Times are in ms.
+
+    error                   the last attempt's error, or why there was none: no leader, a broker that can't be reached
+    batches                 how many of its batches are not acknowledged
+    age_ms                  since the oldest of their records was appended
+    retry_in_ms             when the next attempt may begin; None where something else has to happen first
+    """
+
+    error: str
+    batches: int
+    age_ms: float
+    retry_in_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerHealth:
+    """The state of a producer at one moment. Ages are in ms, and None where there is nothing to tell the age of.
+
+    running                 the producer was started and not stopped, and nothing has ended its background
+    error                   what its calls raise from now on: make another producer
+    last_error              what goes wrong at the moment, and is retried: brokers that can't be reached, metadata
+    oldest_unanswered_age_ms   since the oldest record was appended that is not acknowledged; delivery_timeout_ms
+                            bounds it
+    buffered_bytes          what such records occupy; buffer_memory bounds it
+    memory_waiters          how many calls of send() wait for memory
+    producer_id, epoch      who the producer is to brokers (KIP-98); -1 without idempotence, and before a broker gave it
+    transaction_state       Kafka's name of the transaction's state, as "READY" or "IN_TRANSACTION"; None without
+                            transactions
+    troubled                the partitions whose records can't be stored at the moment, and why
+    cluster_id              the cluster's id, where a broker has told it
+    """
+
+    running: bool
+    error: Exception | None
+    last_error: KafkaError | None
+    oldest_unanswered_age_ms: float | None
+    buffered_bytes: int
+    memory_waiters: int
+    producer_id: int
+    epoch: int
+    transaction_state: str | None
+    troubled: Mapping[TopicPartition, PartitionTrouble]
+    cluster_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerMetrics:
+    """What a producer has done since it was made. Counters only grow: for a rate, take two values and subtract.
+
+    records                 records that were appended: those that were acknowledged, that failed, and that are buffered
+    acknowledged            records that brokers have stored; with acks=0, that were written to a connection
+    failed                  records that were not stored, or may not be, by the name of the error code; EXPIRED, ABORTED
+                            and CLOSED where no broker has answered
+    unobserved_failures     those among them whose Delivery nobody has awaited, and which have no callback
+    batches, bytes          batches that were sent, and their bytes, each counted once however often it was sent
+    batch_fill              the mean size of these batches as a share of batch_size; None before the first
+    records_per_batch       how many records each of them had, on average
+    compression_ratio       their bytes as a share of what they would be without compression
+    linger                  from a batch's first record until it was sent for the first time
+    retries                 attempts at batches beyond the first
+    splits                  batches that a broker took for too large, and that were sent in parts
+    expired                 batches that delivery_timeout_ms has ended
+    renumbered              batches that were sent again in a new epoch although they may have been stored: only these
+                            can be duplicates
+    epoch_bumps             how often a partition went on in another epoch, because its sequences were lost (KIP-360)
+    requests                answered Produce requests, from the write to the answer
+    failed_requests         Produce requests without an answer
+    buffered_bytes          what records without an outcome occupy; buffer_memory bounds it
+    buffered_records        how many these are
+    memory_waiters          how many calls of send() wait for memory
+    nodes                   what was exchanged with each broker, by node id
+    """
+
+    records: int
+    acknowledged: int
+    failed: Mapping[str, int]
+    unobserved_failures: int
+    batches: int
+    bytes: int
+    batch_fill: float | None
+    records_per_batch: float | None
+    compression_ratio: float | None
+    linger: Latency
+    retries: int
+    splits: int
+    expired: int
+    renumbered: int
+    epoch_bumps: int
+    requests: Latency
+    failed_requests: int
+    buffered_bytes: int
+    buffered_records: int
+    memory_waiters: int
+    nodes: Mapping[int, NodeMetrics]

@@ -2,7 +2,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Self, final
 
 from ..records.batch import BatchHeader
-from ..types import HeadersToSend, RawRecord
+from ..types import Headers, HeadersToSend, RawRecord
 
 @final
 class RecordReader:
@@ -103,6 +103,24 @@ def append_records(
     /,
 ) -> tuple[int, int]: ...
 
+@final
+class ColumnRecords:
+    def __new__(cls, schema: object, array: object, /) -> ColumnRecords: ...
+    def __len__(self) -> int: ...
+    def append(
+        self,
+        appenders: list[Any],
+        start: int,
+        stop: int,
+        timestamp: int,
+        sticky: int,
+        keys: int,
+        largest: int,
+        room: int,
+        /,
+    ) -> tuple[int, int]: ...
+    def record(self, row: int, /) -> tuple[bytes | None, bytes | None, int | None, int | None, Headers]: ...
+
 class RecordPlace:
     def __new__(cls, batch: Any, index: int, timestamp: int) -> Self: ...
     @property
@@ -115,7 +133,7 @@ class RecordPlace:
 @final
 class TopicAppender:
     sticky: int
-    sticky_bytes: int
+    appended: int
     def __new__(
         cls,
         delivery_type: type[Any],
@@ -134,7 +152,7 @@ class TopicAppender:
         headers: object,
         /,
     ) -> Any: ...
-    def put(self, partition: int, batch: object, appender: RecordAppender, /) -> None: ...
+    def put(self, partition: int, batch: object, appender: object, /) -> None: ...
 
 def murmur2(data: bytes | bytearray | memoryview, /) -> int: ...
 

@@ -265,6 +265,9 @@ class Sender:
         batches = self.accumulator.drain(node_id, queues, self._metadata.cluster)
         if not batches:
             return False
+        now = asyncio.get_running_loop().time()
+        for batch in batches:
+            self.accumulator.counters.sent(batch, now)
         ids = {batch.tp.topic: batch.topic_id for batch in batches if batch.topic_id is not None}
         asked = Asked(batches, ids, version)
         timeout_ms = self._config.request_timeout_ms
@@ -280,10 +283,12 @@ class Sender:
                 written(self.accumulator, batch)
             self._told()
             return True
-        deadline = asyncio.get_running_loop().time() + timeout_ms / 1e3
+        deadline = now + timeout_ms / 1e3
         sent = connection.write(request, version, deadline)
         channel.in_flight.append(InFlight(asked, connection, sent))
-        if not channel.reading:
+        if channel.reading:
+            channel.written.notify()
+        else:
             channel.reading = True
             tasks.start_soon(self._read, channel)
         return True
@@ -326,10 +331,15 @@ class Sender:
     # Answers
 
     async def _read(self, channel: NodeChannel) -> None:
-        """Take in the answers of a broker, in the order of the requests, until none is due."""
+        """Take in the answers of a broker, in the order of the requests, until cancelled.
+
+        A task for each request would take a tenth of the time of a producer that sends records one by one.
+        """
         time = asyncio.get_running_loop().time
         try:
-            while channel.in_flight:
+            while True:
+                while not channel.in_flight:
+                    await channel.written.wait()
                 one = channel.in_flight[0]
                 try:
                     response = await one.connection.answer(one.written)

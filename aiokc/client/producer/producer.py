@@ -9,8 +9,10 @@ from typing import Any, Final, Generic, Unpack, cast
 
 from ...config import ProducerConfig, ProducerOptions, configured
 from ...config.making import named_producer
+from ...observation import ProducerHealth, ProducerMetrics
 from ...serialization.serializer import AnySerializer
 from ...types import HeadersToSend, K, PartitionInfo, ProducerRecord, RecordMetadata, V
+from ..aio.time_slice import Turns, let_others_run
 from ..arguments import checked_seconds, checked_wait
 from ..in_use import InUse
 from ..produce.batch_delivery import BatchDelivery
@@ -54,6 +56,8 @@ class Producer(TransactionCalls, Generic[K, V]):
     ) -> None:
         self.config = named_producer(configured(ProducerConfig, config, cast(dict[str, Any], options)))
         self._runtime = runtime = ProducerRuntime(self.config, Random(), key_serializer, value_serializer)
+        self._quick = runtime.appending.quick
+        self._turns = Turns()
         self._in_use = InUse(
             runtime.cluster_client,
             f"a Producer (client_id={self.config.client_id!r})",
@@ -112,6 +116,12 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``partitioner``. ``timestamp_ms`` None: now. A call that is cancelled has appended nothing. Raises
         MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and MessageTooLarge.
         """
+        if self._turns.is_over():
+            await let_others_run()  # before anything is appended: it may be cancelled
+        if timeout_ms is None:
+            delivery: Delivery | None = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
+            if delivery is not None:
+                return delivery
         record = checked_record(topic, value, key, partition, timestamp_ms, headers)
         return await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms))
 
@@ -149,8 +159,13 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``on_done(metadata, error)`` is called in the event loop once it is known what became of the record: in order of
         the sends to a partition, and never inside of this call. ``error`` None: it is stored.
         """
-        record = checked_record(topic, value, key, partition, timestamp_ms, headers)
-        return self._runtime.appending.send_soon(record, on_done)
+        delivery: Delivery | None = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
+        if delivery is None:
+            record = checked_record(topic, value, key, partition, timestamp_ms, headers)
+            return self._runtime.appending.send_soon(record, on_done)
+        if on_done is not None:
+            delivery.call_when_done(on_done)
+        return delivery
 
     async def send_many(
         self, topic: str, records: Iterable[V | ProducerRecord[K, V] | None], *, timeout_ms: int | None = None
@@ -173,10 +188,18 @@ class Producer(TransactionCalls, Generic[K, V]):
         """
         await self._runtime.flush(timeout=checked_wait(timeout_ms))
 
+    def health(self) -> ProducerHealth:
+        """Return the producer's state at this moment. Sends no request, and may be called in any thread."""
+        return self._runtime.health()
+
+    def metrics(self) -> ProducerMetrics:
+        """Return what the producer has done since it was made. Sends no request, and may be called in any thread."""
+        return self._runtime.metrics()
+
     async def partitions_for(self, topic: str, *, timeout_ms: int | None = None) -> list[PartitionInfo]:
         """Return the partitions of a topic, in order. Raises MetadataMissing after ``timeout_ms`` (max_block_ms)."""
         check_topic(topic)
-        self._runtime.check()
+        self._runtime.check_running()
         route = self._runtime.routes.known(topic)
         if route is None:
             route = await self._runtime.routes.find(topic, None, self._seconds(timeout_ms))

@@ -15,6 +15,7 @@ from ...core.produce.accumulator import AccumulatorOptions, RecordAccumulator
 from ...core.produce.failure import Cause, Failure
 from ...core.produce.session import ProducerSession
 from ...errors import ProducerClosed, RequestTimedOut, UsageError
+from ...observation import ProducerHealth, ProducerMetrics
 from ...records import Codec
 from ..aio.signal import Signal
 from ..aio.supervisor import Driver
@@ -29,6 +30,7 @@ from ..produce.serializing import Serializing
 from ..transactions.driver import TransactionDriver
 from ..transactions.session import TransactionSession
 from .appending import Appending
+from .health import health, metrics
 from .send_many import ManyRecords
 
 
@@ -94,7 +96,9 @@ class ProducerRuntime:
             tell=self.outcomes.tell,
             memory_is_wanted=lambda: len(self.memory) > 0,
         )
-        self.routes = Routes(config, metadata, self.accumulator, random, self.check, slow_nodes=self.sender.slow_nodes)
+        self.routes = Routes(
+            config, metadata, self.accumulator, random, self.check_running, slow_nodes=self.sender.slow_nodes
+        )
         self.appending = Appending(
             config,
             self.accumulator,
@@ -111,6 +115,7 @@ class ProducerRuntime:
         self.many = ManyRecords(config, self.appending)
         self.sender.progress.followed_by(_Calls(self.memory.grant))
         metadata.changed.followed_by(self.sender.wake)
+        metadata.changed.followed_by(_Calls(self.appending.quick.clear))
         cluster_client.background.ended.followed_by(_Calls(self._background_ended))
         pool.on_refused = metadata.changed.notify
 
@@ -173,6 +178,14 @@ class ProducerRuntime:
         self.cluster_client.metadata.changed.notify()
         if self.transactions is not None:
             self.transactions.moved.notify()
+
+    def health(self) -> ProducerHealth:
+        state = None if self.transactions is None else self.transactions.machine.state.name
+        return health(self.cluster_client, self.accumulator, self.memory, transaction_state=state)
+
+    def metrics(self) -> ProducerMetrics:
+        unobserved = self.outcomes.unobserved
+        return metrics(self._config, self.cluster_client, self.accumulator, self.sender, self.memory, unobserved)
 
     def check_running(self) -> None:
         """Raise ProducerClosed unless running, and what ended the background."""

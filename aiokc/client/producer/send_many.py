@@ -37,6 +37,7 @@ class ManyRecords:
         appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice()
         appending.check()
         route = appending.routes.known(topic) or await appending.routes.find(topic, None, timeout)
+        appending.check()
         time_slice.begins()
         left: Iterator[Any] = iter(records)
         while some := tuple(islice(left, _AT_ONCE)):
@@ -71,6 +72,7 @@ class ManyRecords:
         keys = appending.routes.keys_mode
         if keys is None or not appending.takes_bytes or not appending.memory.has_room(0):
             return at
+        appending.routes.settle(route)
         queues = route.queues
         room = self._config.buffer_memory - accumulator.used - BATCH_COST
         sticky = -1 if route.sticky.partition is None else route.sticky.partition

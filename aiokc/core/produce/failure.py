@@ -91,6 +91,10 @@ class Failure:
         why = "the producer was stopped before the record was acknowledged"
         return ProduceError(why, topic=topic, partition=partition, persisted=persisted)
 
+    @property
+    def ends_producer(self) -> bool:
+        return self.harm is Harm.PRODUCER
+
     def producer_error(self) -> Exception:
         """Return the error for every call of a producer that this failure has ended."""
         return fresh(self.error) if self.error is not None else broker_error(self.code, self.text)

@@ -27,6 +27,7 @@ class PartitionQueue:
     """
 
     __slots__ = (
+        "begun_anew",
         "in_flight",
         "leader",
         "leader_epoch",
@@ -51,12 +52,13 @@ class PartitionQueue:
         self.lost_sequence = False
         self.unresolved = False
         # One batch at a time, until one is stored: after a failure, with a new leader, and with a new producer id. Of a
-        # producer that it does not know a broker takes any sequence, so a later batch could be stored without the first.
+        # producer that it does not know a broker takes any sequence: a later batch could be stored without the first.
         self.probing = False
         self.leader: int | None = None
         self.leader_epoch = -1
         self.trouble = ""  # why nothing can be sent at the moment, where that is known
         self.was_used = False  # whether anything was ever appended
+        self.begun_anew = 0  # how often its sequences were lost
         self.renumbered = 0  # batches that got another sequence though they may be in the log under the former one
 
     def __len__(self) -> int:
@@ -67,6 +69,19 @@ class PartitionQueue:
         yield from (batch for batch in self.in_flight if batch.outcome is None)
         yield from self.waiting
 
+    def snapshot(self) -> list[ProducerBatch]:
+        """The batches without an outcome. Any thread may ask: each of both is copied in one step."""
+        return [batch for batch in [*list(self.in_flight), *list(self.waiting)] if batch.outcome is None]
+
+    @property
+    def oldest(self) -> float:
+        """When the first of its batches was begun that has no outcome; inf: there is none."""
+        oldest = self.waiting[0].created if self.waiting else inf  # what comes back is older than what is in flight
+        for batch in self.in_flight:
+            if batch.outcome is None:
+                return min(oldest, batch.created)
+        return oldest
+
     @property
     def appender(self) -> OpenBatch | None:
         """What the next record is appended to, if it has room; None: a batch has to begin."""
@@ -76,9 +91,10 @@ class PartitionQueue:
     # Sending
 
     def sendable_at(self, now: float, node_id: int, epoch: int, *, linger: float, window: int, hurry: bool) -> float:
-        """Return when the first batch may be sent to the leader ``node_id``; inf: not before something has happened."""
-        if not self.waiting or self.lost_sequence or self.unresolved:
-            return inf
+        """Return when the first batch may be sent to the leader ``node_id``; inf: not before something has happened.
+
+        There is one, and ``resolve`` has just said that batches may be sent.
+        """
         first = self.waiting[0]
         in_flight = len(self.in_flight)
         comes_back = first.attempts > 0 or first.is_numbered
@@ -103,8 +119,6 @@ class PartitionQueue:
                 return False
             self.probing = self.probing or sequences.identity.producer_id != current.producer_id
             sequences.begin(current)
-        elif sequences.identity is NOBODY:
-            return False
         batch.identity, batch.sequence = sequences.identity, sequences.take(batch.count)
         return True
 
@@ -132,7 +146,6 @@ class PartitionQueue:
         self.in_flight.pop(batch, None)
         self.probing = True
         batch.retry_at = retry_at
-        batch.sealed = True
         self.insert(batch)
 
     def insert(self, batch: ProducerBatch) -> None:
@@ -144,7 +157,6 @@ class PartitionQueue:
 
     def dropped(self, batch: ProducerBatch) -> None:
         """The batch has failed for good, and is not in flight any more."""
-        self.in_flight.pop(batch, None)
         if batch.is_numbered and batch.identity == self.sequences.identity:
             self.lost_sequence = True
 
@@ -170,7 +182,7 @@ class PartitionQueue:
             if not self.lost_sequence:
                 return True
         identity = session.bump(self.sequences.identity)
-        if identity is None or identity == self.sequences.identity:
+        if identity is None:
             return False
         self._begin_anew(identity)
         return True
@@ -182,4 +194,5 @@ class PartitionQueue:
                 batch.sequence, batch.identity = NO_SEQUENCE, NOBODY
         self.sequences.begin(identity)
         self.probing = True
+        self.begun_anew += 1
         self.lost_sequence = self.unresolved = False

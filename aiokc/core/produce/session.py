@@ -79,7 +79,7 @@ class ProducerSession(Protocol):
         """A record was not even appended, because of ``error``: it is missing in the transaction that is open (P6)."""
 
     def bump(self, lost: ProducerIdentity) -> ProducerIdentity | None:
-        """A partition can't go on with its sequences under ``lost``; return the identity for it to begin anew with.
+        """A partition can't go on with its sequences under ``lost``; return another identity for it to begin anew with.
 
         None: not now, ask again when the session has woken the sender. A transaction never bumps while it is open
         (S10): it returns an identity only once its own one differs from ``lost``.
@@ -101,7 +101,6 @@ class PlainSession:
         self.numbered = idempotent
         self.identity: ProducerIdentity | None = None if idempotent else NOBODY
         self.doom: Failure | None = None
-        self.bumps = 0
 
     @property
     def wants_id(self) -> bool:
@@ -135,6 +134,5 @@ class PlainSession:
         """Begin the next epoch, without a request (KIP-360), unless another partition has had it begin before."""
         if self.identity != lost:
             return self.identity
-        self.bumps += 1
         self.identity = None if lost.epoch == LAST_EPOCH else lost._replace(epoch=lost.epoch + 1)
         return self.identity

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aiokc import Delivery, Producer
+from aiokc.client.aio.signal import Signal
 from aiokc.errors import (
     BufferFull,
     DeliveryTimedOut,
@@ -63,7 +64,7 @@ def test_no_broker_answers_and_each_call_keeps_its_own_deadline() -> None:
         with pytest.raises(MetadataMissing):
             await producer.send("unknown", b"")
         assert 2 <= now() - began < 3.1
-        with pytest.raises(DeliveryTimedOut, match="broker|connect") as late:
+        with pytest.raises(DeliveryTimedOut, match="broker") as late:
             await sent
         assert 8 <= now() - began < 9.1
         assert late.value.persisted == "no"
@@ -378,10 +379,11 @@ def test_room_that_a_cancelled_call_was_given_goes_to_the_next() -> None:
     virtually(story, brokers=1)
 
 
-class _Cancels:
+class _Cancels(Signal):
     """Cancels a call once it has been granted memory, and has not resumed yet."""
 
     def __init__(self, call: asyncio.Future[Any], producer: Producer[Any, Any]) -> None:
+        super().__init__()
         self._call, self._memory = call, producer._runtime.memory
 
     def notify(self) -> None:

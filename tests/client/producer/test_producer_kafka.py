@@ -72,4 +72,4 @@ async def test_a_lone_record_that_is_too_large_does_not_harm_the_next(kafka: Loc
         many = [await producer.send(topic_name, b"%d" % number + bytes(300)) for number in range(40)]
         await producer.flush()
         assert [(await one).offset for one in many] == list(range(2, 42))
-        assert producer._runtime.accumulator.splits > 0
+        assert producer._runtime.accumulator.counters.splits > 0

@@ -1,4 +1,4 @@
-"""The first batches of a producer in a partition: what brokers do with sequences of a producer that they do not know."""
+"""The first batches of a producer in a partition: brokers take any sequence of a producer that they do not know."""
 
 from __future__ import annotations
 

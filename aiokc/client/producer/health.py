@@ -1,0 +1,104 @@
+"""Builds what health() and metrics() of a producer return from what its parts know: no request, no await."""
+
+from __future__ import annotations
+
+from ...config import ProducerConfig
+from ...core.produce.accumulator import RecordAccumulator
+from ...core.produce.partition_queue import PartitionQueue
+from ...errors import fresh
+from ...observation import PartitionTrouble, ProducerHealth, ProducerMetrics
+from ...types import TopicPartition
+from ..cluster.cluster_client import ClusterClient
+from ..produce.memory import MemoryWaiters
+from ..produce.sender import Sender
+from ..produce.unobserved import Unobserved
+
+
+def health(
+    cluster_client: ClusterClient[ProducerConfig],
+    accumulator: RecordAccumulator,
+    memory: MemoryWaiters,
+    *,
+    transaction_state: str | None,
+) -> ProducerHealth:
+    now = cluster_client.now()
+    session = accumulator.session
+    error = cluster_client.background.error
+    if error is None and session.doom is not None and session.doom.ends_producer:
+        error = session.doom.producer_error()
+    last_error = cluster_client.metadata.error or cluster_client.pool.error
+    oldest, troubled = None, dict[TopicPartition, PartitionTrouble]()
+    for queue in accumulator.active:
+        created = [batch.created for batch in queue.snapshot()]
+        if created:
+            oldest = min(created) if oldest is None else min(oldest, *created)
+            if (trouble := _trouble(queue, len(created), now - min(created), now)) is not None:
+                troubled[queue.tp] = trouble
+    identity = session.identity
+    return ProducerHealth(
+        running=cluster_client.running and cluster_client.background.alive,
+        error=None if error is None else fresh(error),
+        last_error=None if last_error is None else fresh(last_error),
+        oldest_unanswered_age_ms=None if oldest is None else (now - oldest) * 1e3,
+        buffered_bytes=accumulator.used,
+        memory_waiters=len(memory),
+        producer_id=-1 if identity is None else identity.producer_id,
+        epoch=-1 if identity is None else identity.epoch,
+        transaction_state=transaction_state,
+        troubled=troubled,
+        cluster_id=cluster_client.metadata.cluster.cluster_id,
+    )
+
+
+def _trouble(queue: PartitionQueue, batches: int, age: float, now: float) -> PartitionTrouble | None:
+    """Return what keeps a partition's records from being stored; None where nothing does, as far as that is known."""
+    first = next(iter(list(queue.waiting)), None)
+    comes_back = first is not None and first.attempts > 0
+    text = queue.trouble
+    retry_in: float | None = None
+    if first is not None and comes_back:
+        text = text or first.last_error
+        retry_in = max(0.0, first.retry_at - now) * 1e3
+    if queue.lost_sequence or queue.unresolved:
+        text = text or "its sequences were lost: it begins anew once nothing is in flight"
+    if not text:
+        return None
+    return PartitionTrouble(error=text, batches=batches, age_ms=age * 1e3, retry_in_ms=retry_in)
+
+
+def metrics(
+    config: ProducerConfig,
+    cluster_client: ClusterClient[ProducerConfig],
+    accumulator: RecordAccumulator,
+    sender: Sender,
+    memory: MemoryWaiters,
+    unobserved: Unobserved,
+) -> ProducerMetrics:
+    counted = accumulator.counters
+    waiting = sum(batch.count for queue in accumulator.active for batch in queue.snapshot())
+    failed = dict(counted.failed)
+    return ProducerMetrics(
+        records=counted.stored + sum(failed.values()) + waiting,
+        acknowledged=counted.stored,
+        failed=failed,
+        unobserved_failures=unobserved.count,
+        batches=counted.batches,
+        bytes=counted.batch_bytes,
+        batch_fill=counted.batch_bytes / counted.batches / config.batch_size
+        if counted.batches and config.batch_size
+        else None,
+        compression_ratio=counted.batch_bytes / counted.payload_bytes if counted.payload_bytes else None,
+        records_per_batch=counted.batch_records / counted.batches if counted.batches else None,
+        linger=counted.lingered.snapshot(),
+        retries=counted.retries,
+        splits=counted.splits,
+        expired=counted.expired,
+        renumbered=accumulator.renumbered,
+        epoch_bumps=accumulator.begun_anew,
+        requests=sender.requests.answered.snapshot(),
+        failed_requests=sender.requests.failed,
+        buffered_bytes=accumulator.used,
+        buffered_records=waiting,
+        memory_waiters=len(memory),
+        nodes=cluster_client.pool.metrics,
+    )
