@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Final, TypeVar
 
 from aiokc import Delivery, Producer, RecordMetadata
+from aiokc.config import ProducerOptions
 from aiokc.errors import KafkaError, ProduceError
 from aiokc.testing.virtual.loop import VirtualLoop
 from aiokc.types import TopicPartition
@@ -97,9 +98,9 @@ class Application:
     async def _started(self) -> Producer[bytes, bytes] | None:
         """Return a started producer, once one has started."""
         while not self.leaving:
-            producer: Producer[bytes, bytes] = Producer(
-                bootstrap_servers=self._bootstrap, client_id=self.plan.name, **self.plan.options
-            )
+            who: ProducerOptions = {"bootstrap_servers": self._bootstrap, "client_id": self.plan.name}
+            options: ProducerOptions = {**self.plan.options, **who}
+            producer: Producer[bytes, bytes] = Producer(**options)
             try:
                 await self.call(producer.start(), self.block, "start()")
             except KafkaError as error:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from aiokc.client.produce import sender
@@ -178,7 +179,7 @@ def _no_bound(self: MemoryWaiters, size: int) -> bool:
 def _tell_backwards(self: Outcomes, tp: Any) -> None:
     for batch in self._held.pop(tp):
         for index, told in reversed(batch.callbacks):
-            self._callbacks.add(lambda told=told, batch=batch, index=index: told(batch, index))
+            self._callbacks.add(partial(told, batch, index))
         batch.callbacks = []
 
 
