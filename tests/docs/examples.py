@@ -18,7 +18,13 @@ ROOT: Final = Path(__file__).parent.parent.parent
 
 _BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _OTHER_TOPIC: Final = re.compile(r'"events-(\w+)"')
-_FOR_EVER: Final = ("while True:", "async for record in consumer", "awaitTermination()", "while not told_to_end")
+_FOR_EVER: Final = (
+    "while True:",
+    "async for record in consumer",
+    "awaitTermination()",
+    "while not told_to_end",
+    "loop.run(process)",
+)
 _CONSUMER: Final = """\
 import asyncio
 from aiokc import *
