@@ -1,9 +1,9 @@
 """The blocks of Python in README.md, the guide and Spark's page, as programs that run against a broker.
 
 Only this changes: ``localhost:9092`` becomes the broker's address, ``"events"`` or ``"rides"`` the test's topic
-(``"events.*"`` a pattern for it, ``"events-..."`` others of the test's own), a port to listen on becomes 0, ``"billing"`` a group of the test's own (a member that
-an earlier example left behind would delay it), and a block that imports nothing is put into the consumer, or the
-producer, that docs/guide/index.md names.
+(``"events.*"`` a pattern for it, ``"events-..."`` others of the test's own), a port to listen on becomes 0,
+``"billing"`` a group of the test's own (a member that an earlier example left behind would delay it), and a block that
+imports nothing is put into the consumer, or the producer, that docs/guide/index.md names.
 """
 
 from __future__ import annotations
