@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from aiokc import RawRecord
+from aiokc.cli.producing.production import counted
 from aiokc.error_codes import ErrorCode
 from aiokc.records import NewRecord
 from aiokc.testing import Cluster, faults
@@ -89,7 +90,7 @@ def stored(cluster: Cluster, topic: str) -> list[RawRecord]:
 def test_what_is_sent(words: str, stdin: bytes, expected: set[tuple[bytes | None, bytes | None]]) -> None:
     async def story(cluster: Cluster) -> None:
         result = await sent(cluster, *words.split(), stdin=stdin)
-        assert (result.code, result.out, result.err) == (0, "", f"{len(expected)} records stored in events\n")
+        assert (result.code, result.out, result.err) == (0, "", f"{counted(len(expected))} stored in events\n")
         await asyncio.sleep(1)  # virtual: with acks=0 nothing tells when a record is stored
         assert pairs(cluster) == expected
 
@@ -177,7 +178,7 @@ def test_a_line_that_is_wrong_ends_it(words: str, stdin: bytes, sentence: str) -
         error, *rest = result.err.splitlines()
         assert sentence in error
         assert len(error) < 300
-        assert rest == ["1 records stored in events"]
+        assert rest == ["1 record stored in events"]
         assert len(stored(cluster, "events")) == 1
 
     virtually(story)
@@ -241,7 +242,7 @@ def test_files_are_values(tmp_path: Path) -> None:
             assert result.code == 1
             assert result.err.startswith(f"error: {name}: ")
             assert why in result.err
-            assert result.err.endswith("\n1 records stored in events\n")
+            assert result.err.endswith("\n1 record stored in events\n")
         result = await sent(cluster, "--file", "/dev/zero")
         assert "longer than 1048576" in result.err
 
