@@ -48,16 +48,15 @@ class Production:
     async def run(self) -> None:
         """Send the input, up to the first failure, and say what became of it. Ctrl-C goes on as it came."""
         await self._producer.start(timeout_ms=self._context.timeout_ms)
-        # By then each record has its outcome: that is what the option means.
-        stopping_ms = self._producer.config.delivery_timeout_ms + 1_000
         try:
             await self._send_all()
+            # By then each record has its outcome: that is what the option means.
+            await self._stop(self._producer.config.delivery_timeout_ms + 1_000)
         except BaseException:
-            stopping_ms = _INTERRUPTED_MS
             self._context.say(f"interrupted after {counted(self._sending.sent)}")
+            await self._stop(_INTERRUPTED_MS)  # where it is the second call, it ends at once
             raise
         finally:
-            await self._stop(stopping_ms)
             self._tell()
 
     async def _send_all(self) -> None:
