@@ -276,7 +276,7 @@ def test_a_cluster_that_goes_away_ends_it_in_time() -> None:
 def test_ctrl_c_sends_what_was_read_and_says_what_became_of_it(after: float, said: list[str]) -> None:
     async def story(cluster: Cluster) -> None:
         cluster.intercept(ProduceRequest, faults.delay(2))
-        options = "-p 0 -X buffer.memory=20000 -X batch.size=10000 -X max.in.flight=1".split()
+        options = ["-p", "0", "-X", "buffer.memory=20000", "-X", "batch.size=10000", "-X", "max.in.flight=1"]
         variables = {"AIOKC_BOOTSTRAP_SERVERS": cluster.bootstrap}
         system = system_of(environ=variables, stdin=(b"x" * 400 + b"\n") * 100)
         running = asyncio.ensure_future(aiokc("produce", "events", *options, system=system))
