@@ -87,7 +87,7 @@ def test_without_a_serializer_keys_and_values_are_bytes() -> None:
             with pytest.raises(SerializationFailed, match="t: key_serializer is missing: the key is a int"):
                 await producer.send("t", b"value", 17)
             with pytest.raises(SerializationFailed, match="value_serializer is missing: the value is a int"):
-                await producer.send_many("t", b"one record, and not many")
+                await producer.send_many("t", [17])
         assert values(cluster) == []
 
     virtually(story, brokers=1)
