@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from aiokc import Producer
+from aiokc import Producer, RecordMetadata
 from aiokc.testing import Cluster
 from tests.client.test_in_use import LeftBehind, forget
 
@@ -30,6 +31,10 @@ async def running(cluster: Cluster) -> Producer[Any, Any]:
     await producer.send_and_wait("t", b"0")
     producer.send_soon("t", b"1")
     return producer
+
+
+def noted(producer: Producer[Any, Any], metadata: RecordMetadata, error: Exception | None) -> None:
+    assert producer.metrics().acknowledged
 
 
 async def test_it_warns_and_what_it_had_is_sent(cluster: Cluster) -> None:
@@ -58,7 +63,7 @@ async def test_a_producer_that_was_stopped_leaves_nothing(cluster: Cluster) -> N
 async def test_a_callback_that_refers_to_the_producer_does_not_keep_it(cluster: Cluster) -> None:
     producer = await running(cluster)
     left = LeftBehind(producer._runtime.cluster_client.pool)
-    producer.send_soon("t", b"2", on_done=lambda metadata, error: producer.metrics())
+    producer.send_soon("t", b"2", on_done=partial(noted, producer))
     await producer.flush()
     await asyncio.sleep(0.1)
     held = [producer]
