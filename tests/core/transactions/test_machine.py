@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -107,8 +108,14 @@ def test_a_wrong_call_raises_and_changes_nothing(version: int) -> None:
         with pytest.raises(UsageError):
             producer.feed(calls[name])
     producer.ready()
-    for name in ("commit", "abort", "offsets", "initialize"):
-        with pytest.raises(UsageError, match="begin one first"):
+    said = {
+        "commit": "commit_transaction()",
+        "abort": "abort_transaction()",
+        "offsets": "send_offsets()",
+        "initialize": "start()",
+    }
+    for name, call in said.items():
+        with pytest.raises(UsageError, match=re.escape(f"{call}: no transaction is open: begin one first")):
             producer.feed(calls[name])
     producer.feed(Begin())
     with pytest.raises(UsageError, match="commit it, or abort it"):
