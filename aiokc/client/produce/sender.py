@@ -73,7 +73,6 @@ class Sender:
         self.progress = Signal()
         self.accumulator = accumulator
         self.requests = RequestCounter()
-        self.closing = False
         self._config = config
         self._pool = pool
         self._metadata = metadata
@@ -194,11 +193,13 @@ class Sender:
                 accumulator.fail_waiting(accumulator.session.doom)
             if accumulator.finished:
                 self._told()
-            hurry = self.closing or self._no_linger or self._memory_is_wanted()
+            hurry = self._no_linger or self._memory_is_wanted()
             self._no_linger = False
             ready = accumulator.ready(cluster, now, hurry=hurry)
             if accumulator.finished:  # what was appended for a topic that was recreated since
                 self._told()
+            for tp in ready.renumbered:
+                logger.warning("%s: records are sent again in another epoch, and may be stored twice (KIP-360)", tp)
             for batch in ready.to_compress:
                 batch.closing = True
                 tasks.start_soon(self._compress, batch)
@@ -230,6 +231,8 @@ class Sender:
         """Compress a large batch in a thread, while others are sent."""
         await asyncio.get_running_loop().run_in_executor(None, batch.close)
         batch.closing = False
+        if batch.outcome is not None:  # it has failed meanwhile: no thread was free for as long as it could wait
+            batch.forget()
         self.accumulator.closed(batch)
         self._told()
         self.wake.notify()
