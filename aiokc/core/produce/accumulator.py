@@ -286,6 +286,8 @@ class RecordAccumulator:
         size = 0
         for queue in queues:
             batch = queue.waiting[0]
+            if not self.session.may_drain(queue.tp):  # another partition has failed since, and the transaction with it
+                continue
             self.close(batch)
             if taken and size + batch.size > self.options.max_request_size:
                 break

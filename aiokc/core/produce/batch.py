@@ -143,7 +143,7 @@ class ProducerBatch:
         return f"{error_name(self.last_code)}{self.last_text and f' ({self.last_text})'}"
 
     def close(self) -> None:
-        """Compress it, if that was not done before. It may run in a thread; meanwhile it may expire, and be forgotten."""
+        """Compress it, if that was not done before. It may run in a thread, and meanwhile expire, and be forgotten."""
         opened = self.open
         if self.closed is None and opened is not None:
             self._sealed = True

@@ -9,7 +9,7 @@ import pytest
 
 from aiokc import Producer
 from aiokc.client.produce.delivery import Delivery
-from aiokc.errors import RecordRefused
+from aiokc.errors import RecordRefused, TransactionAborted
 from aiokc.testing import ApiKey, Cluster
 from aiokc.testing.faults import Hold
 
@@ -77,3 +77,30 @@ def test_a_topic_that_is_forgotten_while_a_send_waits_for_memory_is_followed_aga
             assert "t" in (producer._runtime.cluster_client.metadata.followed or ())
 
     virtually(story, topics={"t": 1, "other": 1})
+
+
+def test_a_transaction_fails_by_a_recreated_topic_in_the_step_that_would_send_its_first_batch() -> None:
+    """The batch of the other topic, which was ready by then, is not sent any more: it would end the producer."""
+
+    async def story(cluster: Cluster) -> None:
+        async with producing(cluster, transactional_id="id", linger_ms=60_000) as producer:
+            await producer.begin_transaction()
+            ready = await producer.send("a", b"", partition=0)
+            lost = await producer.send("b", b"", partition=0)
+            await asyncio.sleep(0.1)
+            cluster.recreate_topic("b")
+            metadata, sender = producer._runtime.cluster_client.metadata, producer._runtime.sender
+            found = await metadata.fetch(frozenset({"a", "b"}), timeout=5)
+            await sender._prepare(sender._channel(cluster.leader("a") or 0))
+            metadata.cluster = found  # in the same step as the flush
+            sender.flush()
+            with pytest.raises(RecordRefused, match="created again"):
+                await lost
+            with pytest.raises(TransactionAborted):
+                await ready
+            await producer.abort_transaction()
+            async with producer.transaction():
+                await producer.send("a", b"next", partition=0)
+            assert [record.value for record in cluster.records("a")][:1] == [b"next"]
+
+    virtually(story, topics={"a": 1, "b": 1}, brokers=1, features={"transaction.version": 2})
