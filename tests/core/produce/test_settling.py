@@ -488,3 +488,13 @@ def test_some_refusals_end_the_producer(code: ErrorCode) -> None:
     assert world.session.doom.harm is Harm.PRODUCER
     with pytest.raises(Exception, match=code.name):
         world.session.check_append()
+
+
+@pytest.mark.parametrize("code", [999, -7])
+def test_a_code_that_nobody_knows_says_nothing_about_the_log(code: int) -> None:
+    world = Produced()
+    batch = world.append()
+    world.send_one()
+    assert world.answer(batch, code) is Verdict.REFUSED
+    assert isinstance(batch.outcome, Failure)
+    assert batch.outcome.persisted == "maybe"
