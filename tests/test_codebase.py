@@ -19,7 +19,7 @@ FOLDER_FILES = 12
 OF_NO_PACKAGE = {
     *("comparison", "mutants", "scenarios", "security", "simulation", "suite", "wheels", "docs/site"),
     *(f"scenarios/{subject}" for subject in ("fetch", "group", "offsets", "positions")),
-    *("simulation/checking", "simulation/worlds"),
+    *("simulation/checking", "simulation/worlds", "simulation/producers", "testing/brokers/producing"),
     *("client/consumer/errors", "client/consumer/observing", "client/fetch/user_code", "client/group/listener"),
     *("client/group/consumer/answers", "client/group/consumer/on_kafka", "client/group/mixed_groups"),
     *("net/connection", "net/pool", "net/tls/peers"),

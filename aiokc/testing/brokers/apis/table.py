@@ -116,17 +116,23 @@ FLEXIBLE_FROM: Final[dict[int, int]] = {key: request.flexible_from for key, requ
 _FEATURES: Final = {"4.0": {"transaction.version": 2, "group.version": 1}}  # KIP-890, KIP-848
 
 
+def _up_to(release: str) -> tuple[str, ...]:
+    if release not in RELEASES:
+        raise ValueError(f"as_version={release!r}: the releases are {', '.join(RELEASES)}")
+    return RELEASES[: RELEASES.index(release) + 1]
+
+
 def features_of(release: str) -> dict[str, int]:
     """Return the features that are on in a release, with their versions. Raises ValueError for an unknown release."""
-    until = RELEASES[: RELEASES.index(release) + 1]
+    until = _up_to(release)
     return {
         name: version for since, features in _FEATURES.items() if since in until for name, version in features.items()
     }
 
 
 def rules_of(release: str) -> ReleaseRules:
-    """Return what the group coordinators of a release do."""
-    is_new = RELEASES.index(release) >= RELEASES.index("4.3")
+    """Return what the group coordinators of a release do. Raises ValueError for an unknown release."""
+    is_new = "4.3" in _up_to(release)
     return ReleaseRules(commits_by_claim=is_new, known_members_join=is_new)
 
 
@@ -135,9 +141,7 @@ def versions_of(release: str) -> dict[int, tuple[int, int]]:
 
     Raises ValueError for an unknown release.
     """
-    if release not in RELEASES:
-        raise ValueError(f"as_version={release!r}: the releases are {', '.join(RELEASES)}")
-    until = RELEASES[: RELEASES.index(release) + 1]
+    until = _up_to(release)
     found = {}
     for key, request in REQUESTS.items():
         spans = [SINCE[ApiKey(key)][one] for one in until if one in SINCE[ApiKey(key)]]

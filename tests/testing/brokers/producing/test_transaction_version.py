@@ -17,9 +17,9 @@ from aiokc.testing.kafka import LocalKafka
 from aiokc.wire.messages.discovery import ApiVersionsRequest
 from aiokc.wire.messages.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
-from ..conftest import Kafka
-from ..wire_client import connected
-from .test_conformance_transactions import Producer
+from ...conftest import Kafka
+from ...wire_client import connected
+from .test_transactions import Producer
 
 FENCED: Final = ErrorCode.PRODUCER_FENCED
 OLD_EPOCH: Final = ErrorCode.INVALID_PRODUCER_EPOCH

@@ -18,9 +18,9 @@ from aiokc.testing.messages.topic_admin import CreatableTopic, CreatableTopicCon
 from aiokc.wire import encode_request
 from aiokc.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-from ..conftest import Kafka
-from ..questions import batch_of, new_producer, offset_at, produce_to
-from ..wire_client import WireClient, connected
+from ...conftest import Kafka
+from ...questions import batch_of, new_producer, offset_at, produce_to
+from ...wire_client import WireClient, connected
 
 pytestmark = pytest.mark.every_kafka
 

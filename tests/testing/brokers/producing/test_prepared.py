@@ -28,8 +28,8 @@ from aiokc.wire.messages.txn import (
     TxnOffsetCommitRequestTopic,
 )
 
-from ..questions import NOT_YET, batch_of, offset_at, produce_to
-from ..wire_client import WireClient, connected
+from ...questions import NOT_YET, batch_of, offset_at, produce_to
+from ...wire_client import WireClient, connected
 
 CONCURRENT: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 FENCED: Final = ErrorCode.PRODUCER_FENCED

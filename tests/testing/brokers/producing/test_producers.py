@@ -12,8 +12,8 @@ from aiokc.error_codes import ErrorCode
 from aiokc.records import NewRecord, encode_batch
 from aiokc.wire.messages.produce import PartitionProduceResponse
 
-from ..conftest import Kafka
-from ..questions import (
+from ...conftest import Kafka
+from ...questions import (
     add_to_transaction,
     batch_of,
     end_transaction,
@@ -23,8 +23,8 @@ from ..questions import (
     topic_id_of,
     transactions_are_ready,
 )
-from ..wire_client import WireClient, connected
-from .test_conformance_produce import create
+from ...wire_client import WireClient, connected
+from .test_produce import create
 
 pytestmark = pytest.mark.every_kafka
 

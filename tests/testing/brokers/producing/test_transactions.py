@@ -23,8 +23,8 @@ from aiokc.wire.messages.txn import (
     TxnOffsetCommitRequestTopic,
 )
 
-from ..conftest import Kafka
-from ..questions import (
+from ...conftest import Kafka
+from ...questions import (
     NOT_YET,
     NOW,
     add_to_transaction,
@@ -35,7 +35,7 @@ from ..questions import (
     topic_id_of,
     transactions_are_ready,
 )
-from ..wire_client import WireClient, connected
+from ...wire_client import WireClient, connected
 
 pytestmark = pytest.mark.every_kafka
 

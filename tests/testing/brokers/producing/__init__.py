@@ -1,0 +1,1 @@
+"""Conformance of what producers and transactions ask a broker."""
