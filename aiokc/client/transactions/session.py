@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...core.produce.failure import Cause, Failure, Harm
+from ...core.produce.failure import Failure, Harm
 from ...core.produce.identity import NOBODY, ProducerIdentity
 from ...core.produce.session import Versions
 from ...core.transactions.events import Appended, Produced, RecordFailed
 from ...core.transactions.messages import PRODUCE
-from ...core.transactions.transitions import SENDS, State
+from ...core.transactions.transitions import State
 from ...types import TopicPartition
 from .driver import TransactionDriver
 
@@ -58,8 +58,6 @@ class TransactionSession:
             self._driver.feed(Produced())
 
     def failed(self, tp: TopicPartition, failure: Failure) -> None:
-        if failure.cause is Cause.ABORTED or self._machine.state not in SENDS | State.ABORTABLE_ERROR:
-            return  # not why the transaction has failed, but what came of that
         ends_producer = failure.harm is Harm.PRODUCER
         first = next(iter(failure.records), 0)
         error = failure.producer_error() if ends_producer else failure.error_of(tp, first)

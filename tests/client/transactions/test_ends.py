@@ -18,12 +18,13 @@ from aiokc.errors import (
     MessageTooLarge,
     ProducerClosed,
     RecordRefused,
+    RequestTimedOut,
     SerializationFailed,
     TransactionAborted,
     UsageError,
 )
 from aiokc.testing import ApiKey, Cluster
-from aiokc.testing.faults import reject_records
+from aiokc.testing.faults import drop, reject_records
 
 from ..virtually import virtually
 from .on_stage import IN0, IN1, Stage, scenario
@@ -321,3 +322,37 @@ async def test_a_block_in_which_the_producer_is_stopped_does_not_look_committed(
                 await producer.send_and_wait("out", b"1", partition=0)
                 await producer.stop()
     assert await stage.read() == []
+
+
+@scenario()
+async def test_a_batch_is_its_next_offsets(stage: Stage) -> None:
+    stage.cluster.append("in", b"1", b"2", b"3")
+    async with stage.consumer("in", group_id="g") as member, stage.producer() as producer:
+        batch = await member.getmany()
+        async with producer.transaction() as transaction:
+            await transaction.send_offsets(batch, member.group_metadata())
+    assert await stage.committed() == {IN0: 3}
+
+
+@scenario()
+async def test_a_block_ends_its_own_transaction_and_no_other(stage: Stage) -> None:
+    async with stage.producer() as producer:
+        async with producer.transaction():
+            await producer.send("out", b"1", partition=0)
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+            await producer.send("out", b"2", partition=0)
+        assert await stage.read() == [b"1"]
+        await producer.abort_transaction()
+
+
+@scenario()
+async def test_a_block_whose_commit_takes_too_long_says_that_nobody_knows(stage: Stage) -> None:
+    async with stage.producer(max_block_ms=5_000) as producer:
+        stage.cluster.intercept(ApiKey.END_TXN, drop())
+        with pytest.raises(RequestTimedOut, match="nobody knows yet"):
+            async with producer.transaction():
+                await producer.send("out", b"1", partition=0)
+        stage.cluster.heal()
+        await producer.commit_transaction(timeout_ms=60_000)
+    assert await stage.read() == [b"1"]
