@@ -115,7 +115,7 @@ class RecordPlace:
 @final
 class TopicAppender:
     sticky: int
-    sticky_bytes: int
+    appended: int
     def __new__(
         cls,
         delivery_type: type[Any],
@@ -134,7 +134,7 @@ class TopicAppender:
         headers: object,
         /,
     ) -> Any: ...
-    def put(self, partition: int, batch: object, appender: RecordAppender, /) -> None: ...
+    def put(self, partition: int, batch: object, appender: object, /) -> None: ...
 
 def murmur2(data: bytes | bytearray | memoryview, /) -> int: ...
 

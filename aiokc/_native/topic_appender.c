@@ -24,7 +24,7 @@ typedef struct {
     PyObject *batches;   /* lists with an item for each partition */
     PyObject *appenders;
     Places places;
-    long long sticky_bytes;
+    long long appended; /* how many records, since somebody set it to 0 */
 } TopicAppender;
 
 /* RecordPlace */
@@ -189,10 +189,10 @@ static int append_placed(TopicAppender *self, const Placed *placed, PyObject **b
     Py_END_CRITICAL_SECTION();
     int64_t size = 0;
     int appended = appender == Py_None ? 0 : append_record(appender, &placed->record, &size);
-    if (appended == 1)
+    if (appended == 1) {
         *count = count_of(appender);
-    if (appended == 1 && placed->partition == self->places.sticky)
-        self->sticky_bytes += size;
+        self->appended++;
+    }
     Py_DECREF(appender);
     if (appended != 1)
         Py_CLEAR(*batch);
@@ -251,8 +251,8 @@ static PyMethodDef topic_methods[] = {
 
 static PyMemberDef topic_members[] = {
     {"sticky", T_PYSSIZET, offsetof(TopicAppender, places.sticky), 0, PyDoc_STR("The sticky partition; -1: none.")},
-    {"sticky_bytes", T_LONGLONG, offsetof(TopicAppender, sticky_bytes), 0,
-     PyDoc_STR("The bytes that were appended to the sticky partition since somebody set this to 0.")},
+    {"appended", T_LONGLONG, offsetof(TopicAppender, appended), 0,
+     PyDoc_STR("How many records were appended since somebody set this to 0.")},
     {0},
 };
 

@@ -37,6 +37,7 @@ def test_nothing_to_complain_about(tmp_path: Path, batches: int) -> None:
         "_native/test_native.py",
         "_native/test_record_appender.py",
         "_native/test_append_records.py",
+        "_native/test_topic_appender.py",
         "records/columns/test_columns.py",
         "records/columns/test_runs.py",
         "records/test_hostile_batch.py",

@@ -25,9 +25,14 @@ class MemoryWaiters:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits: who does came first."""
+        return not self._waiting and not self._granted
+
     def has_room(self, size: int) -> bool:
-        """Whether a record of this size may be appended now. Not before those that wait: they came first."""
-        return not self._waiting and not self._granted and self._accumulator.has_room(size)
+        """Whether a record of this size may be appended now."""
+        return self.is_idle and self._accumulator.has_room(size)
 
     async def wait(self, size: int, timeout: float) -> bool:
         """Wait until a record of this size may be appended, which is to be done at once; False: not within this time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from ...config import ProducerConfig
 from ...core.cluster.snapshot import Cluster, known_error
@@ -26,13 +26,17 @@ _NO_SUCH_TOPIC: Final = (
 
 
 class TopicRoute:
-    """One topic as the newest metadata have it. ``queues`` are its partitions in order."""
+    """One topic as the newest metadata have it. ``queues`` are its partitions in order.
 
-    __slots__ = ("available", "info", "queues", "sticky", "topic", "used_at")
+    ``quick`` appends to their open batches what send_soon() is given, if that is simple: see QuickSends.
+    """
+
+    __slots__ = ("available", "info", "queues", "quick", "sticky", "topic", "used_at")
 
     def __init__(self, topic: str, info: TopicInfo, queues: list[PartitionQueue], sticky: StickyChoice) -> None:
         self.topic, self.info, self.queues, self.sticky = topic, info, queues, sticky
         self.available = [number for number in range(len(queues)) if info.partitions[number].leader is not None]
+        self.quick: Any = None  # a TopicAppender of the extension
         self.used_at = 0.0
 
 
@@ -149,17 +153,34 @@ class Routes:
             raise PartitioningFailed(f"the partitioner returned {shown(number)}, no partition", topic=route.topic)
         return number
 
-    def stick(self, route: TopicRoute) -> PartitionQueue:
-        """Return the partition that records without a key go to now."""
-        partition = route.sticky.partition
-        if partition is None or partition >= len(route.queues):
-            partition = route.sticky.choose(self._load(route))
-        return route.queues[partition]
+    def stick(self, route: TopicRoute, size: int) -> PartitionQueue:
+        """Return the partition that a record without a key goes to now, which takes ``size`` bytes at most."""
+        sticky, accumulator = route.sticky, self._accumulator
+        if sticky.partition is not None and sticky.partition < len(route.queues):
+            queue = route.queues[sticky.partition]
+            opened = accumulator.look_at(queue)
+            if accumulator.grown:
+                sticky.appended(accumulator.grown, is_open=opened is not None)
+            if sticky.partition is not None:
+                if not sticky.leaves(size) or (opened is not None and opened.fits(size)):
+                    return queue
+                if opened is not None:
+                    accumulator.seal(queue)
+        return route.queues[sticky.choose(self._load(route))]
+
+    def settle(self, route: TopicRoute) -> None:
+        """Take note of what was appended to the topic's batches in C, before others append to them by the thousand."""
+        if route.quick is None or not route.quick.appended:
+            return
+        route.quick.appended = 0
+        for queue in route.queues:
+            self._accumulator.look_at(queue)
+            if queue.tp.partition == route.sticky.partition and self._accumulator.grown:
+                self.stuck(route, queue)
 
     def stuck(self, route: TopicRoute, queue: PartitionQueue) -> None:
         """A record was appended to what ``stick`` returned: maybe the next one goes elsewhere."""
-        last = queue.waiting[-1] if queue.waiting else None
-        route.sticky.appended(self._accumulator.grown, is_open=last is not None and not last.sealed)
+        route.sticky.appended(self._accumulator.grown, is_open=queue.appender is not None)
 
     def _load(self, route: TopicRoute) -> TopicLoad:
         count, near = len(route.queues), self._near(route)

@@ -20,6 +20,7 @@ from ..produce.memory import MemoryWaiters
 from ..produce.routes import Routes, TopicRoute
 from ..produce.sender import Sender
 from ..produce.serializing import Serializing
+from .quick_sends import QuickSends
 
 
 class Appending:
@@ -57,6 +58,8 @@ class Appending:
         self._config = config
         self._sender = sender
         self._trouble = trouble
+        keys = routes.keys_mode if self.takes_bytes and config.transactional_id is None else None
+        self.quick = QuickSends(config, accumulator.memory, memory, clock, keys=keys)
 
     @property
     def takes_bytes(self) -> bool:
@@ -100,10 +103,11 @@ class Appending:
                 route = await self.routes.find(topic, partition, deadline - self.now())
         size = self._checked_size(record, key, value)
         if not self.memory.has_room(size):
+            self.quick.clear()  # who waits comes first
             if not await self.memory.wait(size, deadline - self.now()):
                 raise self._buffer_full(record)
             self.check()
-        return self._append(route, partition, record, key, value, None)
+        return self._append(route, partition, record, key, value, size, None)
 
     def send_soon(self, record: ProducerRecord[Any, Any], on_done: OnDelivered | None) -> Delivery:
         """Append a record now. Raises MetadataMissing and BufferFull in the place of waiting."""
@@ -132,10 +136,11 @@ class Appending:
         if partition is not None and partition >= len(route.queues):
             self.routes.look_again()
             raise self.routes.missing(topic, partition)
-        if not self.memory.has_room(self._checked_size(record, key, value)):
+        size = self._checked_size(record, key, value)
+        if not self.memory.has_room(size):
             self._sender.hurry()
             raise self._buffer_full(record)
-        return self._append(route, partition, record, key, value, on_done)
+        return self._append(route, partition, record, key, value, size, on_done)
 
     def _append(
         self,
@@ -144,10 +149,11 @@ class Appending:
         record: ProducerRecord[Any, Any],
         key: bytes | None,
         value: bytes | None,
+        size: int,
         on_done: OnDelivered | None,
     ) -> Delivery:
         accumulator = self.accumulator
-        queue = self.routes.stick(route) if partition is None else route.queues[partition]
+        queue = self.routes.stick(route, size) if partition is None else route.queues[partition]
         timestamp = int(self.clock() * 1000) if record.timestamp_ms is None else record.timestamp_ms
         now = self.now()
         batch = accumulator.append(queue, timestamp, key, value, record.headers, now)
@@ -157,6 +163,7 @@ class Appending:
         if batch.count == 1:
             accumulator.session.appended(queue.tp)
         self.look()
+        self.quick.appended(route, batch)
         delivery = Delivery(batch, batch.count - 1, timestamp)
         if self.interceptors is not None:
             acknowledged = partial(self._acknowledged, record.headers)

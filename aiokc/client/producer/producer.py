@@ -12,6 +12,7 @@ from ...config.making import named_producer
 from ...observation import ProducerHealth, ProducerMetrics
 from ...serialization.serializer import AnySerializer
 from ...types import HeadersToSend, K, PartitionInfo, ProducerRecord, RecordMetadata, V
+from ..aio.time_slice import Turns, let_others_run
 from ..arguments import checked_seconds, checked_wait
 from ..in_use import InUse
 from ..produce.batch_delivery import BatchDelivery
@@ -55,6 +56,8 @@ class Producer(TransactionCalls, Generic[K, V]):
     ) -> None:
         self.config = named_producer(configured(ProducerConfig, config, cast(dict[str, Any], options)))
         self._runtime = runtime = ProducerRuntime(self.config, Random(), key_serializer, value_serializer)
+        self._quick = runtime.appending.quick
+        self._turns = Turns()
         self._in_use = InUse(
             runtime.cluster_client,
             f"a Producer (client_id={self.config.client_id!r})",
@@ -113,6 +116,12 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``partitioner``. ``timestamp_ms`` None: now. A call that is cancelled has appended nothing. Raises
         MetadataMissing, BufferFull, SerializationFailed, PartitioningFailed and MessageTooLarge.
         """
+        if self._turns.is_over():
+            await let_others_run()  # before anything is appended: it may be cancelled
+        if timeout_ms is None:
+            delivery: Delivery | None = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
+            if delivery is not None:
+                return delivery
         record = checked_record(topic, value, key, partition, timestamp_ms, headers)
         return await self._runtime.appending.send(record, timeout=self._seconds(timeout_ms))
 
@@ -150,8 +159,13 @@ class Producer(TransactionCalls, Generic[K, V]):
         ``on_done(metadata, error)`` is called in the event loop once it is known what became of the record: in order of
         the sends to a partition, and never inside of this call. ``error`` None: it is stored.
         """
-        record = checked_record(topic, value, key, partition, timestamp_ms, headers)
-        return self._runtime.appending.send_soon(record, on_done)
+        delivery: Delivery | None = self._quick.append(topic, value, key, partition, timestamp_ms, headers)
+        if delivery is None:
+            record = checked_record(topic, value, key, partition, timestamp_ms, headers)
+            return self._runtime.appending.send_soon(record, on_done)
+        if on_done is not None:
+            delivery.call_when_done(on_done)
+        return delivery
 
     async def send_many(
         self, topic: str, records: Iterable[V | ProducerRecord[K, V] | None], *, timeout_ms: int | None = None

@@ -71,6 +71,7 @@ class ManyRecords:
         keys = appending.routes.keys_mode
         if keys is None or not appending.takes_bytes or not appending.memory.has_room(0):
             return at
+        appending.routes.settle(route)
         queues = route.queues
         room = self._config.buffer_memory - accumulator.used - BATCH_COST
         sticky = -1 if route.sticky.partition is None else route.sticky.partition

@@ -72,6 +72,13 @@ class StickyChoice:
         self.partition = next_partition(load, self._random)
         return self.partition
 
+    def leaves(self, size: int) -> bool:
+        """Whether to choose another partition for a record of ``size`` bytes that does not fit into the open batch.
+
+        By Java's count the open batch is left for the next one, and that one soon after, with a record or two in it.
+        """
+        return self._appended > 0 and self._appended + size >= self._batch_size
+
     def appended(self, size: int, *, is_open: bool) -> bool:
         """Note that a record was appended to ``partition``; return whether another one is to be chosen.
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ...error_codes import ErrorCode
-from ...records.encoding.batch_builder import BATCH_OVERHEAD, OpenBatch
+from ...records.encoding.batch_builder import BATCH_OVERHEAD, BufferMemory, OpenBatch
 from ...types import TopicPartition
 from ..cluster.snapshot import Cluster
 from .batch import FlushMark, Outcome, ProducerBatch, Stored
@@ -64,7 +64,7 @@ class RecordAccumulator:
         self.options = options
         self.session = session
         self.pause = pause
-        self.used = 0
+        self.memory = BufferMemory(options.buffer_memory)
         self.finished: list[ProducerBatch] = []
         self.news = False
         self.counters = ProduceCounters()
@@ -83,6 +83,15 @@ class RecordAccumulator:
         if found is None:
             found = self._queues[tp] = PartitionQueue(tp)
         return found
+
+    @property
+    def used(self) -> int:
+        """The bytes that all records take, and what describes them. The batches count what is appended to them."""
+        return self.memory.used
+
+    @used.setter
+    def used(self, size: int) -> None:
+        self.memory.used = size
 
     def has_room(self, size: int) -> bool:
         """Whether a record of ``size`` bytes at most may be appended within buffer_memory."""
@@ -107,19 +116,40 @@ class RecordAccumulator:
         batch = waiting[-1] if waiting else None
         if batch is None or batch.sealed or batch.open is None or not batch.open.append(timestamp, key, value, headers):
             if batch is not None:
-                batch.sealed = True
+                batch.seal()
             batch = self._begin(queue, now)
             assert batch.open is not None
             batch.open.append(timestamp, key, value, headers)
             self.news = True
         opened = batch.open
         assert opened is not None
-        batch.count += 1
-        self.grown = opened.size - batch.memory
-        self._resize(batch, opened.size)
-        if opened.is_full:
-            batch.sealed = self.news = True
+        self._note(batch, opened)
+        batch.taken_in = opened.count
         return batch
+
+    def _note(self, batch: ProducerBatch, opened: OpenBatch) -> None:
+        """``grown`` is what was appended to the batch since the last time. It is in ``used`` already."""
+        self.grown, batch.memory = opened.size - batch.memory, opened.size
+        if opened.is_full and not batch.sealed:
+            batch.seal()
+            self.news = True
+
+    def look_at(self, queue: PartitionQueue) -> OpenBatch | None:
+        """Take note of what was appended to the last batch of a partition, by whatever way, and return that batch.
+
+        None: the next record begins another one.
+        """
+        opened, self.grown = queue.appender, 0
+        if opened is not None:
+            batch = queue.waiting[-1]
+            self._note(batch, opened)
+            batch.taken_in = opened.count
+        return None if opened is None or queue.waiting[-1].sealed else opened
+
+    def seal(self, queue: PartitionQueue) -> None:
+        """No record is added to the partition's last batch any more: it is sent without linger."""
+        queue.waiting[-1].seal()
+        self.news = True
 
     def take_in(self, queue: PartitionQueue) -> tuple[ProducerBatch, int, int] | None:
         """Take in what was appended to ``queue.appender`` itself: return its batch, the first index, and how many.
@@ -127,14 +157,11 @@ class RecordAccumulator:
         None: there was nothing.
         """
         opened, self.grown = queue.appender, 0
-        if opened is None or opened.count == (batch := queue.waiting[-1]).count:
+        if opened is None or opened.count == (batch := queue.waiting[-1]).taken_in:
             return None
-        start, batch.count = batch.count, opened.count
-        self.grown = opened.size - batch.memory
-        self._resize(batch, opened.size)
-        if opened.is_full:
-            batch.sealed = self.news = True
-        return batch, start, batch.count - start
+        start, batch.taken_in = batch.taken_in, opened.count
+        self._note(batch, opened)
+        return batch, start, batch.taken_in - start
 
     def _begin(self, queue: PartitionQueue, now: float) -> ProducerBatch:
         options = self.options
@@ -142,25 +169,22 @@ class RecordAccumulator:
         if options.codec:
             capacity = self.ratios.capacity(queue.tp.topic, capacity)
         self._number += 1
-        opened = OpenBatch(options.codec, options.level, capacity, self._transactional)
+        opened = OpenBatch(options.codec, options.level, capacity, self._transactional, self.memory)
         batch = ProducerBatch(queue.tp, (self._number,), now, opened)
         batch.topic_id = queue.topic_id
-        self.used += BATCH_COST
+        batch.memory = BATCH_OVERHEAD
+        self.used += BATCH_COST + BATCH_OVERHEAD
         if not queue:
             self._active[queue] = None
         queue.waiting.append(batch)
         queue.was_used = True
         return batch
 
-    def _resize(self, batch: ProducerBatch, size: int) -> None:
-        self.used += size - batch.memory
-        batch.memory = size
-
     def _free(self, batch: ProducerBatch) -> None:
         if batch.memory >= 0:
-            self.used -= batch.memory + BATCH_COST
+            self.used -= BATCH_COST + (batch.memory if batch.open is None else batch.open.size)
             batch.memory = -1
-            batch.open = batch.closed = None
+            batch.forget()
 
     # What is ready
 
@@ -208,7 +232,7 @@ class RecordAccumulator:
             elif not session.may_drain(queue.tp) or not (first.is_numbered or self._has_identity(queue)):
                 continue  # the session wakes the sender
             elif first.open is not None and first.open.is_compressed and first.open.size > IN_A_THREAD:
-                first.sealed = True
+                first.seal()
                 ready.to_compress.append(first)
             else:
                 ready.nodes.setdefault(leader.leader, []).append(queue)
@@ -277,7 +301,8 @@ class RecordAccumulator:
             return
         if self.options.codec:
             self.ratios.closed(batch.tp.topic, batch.closed.payload_size, batch.closed.size - BATCH_OVERHEAD)
-        self._resize(batch, batch.closed.size)
+        self.used += batch.closed.size - batch.closed.payload_size - BATCH_OVERHEAD
+        batch.memory = batch.closed.size
 
     # Flushing and ending
 
@@ -286,23 +311,19 @@ class RecordAccumulator:
         mark = FlushMark()
         for queue in self._active:
             for batch in queue.unfinished():
-                batch.urgent = batch.sealed = True
+                batch.urgent = True
+                batch.seal()
                 batch.marks.append(mark)
                 mark.remaining += 1
         return mark
 
     def _next_expiry(self) -> float:
-        oldest = inf
-        for queue in self._active:
-            for batch in queue.unfinished():
-                oldest = min(oldest, batch.created)
-                break
-        return oldest + self.options.delivery_timeout
+        return min((queue.oldest for queue in self._active), default=inf) + self.options.delivery_timeout
 
     def expire(self, now: float) -> None:
         """End the batches whose delivery_timeout is over; those in flight keep their place until they are answered."""
         too_old = now - self.options.delivery_timeout
-        for queue in list(self._active):
+        for queue in [queue for queue in self._active if queue.oldest <= too_old]:
             for batch in [one for one in queue.unfinished() if one.created <= too_old]:
                 self.counters.expired += 1
                 failure = Failure(Cause.EXPIRED, batch.last_code, batch.last_text or queue.trouble)
@@ -357,8 +378,8 @@ class RecordAccumulator:
         self._free(batch)
         for part in parts:
             assert part.open is not None
-            self.used += BATCH_COST
-            self._resize(part, part.open.size)
+            part.memory = part.open.size
+            self.used += BATCH_COST + part.memory
             queue.insert(part)
         self.counters.splits += 1
 

@@ -51,11 +51,12 @@ class ProducerBatch:
     """
 
     __slots__ = (
+        "_count",
+        "_sealed",
         "attempts",
         "callbacks",
         "closed",
         "closing",
-        "count",
         "created",
         "identity",
         "largest",
@@ -69,9 +70,9 @@ class ProducerBatch:
         "outcome",
         "parts",
         "retry_at",
-        "sealed",
         "sequence",
         "starts",
+        "taken_in",
         "topic_id",
         "tp",
         "unclear",
@@ -84,9 +85,10 @@ class ProducerBatch:
         self.open: OpenBatch | None = batch
         self.closed: ClosedBatch | None = None
         self.closing = False  # a thread compresses it
-        self.sealed = False
+        self._sealed = False
         self.urgent = False  # a flush waits for it: no linger
-        self.count = 0
+        self._count = 0
+        self.taken_in = 0  # the records of it that send_many() has told of, or that are of others
         self.topic_id: UUID | None = None  # of the topic that it was appended for, where that is known
         self.identity: ProducerIdentity = NOBODY
         self.sequence = NO_SEQUENCE
@@ -104,6 +106,21 @@ class ProducerBatch:
         self.callbacks: list[tuple[int, Any]] = []
         self.observed: set[int] | None = None
         self.marks: list[FlushMark] = []
+
+    @property
+    def count(self) -> int:
+        """How many records it has. They are appended to ``open`` by single sends in C, too."""
+        return self._count if self.open is None else self.open.count
+
+    @property
+    def sealed(self) -> bool:
+        """Whether no record is added any more."""
+        return self._sealed
+
+    def seal(self) -> None:
+        self._sealed = True
+        if self.open is not None:
+            self.open.seal()
 
     @property
     def size(self) -> int:
@@ -126,8 +143,15 @@ class ProducerBatch:
     def close(self) -> None:
         """Compress it, if that was not done before. It may run in a thread: nothing else touches ``open`` meanwhile."""
         if self.closed is None and self.open is not None:
-            self.sealed = True
-            self.closed, self.open = self.open.close(), None
+            self.seal()
+            closed = self.open.close()
+            self._count, self.closed, self.open = closed.count, closed, None
+
+    def forget(self) -> None:
+        """Let go of its records: only their number is kept."""
+        self._count = self.count
+        self.seal()
+        self.open = self.closed = None
 
     def frame(self) -> bytearray:
         """Return its bytes as they are sent: the same ones in each attempt under the same sequence."""
@@ -161,7 +185,7 @@ class ProducerBatch:
             for part in parts:
                 part.marks.append(mark)
         self.waiting, self.callbacks, self.marks = [], [], []
-        self.open = self.closed = None
+        self.forget()
 
     # Who has seen that its records failed
 

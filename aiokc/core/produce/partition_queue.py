@@ -74,6 +74,14 @@ class PartitionQueue:
         return [batch for batch in [*list(self.in_flight), *list(self.waiting)] if batch.outcome is None]
 
     @property
+    def oldest(self) -> float:
+        """When the first of its batches was begun; inf: it has none. What comes back is sent before later ones."""
+        oldest = self.waiting[0].created if self.waiting else inf
+        for batch in self.in_flight:
+            return min(oldest, batch.created)
+        return oldest
+
+    @property
     def appender(self) -> OpenBatch | None:
         """What the next record is appended to, if it has room; None: a batch has to begin."""
         last = self.waiting[-1] if self.waiting else None
@@ -138,7 +146,7 @@ class PartitionQueue:
         self.in_flight.pop(batch, None)
         self.probing = True
         batch.retry_at = retry_at
-        batch.sealed = True
+        batch.seal()
         self.insert(batch)
 
     def insert(self, batch: ProducerBatch) -> None:

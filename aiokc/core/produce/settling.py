@@ -113,7 +113,8 @@ def _split(accumulator: RecordAccumulator, queue: PartitionQueue, batch: Produce
     sequence = batch.sequence
     for index, opened in enumerate(closed.split(max(wanted, closed.largest + BATCH_OVERHEAD))):
         part = ProducerBatch(batch.tp, (*batch.number, index), batch.created, opened)
-        part.count, part.sealed, part.urgent = opened.count, True, batch.urgent
+        part.seal()
+        part.urgent = batch.urgent
         part.identity, part.topic_id = batch.identity, batch.topic_id
         if batch.is_numbered:
             part.sequence, sequence = sequence, after(sequence, part.count)

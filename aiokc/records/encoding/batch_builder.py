@@ -18,11 +18,13 @@ from ._pure import KEYS_STOP as KEYS_STOP
 from ._pure import record_bound as record_bound
 
 if TYPE_CHECKING:
+    from ._pure import BufferMemory as BufferMemory
     from ._pure import RecordAppender
     from ._pure import append_records as append_records
 else:
-    RecordAppender = native.extension.RecordAppender if native.NATIVE else _pure.RecordAppender
-    append_records = native.extension.append_records if native.NATIVE else _pure.append_records
+    _chosen = native.extension if native.NATIVE else _pure
+    BufferMemory, RecordAppender = _chosen.BufferMemory, _chosen.RecordAppender
+    append_records = _chosen.append_records
 
 #: What a batch is longer than its records: the header.
 BATCH_OVERHEAD: Final = HEADER.size
@@ -44,10 +46,18 @@ class OpenBatch(RecordAppender):
     _transactional: bool
 
     def __new__(
-        cls, codec: int = Codec.NONE, level: int | None = None, capacity: int = 16384, transactional: bool = False
+        cls,
+        codec: int = Codec.NONE,
+        level: int | None = None,
+        capacity: int = 16384,
+        transactional: bool = False,
+        memory: BufferMemory | None = None,
     ) -> Self:
-        """``capacity``: the frame is no longer than this, in bytes, unless it holds a single record."""
-        self = super().__new__(cls, capacity)
+        """``capacity``: the frame is no longer than this, in bytes, unless it holds a single record.
+
+        The bytes of its records are added to ``memory``, and never taken off by it.
+        """
+        self = super().__new__(cls, capacity, memory)
         self._codec, self._level, self._transactional = codec, level, transactional
         return self
 

@@ -42,29 +42,32 @@ def answer(call: Callable[[], object]) -> object:
 
 def seen(appender: Any) -> tuple[object, ...]:
     names = ("count", "size", "largest", "base_timestamp", "max_timestamp", "is_full")
-    return tuple(getattr(appender, name) for name in names)
+    return *(getattr(appender, name) for name in names), *(appender.fits(size) for size in (0, 1, 100, 1 << 40))
 
 
-def outcome(kind: Any, capacity: int, records: Sequence[tuple[Any, ...]]) -> list[object]:
-    """Return all that can be seen of a batch that is filled with these."""
-    appender = kind(capacity)
-    found: list[object] = [seen(appender)]
-    for record in records:
-        found += answer(lambda record=record: appender.append(*record)), seen(appender)  # type: ignore[misc]
+def outcome(module: Any, capacity: int, records: Sequence[tuple[Any, ...]], last: int) -> list[object]:
+    """Return all that can be seen of a batch that is filled with these, and sealed before the last few."""
+    memory = module.BufferMemory(1_000)
+    appender = module.RecordAppender(capacity, memory)
+    found: list[object] = [seen(appender), memory.limit]
+    for number, record in enumerate(records):
+        if number == len(records) - last:
+            appender.seal()
+        found += answer(lambda record=record: appender.append(*record)), seen(appender), memory.used  # type: ignore[misc]
     found += bytes(appender.take()), seen(appender)
     found += answer(appender.take), answer(lambda: appender.append(1, None, None)), seen(appender)
     return found
 
 
-def assert_same(capacity: int, records: Sequence[tuple[Any, ...]]) -> list[object]:
-    found = outcome(_native.RecordAppender, capacity, records)
-    assert found == outcome(_pure.RecordAppender, capacity, records)
+def assert_same(capacity: int, records: Sequence[tuple[Any, ...]], *, last: int = 0) -> list[object]:
+    found = outcome(_native, capacity, records, last)
+    assert found == outcome(_pure, capacity, records, last)
     return found
 
 
-@given(st.lists(RECORD, max_size=30), st.integers(-1, 5_000) | st.just(1 << 40))
-def test_it_writes_the_same_bytes(records: list[tuple[Any, ...]], capacity: int) -> None:
-    assert_same(capacity, records)
+@given(st.lists(RECORD, max_size=30), st.integers(-1, 5_000) | st.just(1 << 40), st.integers(0, 3))
+def test_it_writes_the_same_bytes(records: list[tuple[Any, ...]], capacity: int, last: int) -> None:
+    assert_same(capacity, records, last=last)
 
 
 @given(st.lists(RECORD | NO_RECORD, max_size=8))
@@ -101,6 +104,30 @@ def test_the_buffer_grows_no_further_than_a_full_batch_needs(size: int) -> None:
     buffer = appender.take()
     assert sys.getsizeof(buffer) <= capacity + 200
     assert len(buffer) == appender.size <= capacity
+
+
+def test_what_is_appended_is_counted_for_all_batches_together() -> None:
+    memory = _native.BufferMemory(1_000)
+    one, two = _native.RecordAppender(200, memory), _native.RecordAppender(1_000, memory)
+    assert one.append(0, None, bytes(100))
+    assert not one.append(0, None, bytes(100))
+    assert two.append(0, b"key", b"value")
+    assert memory.used == one.size - 61 + two.size - 61
+    memory.used -= 50
+    assert (memory.used, memory.limit) == (one.size + two.size - 172, 1_000)
+    with pytest.raises(TypeError, match="memory must be a BufferMemory, not int"):
+        _native.RecordAppender(200, 5)
+    with pytest.raises(AttributeError):
+        memory.limit = 2_000
+
+
+def test_nothing_is_added_to_a_sealed_batch() -> None:
+    appender = _native.RecordAppender(1_000)
+    assert appender.append(0, None, b"v")
+    appender.seal()
+    assert not appender.append(0, None, b"v")
+    assert not appender.fits(0)
+    assert appender.take() == _filled((0, None, b"v"))
 
 
 def test_a_timestamp_has_64_bits() -> None:

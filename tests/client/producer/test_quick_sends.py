@@ -1,0 +1,256 @@
+"""send() and send_soon() in C: what they append is stored as ever, and all else still goes the ordinary way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import Any
+
+import pytest
+
+from aiokc import Delivery, Producer, ProducerInterceptor, RecordMetadata
+from aiokc.client.producer.quick_sends import QuickSends
+from aiokc.errors import BufferFull, ConfigError, MessageTooLarge, ProducerClosed, UsageError
+from aiokc.native import NATIVE
+from aiokc.testing import ApiKey, Cluster
+from aiokc.testing.faults import lose_answer
+
+from .test_producer import producing, values
+
+pytestmark = [
+    pytest.mark.timeout(30),
+    pytest.mark.skipif(not NATIVE, reason="without the extension every record goes the ordinary way"),
+]
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each send was done in C."""
+    taken: list[bool] = []
+    append = QuickSends.append
+
+    def noted(self: QuickSends, *record: Any) -> Any:
+        delivery = append(self, *record)
+        taken.append(delivery is not None)
+        return delivery
+
+    monkeypatch.setattr(QuickSends, "append", noted)
+    return taken
+
+
+def fill(producer: Producer[Any, Any]) -> int:
+    """Send until memory is used up; return how many records there was room for."""
+    count = 0
+    with contextlib.suppress(BufferFull):
+        while True:
+            producer.send_soon("t", bytes(100))
+            count += 1
+    return count
+
+
+async def test_records_are_stored_in_the_order_of_the_sends_whichever_way_they_went(ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.partitions_for("t")
+        sent = []
+        for number in range(2_000):
+            value = bytearray(b"%d" % number) if number % 100 == 7 else b"%d" % number  # a bytearray needs a look
+            if number % 3:
+                sent.append(producer.send_soon("t", value))
+            else:
+                sent.append(await producer.send("t", value))
+            if number % 500 == 0:
+                await producer.send_many("t", [b"many"])
+        places = [await one for one in sent]
+        assert [value for value in values(cluster) if value != b"many"] == [b"%d" % number for number in range(2_000)]
+        assert [place.offset for place in places] == [
+            number for number, value in enumerate(values(cluster)) if value != b"many"
+        ]
+        assert 1_800 < ways.count(True) < 2_000
+
+
+async def test_a_record_has_all_that_it_was_given(ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 3}) as cluster, producing(cluster) as producer:
+        await producer.send("t", b"first", partition=2)
+        delivery = producer.send_soon("t", b"value", b"key", partition=2, timestamp_ms=7, headers=(("ü", None),))
+        assert type(delivery) is Delivery
+        assert await delivery == RecordMetadata("t", 2, 1, 7)
+        (_, record) = cluster.records("t", 2)
+        assert (record.key, record.value, record.timestamp, record.headers) == (b"key", b"value", 7, (("ü", None),))
+        assert ways == [False, True]
+
+
+async def test_a_key_goes_to_the_same_partition_either_way(ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 7}) as cluster, producing(cluster) as producer:
+        for _ in range(2):
+            sent = [await producer.send("t", b"v", b"key-%d" % number) for number in range(300)]
+            places = [await one for one in sent]
+        assert ways.count(True) > 500
+        for partition in range(7):
+            keys = {record.key for record in cluster.records("t", partition)}
+            assert {b"key-%d" % number for number in range(300) if places[number].partition == partition} == keys
+
+
+async def test_callbacks_come_in_order_with_the_records(ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.partitions_for("t")
+        told: list[int] = []
+
+        def on_done(metadata: RecordMetadata, error: Exception | None) -> None:
+            assert error is None
+            assert metadata.offset is not None
+            told.append(metadata.offset)
+
+        for _ in range(300):
+            producer.send_soon("t", b"v", on_done=on_done)
+        assert told == []
+        await producer.flush()
+        await asyncio.sleep(0.01)
+        assert told == list(range(300))
+        assert ways.count(True) == 299
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"topic": ["t"]}, ConfigError),
+        ({"topic": ""}, ConfigError),
+        ({"partition": -1}, ConfigError),
+        ({"timestamp_ms": -1}, ConfigError),
+        ({"headers": (("h", 5),)}, ConfigError),
+        ({"headers": 5}, ConfigError),
+        ({"value": bytes(2_000_000)}, MessageTooLarge),
+    ],
+    ids=str,
+)
+async def test_what_is_wrong_is_refused_as_ever(wrong: dict[str, Any], error: type[Exception]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.send("t", b"v")
+        with pytest.raises(error):
+            producer.send_soon(**{"topic": "t", "value": b"v", **wrong})
+        with pytest.raises(error):
+            await producer.send(**{"topic": "t", "value": b"v", **wrong})
+        await producer.flush()
+        assert values(cluster) == [b"v"]
+
+
+async def test_memory_is_bounded_and_comes_back(ways: list[bool]) -> None:
+    async with (
+        Cluster(topics={"t": 1}) as cluster,
+        producing(cluster, batch_size=5_000, buffer_memory=20_000) as producer,
+    ):
+        await producer.partitions_for("t")
+        sent = fill(producer)
+        assert sent > 100
+        assert 18_000 < producer._runtime.accumulator.used <= 20_000
+        await producer.flush()
+        assert producer._runtime.accumulator.used == 0
+        assert len(values(cluster)) == sent
+        assert ways.count(True) > 100
+
+
+async def test_who_waits_for_memory_comes_first() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, batch_size=500, buffer_memory=3_000) as producer:
+        await producer.partitions_for("t")
+        fill(producer)
+        waiting = asyncio.ensure_future(producer.send("t", b"waited" * 10, partition=0))
+        await asyncio.sleep(0)
+        with pytest.raises(BufferFull):
+            producer.send_soon("t", b"", partition=0)
+        await waiting
+        await producer.flush()
+        assert values(cluster)[-1] == b"waited" * 10
+
+
+async def test_after_stop_nothing_is_taken() -> None:
+    async with Cluster(topics={"t": 1}) as cluster:
+        async with producing(cluster) as producer:
+            await producer.send("t", b"v")
+            producer.send_soon("t", b"v")
+        with pytest.raises(ProducerClosed):
+            producer.send_soon("t", b"v")
+        with pytest.raises(ProducerClosed):
+            await producer.send("t", b"v")
+        assert len(values(cluster)) == 2
+
+
+async def test_another_loop_is_refused() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.send("t", b"v")
+        raised: list[BaseException] = []
+
+        async def elsewhere() -> None:
+            with pytest.raises(UsageError) as caught:
+                producer.send_soon("t", b"v")
+            raised.append(caught.value)
+
+        thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
+        thread.start()
+        await asyncio.to_thread(thread.join, 10)
+        assert len(raised) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"transactional_id": "x"},
+        {"interceptors": [ProducerInterceptor()]},
+        {"value_serializer": bytes},
+        {"partitioner": lambda *_: 0},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+async def test_what_must_see_each_record_sees_it(options: dict[str, Any], ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster, **options) as producer:
+        if "transactional_id" in options:
+            await producer.begin_transaction()
+        for _ in range(20):
+            await producer.send("t", b"v")
+        if "transactional_id" in options:
+            await producer.commit_transaction()
+        await producer.flush()
+        assert ways == [False] * 20
+
+
+async def test_records_are_sent_again_like_others(ways: list[bool]) -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.partitions_for("t")
+        cluster.intercept(ApiKey.PRODUCE, lose_answer(), times=2)
+        sent = [producer.send_soon("t", b"%d" % number) for number in range(500)]
+        await producer.flush()
+        assert [(await one).offset for one in sent] == list(range(500))
+        assert ways.count(True) > 490
+
+
+async def test_sticky_batches_are_full_and_all_partitions_get_some() -> None:
+    async with Cluster(topics={"t": 4}) as cluster, producing(cluster, batch_size=2_000) as producer:
+        await producer.partitions_for("t")
+        sent = []
+        for number in range(2_000):
+            sent.append(producer.send_soon("t", bytes(100)))
+            if number % 200 == 0:
+                await asyncio.sleep(0)
+        await producer.flush()
+        counts = [len(values(cluster, partition)) for partition in range(4)]
+        assert sum(counts) == 2_000
+        assert min(counts) > 200
+
+
+async def test_a_task_that_sends_on_and_on_lets_others_run() -> None:
+    async with Cluster(topics={"t": 1}) as cluster, producing(cluster) as producer:
+        await producer.partitions_for("t")
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        running = asyncio.ensure_future(other())
+        await asyncio.sleep(0)
+        before = turns
+        for _ in range(3_000):
+            await producer.send("t", b"v")
+        assert turns - before >= 10
+        running.cancel()
