@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .client.produce.batch_delivery import BatchDelivery, StoredRecords
     from .client.produce.delivery import Delivery
     from .client.producer.producer import Producer
+    from .client.transactional_loop.transactional_loop import TransactionalLoop
+    from .client.transactions.transaction import Transaction
     from .config import ClientConfig, ConsumerConfig, ProducerConfig
     from .error_codes import ErrorCode
     from .errors import KafkaError
@@ -126,6 +128,8 @@ __all__ = [
     "TokenProvider",
     "TopicInfo",
     "TopicPartition",
+    "Transaction",
+    "TransactionalLoop",
 ]
 
 #: The module of each name, as the imports for type checkers say, too.
@@ -143,6 +147,8 @@ _MODULES: Final = {
     "StoredRecords": ".client.produce.batch_delivery",
     "Delivery": ".client.produce.delivery",
     "Producer": ".client.producer.producer",
+    "TransactionalLoop": ".client.transactional_loop.transactional_loop",
+    "Transaction": ".client.transactions.transaction",
     "ClientConfig": ".config",
     "ConsumerConfig": ".config",
     "ProducerConfig": ".config",

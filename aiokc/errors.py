@@ -284,7 +284,7 @@ class RecordRefused(ProduceError):
 
 
 class TransactionAborted(ProduceError):
-    """The transaction that the record belongs to was aborted before the record was sent (KIP-654)."""
+    """The transaction that the record belongs to was aborted before the record was acknowledged (KIP-654)."""
 
 
 class TransactionAbortable(KafkaError):

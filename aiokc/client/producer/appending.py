@@ -97,10 +97,12 @@ class Appending:
         route = self.routes.known(topic)
         if route is None or (partition is not None and partition >= len(route.queues)):
             route = await self.routes.find(topic, partition, deadline - self.now())
+            self.check()
         if partition is None:
             partition = self.routes.choose(route, key, value)
             if partition is not None and partition >= len(route.queues):
                 route = await self.routes.find(topic, partition, deadline - self.now())
+                self.check()
         size = self._checked_size(record, key, value)
         if not self.memory.has_room(size):
             self.quick.clear()  # who waits comes first

@@ -199,7 +199,7 @@ class Producer(TransactionCalls, Generic[K, V]):
     async def partitions_for(self, topic: str, *, timeout_ms: int | None = None) -> list[PartitionInfo]:
         """Return the partitions of a topic, in order. Raises MetadataMissing after ``timeout_ms`` (max_block_ms)."""
         check_topic(topic)
-        self._runtime.check()
+        self._runtime.check_running()
         route = self._runtime.routes.known(topic)
         if route is None:
             route = await self._runtime.routes.find(topic, None, self._seconds(timeout_ms))

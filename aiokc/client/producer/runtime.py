@@ -96,7 +96,9 @@ class ProducerRuntime:
             tell=self.outcomes.tell,
             memory_is_wanted=lambda: len(self.memory) > 0,
         )
-        self.routes = Routes(config, metadata, self.accumulator, random, self.check, slow_nodes=self.sender.slow_nodes)
+        self.routes = Routes(
+            config, metadata, self.accumulator, random, self.check_running, slow_nodes=self.sender.slow_nodes
+        )
         self.appending = Appending(
             config,
             self.accumulator,

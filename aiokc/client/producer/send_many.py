@@ -37,6 +37,7 @@ class ManyRecords:
         appending, delivery, time_slice = self._appending, BatchDelivery(), TimeSlice()
         appending.check()
         route = appending.routes.known(topic) or await appending.routes.find(topic, None, timeout)
+        appending.check()
         time_slice.begins()
         left: Iterator[Any] = iter(records)
         while some := tuple(islice(left, _AT_ONCE)):

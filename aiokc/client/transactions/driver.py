@@ -277,9 +277,14 @@ class TransactionDriver:
             logger.warning("%s; stopping all the same", error)
 
     def is_open(self, number: int) -> bool:
-        """Whether the transaction of this number is open, or its commit is not told yet."""
-        is_untold = self._end is not None and self._end.committed and not self._end.told
-        return number == self.begun and (self.machine.state in OPEN or is_untold)
+        """Whether the transaction of this number is open, or its commit is not told yet, or the producer died in it."""
+        has_died = self._end is None and self.machine.state is State.FATAL_ERROR
+        return number == self.begun and (self.machine.state in OPEN or self.has_untold_commit or has_died)
+
+    @property
+    def has_untold_commit(self) -> bool:
+        """Whether a commit was called for, and no call has told its outcome yet."""
+        return self._end is not None and self._end.committed and not self._end.told
 
     @property
     def is_abortable(self) -> bool:

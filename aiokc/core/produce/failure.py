@@ -76,7 +76,9 @@ class Failure:
                 why = f"not acknowledged within delivery_timeout_ms; the last attempt: {last}"
                 return DeliveryTimedOut(why, topic=topic, partition=partition, persisted=persisted)
             case Cause.ABORTED:
-                return TransactionAborted("not sent: the transaction was aborted", topic=topic, partition=partition)
+                what = "not sent" if persisted == "no" else "sent, and not acknowledged"
+                why = f"{what}: the transaction was aborted"
+                return TransactionAborted(why, topic=topic, partition=partition, persisted=persisted)
             case Cause.REFUSED if self.code in _TOO_LARGE:
                 why = f"the broker takes no record of this size; raise max.message.bytes of the topic: {last}"
                 return MessageTooLarge(why, topic=topic, partition=partition, persisted=persisted)

@@ -42,6 +42,24 @@ async def test_a_twin_fences_the_elder_at_its_next_call(stage: Stage) -> None:
 
 
 @scenario()
+async def test_a_block_whose_producer_was_fenced_inside_raises_though_it_saw_nothing(stage: Stage) -> None:
+    async with stage.producer() as elder, stage.producer():
+        with pytest.raises(ProducerFenced):
+            async with elder.transaction():
+                delivery = await elder.send("out", b"1", partition=0)
+                with pytest.raises((ProducerFenced, RecordRefused)):
+                    await delivery
+                await asyncio.sleep(5.0)
+    with pytest.raises(ZeroDivisionError) as raised:
+        async with stage.producer() as elder, stage.producer(), elder.transaction():
+            await elder.send("out", b"2", partition=0)
+            await asyncio.sleep(5.0)
+            raise ZeroDivisionError
+    assert "another producer has taken over" in raised.value.__notes__[0]
+    assert await stage.read() == []
+
+
+@scenario()
 async def test_a_twin_ends_the_elder_s_open_transaction_and_is_not_hurt_by_what_the_elder_does(stage: Stage) -> None:
     async with stage.producer() as elder:
         await elder.begin_transaction()

@@ -36,7 +36,8 @@ class Application:
     """Sends unique values to ``topics`` (their partitions by name), until ``leave`` is called.
 
     ``frozen``: for how many seconds its host may stand still in all. ``stopped`` is true once its stop() has
-    returned, ``ended`` once it does nothing more.
+    returned, ``ended`` once it does nothing more. ``is_open`` tells whether a transactional id has an open transaction,
+    which after stop() it may not have where all is ``calm``.
     """
 
     def __init__(
@@ -48,7 +49,10 @@ class Application:
         topics: dict[str, int],
         *,
         frozen: float,
+        is_open: Callable[[str], bool],
     ) -> None:
+        self.calm = False
+        self.is_open = is_open
         self.plan = plan
         self.loop = loop
         self.history = history
@@ -249,7 +253,7 @@ class Application:
                 self.history.add(CutShort(self.plan.name, "stop"))
         began = self.loop.time()
         await producer.stop()
-        self._check_time(began, _STOP_SECONDS, "stop()")
+        self.check_time(began, _STOP_SECONDS, "stop()")
         if self._watching:
             await asyncio.wait(self._watching, timeout=1.0)
         for value, delivery in self._kept:
@@ -269,15 +273,33 @@ class Application:
 
     # Calls
 
-    def _check_time(self, began: float, limit: float, what: str) -> None:
+    def check_time(self, began: float, limit: float, what: str) -> None:
         took = self.loop.time() - began
         if took > limit + self._slack:
             self.history.add(Failure("stuck", f"{self.plan.name}: {what} took {took:.1f} s, its time is {limit:.1f} s"))
 
-    async def call(self, work: Coroutine[Any, Any, T], limit: float, what: str) -> T:
-        """Await a call; sometimes cancel it, after some iterations of the loop or some time, and raise Interrupted."""
+    async def call(self, work: Coroutine[Any, Any, T], limit: float | None, what: str) -> T:
+        """Await a call, which may take ``limit`` seconds.
+
+        Sometimes cancel it, after some iterations of the loop or some time, and raise Interrupted.
+        """
         began = self.loop.time()
         task = self.loop.create_task(work)
+        try:
+            await self._wait(task)
+        finally:  # a call around this one may have been cancelled
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+            _ = task.cancelled() or task.exception()
+        if limit is not None:
+            self.check_time(began, limit, what)
+        if task.cancelled():
+            raise Interrupted
+        return task.result()
+
+    async def _wait(self, task: asyncio.Task[Any]) -> None:
+        """Wait for a task, and sometimes for less."""
         if self.random.random() >= self.plan.cancels:
             await asyncio.wait((task,))
         elif self.random.random() < 0.6:
@@ -287,13 +309,3 @@ class Application:
                 await asyncio.sleep(0)
         else:
             await asyncio.wait((task,), timeout=self.random.expovariate(4))
-        if not task.done():
-            task.cancel()
-            await asyncio.wait((task,))
-        self._check_time(began, limit, what)
-        if task.cancelled():
-            raise Interrupted
-        return task.result()
-
-
-Make = Callable[..., Application]

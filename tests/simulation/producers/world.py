@@ -9,6 +9,7 @@ from typing import Final
 
 from aiokc.testing import Cluster
 from aiokc.testing.log.topic_log import TopicLog
+from aiokc.testing.log.transaction_states import TransactionState
 from aiokc.testing.virtual.loop import BusyLoop, NothingLeft, TooLate, VirtualLoop
 from aiokc.types import TopicPartition
 
@@ -104,6 +105,7 @@ class World:
             lives.append(loop.create_task(self._life(last)))
             await asyncio.sleep(1.0)
             for app in self._apps.values():
+                app.calm = True
                 app.leave()
             await asyncio.wait(lives, timeout=_END_SECONDS)
             self._look_for_what_is_left()
@@ -125,7 +127,8 @@ class World:
         loop = self._loop
         make = TransactionalApplication if plan.is_transactional else Application
         topics, frozen = self._plan.topics, frozen_seconds(self._plan)
-        app = make(plan, loop, self._history, self._cluster.bootstrap, topics, frozen=frozen)
+        bootstrap = self._cluster.bootstrap
+        app = make(plan, loop, self._history, bootstrap, topics, frozen=frozen, is_open=self._is_open)
         self._apps[plan.name] = app
         living = loop.spawn_on(plan.name, app.live())
         await asyncio.wait((living,), timeout=plan.lasts)
@@ -151,6 +154,10 @@ class World:
             for transport in self._loop.network.transports_of(name):
                 if not transport.is_closing():
                     self._history.add(Failure("leak", f"{name}: connection {transport.get_extra_info('peername')}"))
+
+    def _is_open(self, transactional_id: str) -> bool:
+        known = self._cluster._state.transactions._known.get(transactional_id)
+        return known is not None and known.state is TransactionState.ONGOING
 
     def _look_for_open_transactions(self) -> None:
         for tp in self._partitions:

@@ -1,0 +1,217 @@
+"""TransactionalLoop: from topic to topic exactly once: a batch's results and its offsets are committed as one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, TypeAlias
+
+import anyio
+
+from ...core.backoff import Backoff, retry_backoff
+from ...error_codes import ErrorCode
+from ...errors import (
+    CommitFailed,
+    ConfigError,
+    ConsumerClosed,
+    DeliveryTimedOut,
+    KafkaError,
+    RebalanceInProgress,
+    RecordRefused,
+    TransactionAbortable,
+    TransactionAborted,
+    UsageError,
+)
+from ...types import ConsumerRecords, K, TopicPartition, V
+from ..consumer.consumer import Consumer
+from ..producer.producer import Producer
+from ..transactions.driver import TransactionDriver
+
+logger = logging.getLogger("aiokc.transactions")
+
+#: What the application makes of a batch; it sends the results by the loop's producer.
+Process: TypeAlias = Callable[[ConsumerRecords[K | None, V | None]], Awaitable[None] | None]
+
+#: What comes of a rebalance, of a transaction that took too long, or of brokers that are away. The same batch may
+#: succeed at the next attempt, here or at the member that has its partitions by then.
+_PASSES: Final = (CommitFailed, RebalanceInProgress, TransactionAbortable, TransactionAborted, DeliveryTimedOut)
+
+
+class TransactionalLoop(Generic[K, V]):
+    """Reads by a consumer, and writes by a producer, in one transaction for each batch (KIP-98, KIP-447).
+
+        loop = TransactionalLoop(consumer, producer)
+
+        async def process(batch):
+            for records in batch.values():
+                for record in records:
+                    await producer.send("totals", record.value, record.key)
+
+        await loop.run(process)
+
+    Each batch is processed, its results are sent, and its offsets are committed in the same transaction: readers with
+    isolation_level="read_committed" see the results of each input record once, whatever ends this process or moves its
+    partitions. ``process`` itself may run several times for a record, so its effects elsewhere are not exactly once.
+
+    The consumer needs a group_id, isolation_level="read_committed" and enable_auto_commit=False, and the producer a
+    transactional_id that no other running member has. Brokers 2.5 or newer. With auto_offset_reset="latest", records
+    that come before the first commit of their partition can be missed at a rebalance: "earliest" misses none.
+    """
+
+    def __init__(self, consumer: Consumer[K, V], producer: Producer[Any, Any]) -> None:
+        """Raises ConfigError where an option of consumer or producer does not allow exactly-once processing."""
+        _check_options(consumer, producer)
+        #: How many batches were committed, and how many attempts were aborted.
+        self.committed = 0
+        self.aborted = 0
+        self._consumer = consumer
+        self._producer = producer
+        self._backoff: Backoff = retry_backoff(producer.config, producer._runtime.cluster_client.random)
+        self._is_running = False
+        self._is_stopping = False
+        self._waits: anyio.CancelScope | None = None  # around the wait for records
+        #: The partitions of a batch whose transaction was not committed, as far as this loop knows.
+        self._undone: frozenset[TopicPartition] = frozenset()
+
+    def stop(self) -> None:
+        """Have run() return once the batch that is being processed, if any, is committed or aborted."""
+        self._is_stopping = True
+        if self._waits is not None:
+            self._waits.cancel()
+
+    async def run(self, process: Process[K, V], *, max_records: int | None = None) -> None:
+        """Process batches of up to ``max_records`` (default: the consumer's max_poll_records) until stop().
+
+        ``process`` is a function, plain or async. What it raises aborts the batch's transaction and is raised here; the
+        batch comes again with the next run(). So does a batch whose run() was cancelled. After rebalances, transactions
+        that took too long, and failures that a retry may cure, the loop goes on by itself. Partitions that are assigned
+        already begin at the offsets that their group has committed. Raises what getmany() raises, and ProducerFenced
+        where another producer has taken over the transactional_id. Returns also when the consumer is stopped.
+        """
+        if self._is_running:
+            raise UsageError("run() is running in another task: a loop runs once at a time")
+        self._is_running, self._is_stopping = True, False
+        # Another loop over this consumer may have ended without knowing what became of its last batch.
+        self._undone |= self._consumer.assignment()
+        try:
+            while not self._is_stopping:
+                try:
+                    await self._round(process, max_records)
+                except ConsumerClosed:
+                    if not self._consumer._runtime.stopped:
+                        raise
+                    return
+                except Exception as error:
+                    if not _passes(error):
+                        raise
+                    logger.warning("a batch was not committed, and is processed again: %s", error)
+                    await asyncio.sleep(self._backoff.next())
+        finally:
+            self._is_running = False
+
+    async def _round(self, process: Process[K, V], max_records: int | None) -> None:
+        await self._recover()
+        batch = await self._next_batch(max_records)
+        if not batch.ends:
+            return
+        try:
+            async with self._producer.transaction() as transaction:
+                result = process(batch)
+                if inspect.isawaitable(result):
+                    await result
+                await transaction.send_offsets(batch, self._consumer.group_metadata())
+                self._refuse_given_up(batch)
+        except BaseException:
+            self.aborted += 1
+            self._rewind(batch)
+            raise
+        self.committed += 1
+        self._backoff.reset()
+
+    async def _next_batch(self, max_records: int | None) -> ConsumerRecords[K | None, V | None]:
+        """Return the next batch; an empty one if stop() has ended the wait for it."""
+        with anyio.CancelScope() as self._waits:
+            if not self._is_stopping:
+                return await self._consumer.getmany(max_records=max_records)
+        return ConsumerRecords()
+
+    def _refuse_given_up(self, batch: ConsumerRecords[K | None, V | None]) -> None:
+        """Raise CommitFailed where the group has taken partitions of the batch away: others may be reading them."""
+        subscription = self._consumer._runtime.subscription
+        if subscription.by_topics and (gone := subscription.given_up(batch.assignment_tokens)):
+            names = ", ".join(map(str, sorted(gone)))
+            raise CommitFailed(
+                ErrorCode.ILLEGAL_GENERATION, f"{names}: the group has given these partitions to others meanwhile"
+            )
+
+    def _rewind(self, batch: ConsumerRecords[K | None, V | None]) -> None:
+        """Go back to where the batch begins. A partition that was given up since begins at its committed offset."""
+        self._undone |= batch.ends.keys()
+        gone = self._consumer._runtime.subscription.given_up(batch.assignment_tokens)
+        for tp, records in batch.items():
+            if records and tp not in gone:
+                self._consumer.seek(tp, records[0].offset)
+
+    async def _recover(self) -> None:
+        """After a batch that was not committed, as far as this loop knows: find out, and go on at the group's offsets.
+
+        The commit may have been carried out although its call was cancelled, or had no answer.
+        """
+        if not self._undone:
+            return
+        driver = self._producer._runtime.transactions
+        assert driver is not None, "the producer has a transactional_id"
+        await _settle(self._producer, driver)
+        mine = self._undone & self._consumer.assignment()
+        if mine:
+            committed = await self._consumer.committed(*mine)
+            for tp, offset in committed.items():
+                if offset is not None and tp in self._consumer.assignment():
+                    self._consumer.seek(tp, offset)
+        self._undone = frozenset()
+
+
+async def _settle(producer: Producer[Any, Any], driver: TransactionDriver) -> None:
+    """Return when the last transaction is committed or aborted: a commit whose outcome nobody has got is asked for."""
+    if driver.has_untold_commit:
+        try:
+            await producer.commit_transaction()
+        except Exception:
+            if not driver.is_abortable:
+                raise
+    if driver.is_abortable:
+        await producer.abort_transaction()
+
+
+def _passes(error: Exception) -> bool:
+    if isinstance(error, RecordRefused):  # the transaction took too long, and the coordinator has aborted it
+        return error.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    return isinstance(error, _PASSES) or (isinstance(error, KafkaError) and error.retriable)
+
+
+def _check_options(consumer: Consumer[Any, Any], producer: Producer[Any, Any]) -> None:
+    wrong = [
+        (consumer.config.group_id is None, "the consumer needs a group_id: its offsets are committed for that group"),
+        (
+            consumer.config.isolation_level != "read_committed",
+            'the consumer needs isolation_level="read_committed": records of aborted transactions must not count',
+        ),
+        (
+            consumer.config.enable_auto_commit,
+            "the consumer needs enable_auto_commit=False: its offsets are committed with the results",
+        ),
+        (producer.config.transactional_id is None, "the producer needs a transactional_id"),
+    ]
+    for is_wrong, why in wrong:
+        if is_wrong:
+            raise ConfigError(f"TransactionalLoop: {why}")
+    transaction, session = producer.config.transaction_timeout_ms, consumer.config.session_timeout_ms
+    if transaction >= session:
+        logger.warning(
+            "transaction_timeout_ms=%d is not below session_timeout_ms=%d: if this process dies, the member that gets "
+            "its partitions may have to wait for the end of its transaction",
+            transaction,
+            session,
+        )

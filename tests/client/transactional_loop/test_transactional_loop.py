@@ -1,0 +1,320 @@
+"""The loop step by step: what it demands, what it goes on after, what it raises, how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from aiokc import Consumer, ConsumerRecords, Producer, TopicPartition
+from aiokc.client.transactional_loop.transactional_loop import Process, TransactionalLoop
+from aiokc.error_codes import ErrorCode
+from aiokc.errors import ConfigError, ProducerFenced, RecordRefused, UsageError
+from aiokc.testing import ApiKey
+from aiokc.testing.faults import drop, reject_records
+
+from ..transactions.on_stage import IN0, Stage, scenario
+
+Batch = ConsumerRecords[Any, Any]
+
+
+@asynccontextmanager
+async def looping(
+    stage: Stage, **options: Any
+) -> AsyncIterator[tuple[TransactionalLoop[Any, Any], Producer[Any, Any]]]:
+    """A loop over the topic "in", whose consumer and producer are stopped at the end."""
+    async with stage.consumer("in", group_id="g") as consumer, stage.producer(**options) as producer:
+        yield TransactionalLoop(consumer, producer), producer
+
+
+def copying(producer: Producer[Any, Any], loop: TransactionalLoop[Any, Any], until: int) -> Process[Any, Any]:
+    """Copy each record to the topic "out", and stop the loop with the record of this number."""
+
+    async def process(batch: Batch) -> None:
+        for tp, records in batch.items():
+            for record in records:
+                await producer.send("out", record.value, partition=tp.partition)
+                if record.value == b"%d" % until:
+                    loop.stop()
+
+    return process
+
+
+def give(stage: Stage, *numbers: int) -> None:
+    stage.cluster.append("in", *(b"%d" % number for number in numbers))
+
+
+@scenario()
+async def test_results_and_offsets_are_committed_together(stage: Stage) -> None:
+    give(stage, 1, 2, 3)
+    async with looping(stage) as (loop, producer):
+        await loop.run(copying(producer, loop, 3))
+        assert (loop.committed, loop.aborted) == (1, 0)
+        assert await stage.read() == [b"1", b"2", b"3"]
+        assert await stage.committed() == {IN0: 3}
+        give(stage, 4, 5)
+        await loop.run(copying(producer, loop, 5), max_records=1)
+        assert (loop.committed, loop.aborted) == (3, 0)
+    assert await stage.read() == [b"1", b"2", b"3", b"4", b"5"]
+
+
+@scenario(2)
+async def test_a_plain_function_will_do(stage: Stage) -> None:
+    give(stage, 1, 2)
+    async with looping(stage) as (loop, producer):
+        await producer.partitions_for("out")
+
+        def process(batch: Batch) -> None:
+            producer.send_soon("out", b"%d records" % len(batch[IN0]), partition=0)
+            loop.stop()
+
+        await loop.run(process)
+    assert await stage.read() == [b"2 records"]
+
+
+@scenario()
+async def test_what_the_application_raises_is_raised_and_the_batch_comes_again(stage: Stage) -> None:
+    give(stage, 1, 2, 3)
+    async with looping(stage) as (loop, producer):
+
+        async def fails(batch: Batch) -> None:
+            await producer.send_and_wait("out", b"half", partition=0)
+            raise ZeroDivisionError
+
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                await loop.run(fails)
+        give(stage, 4)
+        await loop.run(copying(producer, loop, 4))
+        assert loop.aborted == 2
+    assert await stage.read() == [b"1", b"2", b"3", b"4"]
+    assert b"half" in await stage.read(isolation_level="read_uncommitted")
+
+
+@scenario()
+async def test_a_batch_whose_run_was_cancelled_comes_again(stage: Stage) -> None:
+    give(stage, 1, 2, 3)
+    async with looping(stage) as (loop, producer):
+        began = asyncio.Event()
+
+        async def waits(batch: Batch) -> None:
+            await producer.send("out", b"half", partition=0)
+            began.set()
+            await asyncio.sleep(1_000)
+
+        task = asyncio.create_task(loop.run(waits))
+        await began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await loop.run(copying(producer, loop, 3))
+    assert await stage.read() == [b"1", b"2", b"3"]
+
+
+@scenario()
+async def test_a_commit_that_was_cancelled_counts_if_it_was_carried_out(stage: Stage) -> None:
+    """The next run() does not process its batch again, whatever the loop thought of it."""
+    give(stage, 1, 2, 3)
+    async with looping(stage) as (loop, producer):
+        held = asyncio.Event()
+
+        async def hold(exchange: object) -> None:
+            await held.wait()
+
+        caught = stage.cluster.intercept(ApiKey.END_TXN, hold, times=1)
+        task = asyncio.create_task(loop.run(copying(producer, loop, 99)))
+        await caught.caught()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        held.set()
+        give(stage, 4)
+        await loop.run(copying(producer, loop, 4))
+    assert await stage.read() == [b"1", b"2", b"3", b"4"]
+
+
+@scenario()
+async def test_a_commit_without_an_answer_is_no_reason_to_process_a_batch_again(stage: Stage) -> None:
+    give(stage, 1, 2, 3)
+    async with looping(stage, max_block_ms=2_000, request_timeout_ms=5_000) as (loop, producer):
+        stage.cluster.intercept(ApiKey.END_TXN, drop(), times=1)
+        asyncio.get_running_loop().call_later(30.0, give, stage, 4)
+        await loop.run(copying(producer, loop, 4))
+        assert loop.aborted >= 1, "as far as the loop knew then"
+    assert await stage.read() == [b"1", b"2", b"3", b"4"]
+
+
+@scenario()
+async def test_a_record_that_is_refused_is_raised(stage: Stage) -> None:
+    """To process the batch again would not help; the application may skip the record by seek()."""
+    give(stage, 1, 2)
+    async with looping(stage) as (loop, producer):
+        stage.cluster.intercept(ApiKey.PRODUCE, reject_records({0: "no such schema"}), times=1)
+        with pytest.raises(RecordRefused, match="no such schema"):
+            await loop.run(copying(producer, loop, 2))
+        await loop.run(copying(producer, loop, 2))
+    assert await stage.read() == [b"1", b"2"]
+
+
+@scenario()
+async def test_the_loop_goes_on_after_the_group_has_gone_on_without_it(stage: Stage) -> None:
+    give(stage, 1, 2)
+    async with looping(stage) as (loop, producer):
+        expired: list[str] = []
+        copy = copying(producer, loop, 2)
+
+        async def process(batch: Batch) -> None:
+            if not expired:
+                expired.append(stage.cluster.expire_member("g"))
+            await copy(batch)  # type: ignore[misc]
+
+        await loop.run(process)
+        while loop.committed == 0:
+            await loop.run(process)
+    assert await stage.read() == [b"1", b"2"]
+    assert await stage.committed() == {IN0: 2}
+
+
+@scenario(2)
+async def test_the_loop_goes_on_after_a_transaction_that_took_too_long(stage: Stage) -> None:
+    give(stage, 1, 2)
+    async with looping(stage, transaction_timeout_ms=10_000) as (loop, producer):
+        rounds: list[Batch] = []
+
+        async def process(batch: Batch) -> None:
+            rounds.append(batch)
+            await producer.send_and_wait("out", b"%d" % len(rounds), partition=0)
+            if len(rounds) == 1:
+                await asyncio.sleep(30.0)
+                await producer.send_and_wait("out", b"late", partition=0)
+            loop.stop()
+
+        await loop.run(process)
+        assert (loop.committed, loop.aborted) == (1, 1)
+    assert await stage.read() == [b"2"]
+
+
+@scenario()
+async def test_a_fenced_producer_ends_the_loop_and_a_new_one_goes_on(stage: Stage) -> None:
+    give(stage, 1, 2, 3)
+    async with stage.consumer("in", group_id="g") as consumer:
+        async with stage.producer() as elder:
+            loop = TransactionalLoop(consumer, elder)
+            twin = stage.producer()
+
+            async def process(batch: Batch) -> None:
+                await elder.send_and_wait("out", b"half", partition=0)
+                await twin.start()
+
+            with pytest.raises(ProducerFenced):
+                await loop.run(process)
+        async with twin:
+            again = TransactionalLoop(consumer, twin)
+            await again.run(copying(twin, again, 3))
+    assert await stage.read() == [b"1", b"2", b"3"]
+
+
+@scenario(2)
+async def test_a_fenced_producer_whose_commit_was_carried_out(stage: Stage) -> None:
+    """Nobody has told its loop; the next one begins at what the group has committed."""
+    give(stage, 1, 2, 3)
+    async with stage.consumer("in", group_id="g") as consumer:
+        async with stage.producer(max_block_ms=1_000) as elder:
+            loop = TransactionalLoop(consumer, elder)
+            lost = stage.cluster.intercept(ApiKey.END_TXN, _handled_silently, times=1)
+            task = asyncio.create_task(loop.run(copying(elder, loop, 99)))
+            await lost.caught()
+            stage.cluster.intercept(ApiKey.END_TXN, ErrorCode.PRODUCER_FENCED)
+            with pytest.raises(ProducerFenced) as raised:
+                await task
+            assert "nobody knows" in "".join(getattr(raised.value, "__notes__", []))
+        stage.cluster.heal()
+        give(stage, 4)
+        async with stage.producer() as producer:
+            again = TransactionalLoop(consumer, producer)
+            await again.run(copying(producer, again, 4))
+    assert await stage.read() == [b"1", b"2", b"3", b"4"]
+
+
+async def _handled_silently(exchange: Any) -> None:
+    await exchange.handle()
+    exchange.abort()
+
+
+@scenario(2)
+async def test_stop_ends_the_wait_for_records(stage: Stage) -> None:
+    async with looping(stage) as (loop, producer):
+        task = asyncio.create_task(loop.run(copying(producer, loop, 1)))
+        await asyncio.sleep(5.0)
+        with pytest.raises(UsageError, match="runs once at a time"):
+            await loop.run(copying(producer, loop, 1))
+        loop.stop()
+        await asyncio.sleep(0.1)
+        assert task.done()
+        await task
+        task = asyncio.create_task(loop.run(copying(producer, loop, 1)))
+        await asyncio.sleep(5.0)
+        await loop._consumer.stop()
+        await task
+
+
+@scenario(2)
+async def test_what_the_loop_demands(stage: Stage) -> None:
+    def made(consumer: dict[str, Any], producer: dict[str, Any]) -> None:
+        options = {"group_id": "g", "isolation_level": "read_committed", "enable_auto_commit": False}
+        reader: Consumer[Any, Any] = Consumer("in", **{**options, **consumer})
+        writer: Producer[Any, Any] = Producer(**{"transactional_id": "id", **producer})
+        TransactionalLoop(reader, writer)
+
+    made({}, {})
+    for consumer, producer, why in (
+        ({"group_id": None}, {}, "a group_id"),
+        ({"isolation_level": "read_uncommitted"}, {}, "read_committed"),
+        ({"enable_auto_commit": True}, {}, "enable_auto_commit=False"),
+        ({}, {"transactional_id": None}, "a transactional_id"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            made(consumer, producer)
+
+
+def test_a_transaction_that_may_outlive_its_session_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    consumer: Consumer[Any, Any] = Consumer(
+        "in", group_id="g", isolation_level="read_committed", enable_auto_commit=False, session_timeout_ms=30_000
+    )
+    with caplog.at_level(logging.WARNING):
+        TransactionalLoop(consumer, Producer(transactional_id="id", transaction_timeout_ms=29_999))
+        assert not caplog.messages
+        TransactionalLoop(consumer, Producer(transactional_id="id", transaction_timeout_ms=30_000))
+    assert "is not below session_timeout_ms=30000" in caplog.messages[0]
+
+
+@scenario()
+async def test_a_rebalance_waits_for_the_end_of_the_transaction(stage: Stage) -> None:
+    """The partition that goes to a second member goes with all of its batch committed."""
+    give(stage, *range(1, 11))
+    stage.cluster.append("in", *(b"%d" % number for number in range(11, 21)), partition=1)
+    async with looping(stage) as (loop, producer), stage.consumer("in", group_id="g") as second:
+        copy = copying(producer, loop, 99)
+        joining: list[asyncio.Task[Any]] = []
+        begun = asyncio.Event()
+
+        async def process(batch: Batch) -> None:
+            await copy(batch)  # type: ignore[misc]
+            if not joining:
+                joining.append(asyncio.create_task(second.wait_assigned()))
+                begun.set()
+            await asyncio.sleep(5.0)
+
+        task = asyncio.create_task(loop.run(process))
+        await begun.wait()
+        (assigned,) = await joining[0]
+        assert loop.aborted == 0
+        assert await second.position(assigned) == 10
+        loop.stop()
+        await task
+    assert sorted(await stage.read(), key=lambda value: int(value or b"0")) == [b"%d" % one for one in range(1, 21)]
+    assert await stage.committed() == {IN0: 10, TopicPartition("in", 1): 10}
